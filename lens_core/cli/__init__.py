@@ -1,0 +1,70 @@
+"""The command `lens`: each command is a file of its own, imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+# Command → module of this package; each module has a click command called `command`.
+COMMANDS = {
+    "up": "up",
+    "demo": "demo",
+    "run": "run",
+    "hook": "hook",
+    "init": "init",
+    "validate": "validate",
+    "schema": "schema",
+    "plugins": "plugins",
+    "status": "status",
+    "replay": "replay",
+    "token": "token",
+}
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_CONFIGURATION = 78
+
+
+class LazyCommands(click.Group):
+    """A group whose commands are imported when they are asked for, so that `lens plugins` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of their table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command's module."""
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{module}").command
+        return command
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="lens-agent", prog_name="lens")
+def cli() -> None:
+    """Lens sees what every training job is doing, without anyone changing their training code.
+
+    \b
+    Start here:
+      lens demo                      a daemon, a small real training run, and the address to look at
+      lens up                        the daemon, on its embedded PostgreSQL
+      lens run -- python train.py    your training, with the hook on
+    """
+
+
+def main(arguments: list[str] | None = None, **extra: Any) -> None:
+    """Entry point of the command `lens`; exits with 0 ok, 1 failed, 2 wrong usage, 78 bad configuration."""
+    from ..errors import ConfigurationError, LensError
+
+    try:
+        cli.main(args=arguments, prog_name="lens", **extra)
+    except ConfigurationError as error:
+        click.echo(f"lens: {error}", err=True)
+        raise SystemExit(EXIT_CONFIGURATION) from None
+    except LensError as error:
+        click.echo(f"lens: {error}", err=True)
+        raise SystemExit(EXIT_FAILED) from None

@@ -1,0 +1,5 @@
+"""`python -m lens_core.cli` is `lens`."""
+
+from . import main
+
+main()

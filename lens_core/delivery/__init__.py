@@ -1,0 +1,1 @@
+"""Delivery: the spool, batching, retry, dead letters and the ledgers that must add up."""

@@ -1,0 +1,66 @@
+"""What the delivery hands to a sink, and what a sink may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from ..records import Record
+
+
+class Position(NamedTuple):
+    """A place in a spool: `offset` records of batch number `batch` are done, and all batches before it."""
+
+    batch: int
+    offset: int
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Records of one spool in their order, from `start` (exclusive) to `end` (inclusive)."""
+
+    records: Sequence[Record]
+    start: Position
+    end: Position
+    spool_id: str
+    pipeline: str
+    sink: str
+    attempt: int = 1
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """Everything is stored for good; `filtered` of the records were not for this sink."""
+
+    filtered: int = 0
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Nothing is known to be stored; the same batch comes again, not before `after_seconds` if that is given."""
+
+    reason: str
+    after_seconds: float | None = None
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """The records at these indexes will never be taken (index to reason); all others are stored for good."""
+
+    items: Mapping[int, str]
+    filtered: int = 0
+
+
+class Poisoned(msgspec.Struct, frozen=True):
+    """Something in the batch will never be taken and nothing was stored; the delivery finds out what, by halves."""
+
+    reason: str
+
+
+Answer: TypeAlias = Delivered | Retry | Rejected | Poisoned
+
+
+class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """When a sink's batch is full: by records, by bytes (as spooled), or by the age of its oldest record."""
+
+    max_records: int = 10_000
+    max_bytes: int = 8 * 1024 * 1024
+    max_wait_seconds: float = 0.2

@@ -1,0 +1,295 @@
+"""The plugin author's page: the four kinds that a plugin can be, and the hooks that announce them.
+
+A plugin is a module named by an entry point of the group `lens`. It announces classes by hooks:
+
+    from lens_core import Sink, hookimpl
+
+    class Print(Sink):
+        name = "print"
+
+        async def send(self, batch):
+            print(len(batch.records))
+            return Delivered()
+
+    @hookimpl
+    def lens_sinks():
+        return [Print]
+
+Everything shared is in the host: HTTP, authentication, body limits and decompression for sources; schedule,
+time limit and isolation for collectors; fusing, state and persistence for detectors; batching, retry, the spool,
+dead letters and counting for sinks.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+import pluggy
+
+from .delivery.answers import Answer, Batch, BatchLimits, Position
+from .queries import (
+    EventRow,
+    MetricInfo,
+    MetricPoint,
+    PointQuery,
+    SourceCount,
+    WorkloadDetail,
+    WorkloadPage,
+)
+from .records import AnyRecord, Record, StepMetrics
+from .self_metrics import SelfMetrics
+
+API_VERSION = "1.0"
+
+hookspec = pluggy.HookspecMarker("lens")
+hookimpl = pluggy.HookimplMarker("lens")
+
+
+class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a plugin that has none."""
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What the host gives to every component: its instance name, a logger, its own folder, the cluster's name.
+
+    `metrics` are Lens' own; a plugin adds to those that exist, and new ones are announced in `self_metrics.py`.
+    """
+
+    name: str
+    logger: logging.Logger
+    data_dir: Path
+    metrics: SelfMetrics
+    cluster: str = "default"
+
+
+class Component(ABC):
+    """What all four kinds share.
+
+    `name` is the plugin's name, unique within its kind. `api` is the range of API versions that it supports, in the
+    form of version specifiers. `Settings` is a msgspec.Struct (frozen, forbid_unknown_fields): validation, defaults,
+    documentation and the JSON schema come from it; secrets have the type lens_core.Secret. The class docstring is
+    what `lens plugins` shows.
+    """
+
+    name: ClassVar[str]
+    api: ClassVar[str] = ">=1,<2"
+    Settings: ClassVar[type[msgspec.Struct]] = NoSettings
+
+    def __init__(self, settings: Any, context: Context) -> None:
+        self.settings = settings
+        self.context = context
+
+    async def start(self) -> None:
+        """Called once before the first use, in the daemon's event loop; may raise, which disables the component."""
+
+    async def stop(self) -> None:
+        """Called once at the end, after the last use."""
+
+    async def check(self) -> None:
+        """Try whether the other side can be reached (`lens validate --connect`); raises with the reason."""
+
+
+class Door(Protocol):
+    """What a source hands its records to."""
+
+    async def submit(
+        self,
+        records: Sequence[Record],
+        *,
+        received: int | None = None,
+        filtered: int = 0,
+        rejected: Mapping[str, int] | None = None,
+    ) -> None:
+        """Return when every pipeline's spool holds the records, so that the source may acknowledge them.
+
+        `received` is the number of items that came in, if it is not the number of records (items of one row were
+        merged); `filtered` and `rejected` (by reason) are those that became no record. Raises Overloaded when they
+        cannot be taken now: nothing may be acknowledged then.
+        """
+        ...
+
+
+class IngestRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to a source: its body is decompressed and within the limits, its sender is authorised."""
+
+    body: bytes
+    path: str
+    method: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    client: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source answers: a JSON-able body, bytes, or nothing."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One HTTP route of a source. `paths` as Starlette writes them; `role` is what a token must allow.
+
+    `encodings` are the content encodings that the host undoes before the handler sees the body.
+    `wire_errors` maps a status of the host's own refusals to the one that this protocol's senders understand
+    (remote write: 413 becomes 400, 429 becomes 503).
+    """
+
+    paths: Sequence[str]
+    handler: Callable[[IngestRequest], Awaitable[Reply]]
+    methods: Sequence[str] = ("POST",)
+    role: str = "ingest"
+    encodings: Sequence[str] = ("gzip", "zstd", "snappy", "identity")
+    max_body_bytes: int | None = None
+    wire_errors: Mapping[int, int] = {}
+
+
+class Source(Component):
+    """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.door`."""
+
+    door: Door
+
+    def routes(self) -> Sequence[Route]:
+        """The HTTP routes that this source answers; none by default."""
+        return ()
+
+    async def run(self) -> None:
+        """A task of the source's own (a socket, a file that grows); it is cancelled at the end. None by default."""
+
+
+class Collector(Component):
+    """Data that we go and get: a polled source. The host keeps the schedule, the time limit and the isolation."""
+
+    interval_seconds: ClassVar[float] = 60.0
+    timeout_seconds: ClassVar[float] = 120.0
+
+    @abstractmethod
+    async def collect(self) -> Sequence[Record]:
+        """Go and get once. Raises when it failed; an empty answer means that there was nothing."""
+
+
+class Detector(Component):
+    """Knows one framework: by what is loaded, set and configured, and by the lines that it prints.
+
+    All of it is declared; the host does the work, once for all detectors together. `framework` defaults to `name`.
+    """
+
+    layer: ClassVar[str] = "base"
+    framework: ClassVar[str] = ""
+    modules: ClassVar[Sequence[str]] = ()
+    distributions: ClassVar[Mapping[str, str]] = {}
+    environment: ClassVar[Sequence[str]] = ()
+    config_keys: ClassVar[Sequence[str]] = ()
+    project_keywords: ClassVar[Sequence[str]] = ()
+
+
+class Sink(Component):
+    """Convert, send, classify the answer. Everything else is done by the delivery.
+
+    `accepts` are the kinds of record that it takes; others are filtered before they reach it.
+    """
+
+    accepts: ClassVar[Sequence[type[Record]]] = (StepMetrics,)
+
+    @abstractmethod
+    async def send(self, batch: Batch) -> Answer:
+        """Store a batch: Delivered, Retry, Rejected or Poisoned. An exception counts as Retry with its text."""
+
+    def limits(self) -> BatchLimits:
+        """When a batch is full."""
+        return BatchLimits()
+
+    async def position(self, spool_id: str) -> Position | None:
+        """How far this sink has stored this spool, if it keeps that beside the data (exactly once), else None."""
+        return None
+
+
+class Store(Sink):
+    """A sink that also answers the query routes."""
+
+    @abstractmethod
+    async def metric_sources(self, workload_uid: str) -> list[SourceCount]:
+        """The data sources of a workload and how many rows each has; from the catalogue, never from a scan."""
+
+    @abstractmethod
+    async def available_metrics(self, workload_uid: str, data_source: str) -> list[MetricInfo]:
+        """The metrics of a workload by name, with their sources and number of points; `data_source` '' means all."""
+
+    @abstractmethod
+    def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+        """The points of a query in the order metric, run, attempt, iteration; in pieces, in bounded memory."""
+
+    @abstractmethod
+    def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+        """`iteration` and, where known, `target_iteration` of every row: when was which step reached."""
+
+    @abstractmethod
+    async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
+        """The workloads, those seen last first."""
+
+    @abstractmethod
+    async def workload(self, workload_uid: str) -> WorkloadDetail | None:
+        """One workload with its runs and attempts; None when nobody knows it."""
+
+    @abstractmethod
+    async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
+        """What happened to a workload, newest first."""
+
+    @abstractmethod
+    async def evidence(self, workload_uid: str) -> list[dict[str, Any]]:
+        """All evidence about a workload, newest of each source and run, as it was reported."""
+
+    @abstractmethod
+    async def version(self, workload_uid: str) -> str:
+        """A text that changes whenever an answer about this workload may change; for ETags."""
+
+
+class HookSpecs:
+    """The hooks that a plugin may implement; each returns classes."""
+
+    @hookspec
+    def lens_sources(self) -> Sequence[type[Source]]:
+        """Sources of this plugin."""
+        return ()
+
+    @hookspec
+    def lens_collectors(self) -> Sequence[type[Collector]]:
+        """Collectors of this plugin."""
+        return ()
+
+    @hookspec
+    def lens_detectors(self) -> Sequence[type[Detector]]:
+        """Detectors of this plugin."""
+        return ()
+
+    @hookspec
+    def lens_sinks(self) -> Sequence[type[Sink]]:
+        """Sinks of this plugin."""
+        return ()
+
+
+__all__ = [
+    "API_VERSION",
+    "AnyRecord",
+    "Collector",
+    "Component",
+    "Context",
+    "Detector",
+    "Door",
+    "HookSpecs",
+    "IngestRequest",
+    "NoSettings",
+    "Reply",
+    "Route",
+    "Sink",
+    "Source",
+    "Store",
+    "hookimpl",
+    "hookspec",
+]

@@ -1,0 +1,1 @@
+"""The plugins that come with Lens; installed as the package `lens_plugins`."""
