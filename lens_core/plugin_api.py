@@ -134,7 +134,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP route of a source. `paths` as Starlette writes them; `role` is what a token must allow.
+    """One HTTP route of a source, answered below `/api/v1` and `/v1`, and at the root if `at_root`.
+
+    `paths` as Starlette writes them (`/wandb/metrics`); `role` is what a token must allow.
 
     `encodings` are the content encodings that the host undoes before the handler sees the body.
     `wire_errors` maps a status of the host's own refusals to the one that this protocol's senders understand
@@ -144,6 +146,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     paths: Sequence[str]
     handler: Callable[[IngestRequest], Awaitable[Reply]]
     methods: Sequence[str] = ("POST",)
+    at_root: bool = False
     role: str = "ingest"
     encodings: Sequence[str] = ("gzip", "zstd", "snappy", "identity")
     max_body_bytes: int | None = None

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .json_items import decode_json
+
 ENVELOPE_VERSION = 1
 PRODUCER = "lens-agent/0.1.0"
 
@@ -234,18 +236,22 @@ class Decoded(msgspec.Struct, frozen=True):
     producer: str
     origin: Origin
     received_at: float | None
+    version: int = ENVELOPE_VERSION
 
 
 _encoder = msgspec.msgpack.Encoder()
 _typed = msgspec.msgpack.Decoder(_TypedEnvelope)
 _raw = msgspec.msgpack.Decoder(Envelope)
 _one = msgspec.msgpack.Decoder(AnyRecord)
+# strict=False: JSON has no NaN, so non-finite values travel as texts.
+_typed_json = msgspec.json.Decoder(_TypedEnvelope, strict=False)
+_raw_json = msgspec.json.Decoder(Envelope, strict=False)
+_one_json = msgspec.json.Decoder(AnyRecord, strict=False)
 
 
 def encode_envelope(records: Iterable[Record], received_at: float | None = None) -> bytes:
     """Encode records as one MessagePack envelope."""
     envelope = _TypedEnvelope(
-        version=ENVELOPE_VERSION,
         producer=PRODUCER,
         received_at=time.time() if received_at is None else received_at,
         records=list(records),  # type: ignore[arg-type]
@@ -260,13 +266,26 @@ def decode_envelope(body: bytes | memoryview) -> Decoded:
     the decoder stops at the first bad item. Raises msgspec.DecodeError when the envelope itself is not readable.
     """
     try:
-        envelope = _typed.decode(body)
+        return _all(_typed.decode(body))
     except msgspec.ValidationError:
-        return _decode_one_by_one(_raw.decode(body), _one)
-    return Decoded(list(envelope.records), [], envelope.producer, envelope.origin, envelope.received_at)
+        return _one_by_one(_raw.decode(body), _one)
 
 
-def _decode_one_by_one(
+def decode_json_envelope(body: bytes) -> Decoded:
+    """Decode a JSON envelope, bare NaN tokens included; otherwise like `decode_envelope`."""
+    try:
+        return _all(decode_json(body, _typed_json))
+    except msgspec.ValidationError:
+        return _one_by_one(decode_json(body, _raw_json), _one_json)
+
+
+def _all(envelope: _TypedEnvelope) -> Decoded:
+    return Decoded(
+        list(envelope.records), [], envelope.producer, envelope.origin, envelope.received_at, envelope.version
+    )
+
+
+def _one_by_one(
     envelope: Envelope, decoder: msgspec.msgpack.Decoder[AnyRecord] | msgspec.json.Decoder[AnyRecord]
 ) -> Decoded:
     records: list[AnyRecord] = []
@@ -276,4 +295,4 @@ def _decode_one_by_one(
             records.append(decoder.decode(raw))
         except msgspec.DecodeError as error:
             rejected.append((index, str(error)))
-    return Decoded(records, rejected, envelope.producer, envelope.origin, envelope.received_at)
+    return Decoded(records, rejected, envelope.producer, envelope.origin, envelope.received_at, envelope.version)

@@ -1,0 +1,1 @@
+"""The HTTP side of the daemon, on Starlette: ingest, query, status, Lens' own metrics."""

@@ -1,0 +1,81 @@
+"""The application: every route under `/api/v1` and `/v1`, and at the root where a seed gives a bare path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import RequestError
+from .errors import json_response, on_http_exception, on_request_error, on_unexpected
+from .ingest import ingest_endpoint
+from .openapi import openapi_document
+from .pods import PodRoutes
+from .query import QueryRoutes
+from .state import ApiState
+from .status import StatusRoutes
+
+PREFIXES = ("/api/v1", "/v1")
+
+
+def build_app(state: ApiState) -> Starlette:
+    """Build the application of a daemon."""
+    queries = QueryRoutes(state)
+    status = StatusRoutes(state)
+    pods = PodRoutes(state)
+    below = [*status.api_routes(), *pods.routes(), *_source_routes(state), *queries.routes()]
+    document = openapi_document(below, status.root_routes())
+
+    async def openapi(request: Request) -> Response:
+        return json_response(document)
+
+    below.insert(0, Route("/openapi.json", openapi, methods=["GET"]))
+    routes: list[BaseRoute] = [*status.root_routes(), *pods.routes(), *_source_routes(state, root=True)]
+    routes += [Mount(prefix, routes=below) for prefix in PREFIXES]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(CountRequests, state=state)],
+        exception_handlers={
+            RequestError: on_request_error,
+            HTTPException: on_http_exception,
+            Exception: on_unexpected,
+        },
+    )
+
+
+def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
+    return [
+        Route(path, ingest_endpoint(route, state), methods=list(route.methods), name=f"{source.name}:{path}")
+        for source in state.sources
+        for route in source.routes()
+        for path in route.paths
+        if route.at_root or not root
+    ]
+
+
+class CountRequests:
+    """Middleware that counts answers by route and status; the route's pattern is the label, never the path."""
+
+    def __init__(self, app: ASGIApp, state: ApiState) -> None:
+        self._app = app
+        self._requests = state.metrics.http_requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on and note the status of its answer."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = scope.get("route")
+                self._requests.labels(getattr(route, "path", "none"), str(message["status"])).inc()
+            await send(message)
+
+        await self._app(scope, receive, noting)

@@ -1,0 +1,157 @@
+"""The query routes: what was logged, asked of the store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ..errors import NotFound
+from ..queries import MetricPoint, PointQuery
+from .auth import require_role
+from .errors import JSON, json_response
+from .parameters import integer, point_query, workload_uid
+from .point_json import encode_points
+from .state import ApiState
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+Points = Callable[[PointQuery], AsyncIterator[list[MetricPoint]]]
+
+
+class QueryRoutes:
+    """The endpoints; `routes` has them with their paths below `/api/v1`."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._state = state
+
+    def routes(self) -> list[Route]:
+        """All query routes. A uid may hold slashes: a pod without a workload is asked for as namespace/name."""
+        table: list[tuple[str, Endpoint]] = [
+            ("/workloads", self.workloads),
+            ("/workloads/{uid:path}/metrics/sources", self.sources),
+            ("/workloads/{uid:path}/metrics/available", self.available),
+            ("/workloads/{uid:path}/metrics/data", self.data),
+            ("/workloads/{uid:path}/metrics/iteration-times", self.iteration_times),
+            ("/workloads/{uid:path}/events", self.events),
+            ("/workloads/{uid:path}", self.workload),
+        ]
+        return [Route(path, self._readable(endpoint), methods=["GET"]) for path, endpoint in table]
+
+    def _readable(self, endpoint: Endpoint) -> Endpoint:
+        @wraps(endpoint)
+        async def guarded(request: Request) -> Response:
+            require_role(request, self._state, "read")
+            return await endpoint(request)
+
+        return guarded
+
+    async def sources(self, request: Request) -> Response:
+        """Data sources of a workload, with their numbers of rows."""
+        uid = workload_uid(request)
+        found = [] if self._is_elsewhere(request) else await self._state.required_store().metric_sources(uid)
+        body = {"workload_uid": uid, "data_sources": found, "total_count": len(found)}
+        return await self._with_etag(request, uid, lambda: json_response(body))
+
+    async def available(self, request: Request) -> Response:
+        """Metrics of a workload, with their sources and numbers of points."""
+        uid = workload_uid(request)
+        data_source = request.query_params.get("data_source", "").strip()
+        store = self._state.required_store()
+        found = [] if self._is_elsewhere(request) else await store.available_metrics(uid, data_source)
+        body = {"workload_uid": uid, "metrics": found, "total_count": len(found)}
+        return await self._with_etag(request, uid, lambda: json_response(body))
+
+    async def data(self, request: Request) -> Response:
+        """The points of metrics."""
+        return await self._points(request, self._state.required_store().metric_points)
+
+    async def iteration_times(self, request: Request) -> Response:
+        """When was which iteration reached."""
+        return await self._points(request, self._state.required_store().iteration_times)
+
+    async def _points(self, request: Request, points: Points) -> Response:
+        query = point_query(request)
+        pieces = _nothing() if self._is_elsewhere(request) else points(query)
+        # The first piece is fetched before the status is sent, so that a failing store is a 503 and not a torn 200.
+        first: list[MetricPoint] = await anext(pieces, [])
+        head: dict[str, Any] = {"workload_uid": query.workload_uid}
+        if query.data_source:
+            head["data_source"] = query.data_source
+        body = _stream(head, first, pieces)
+        return await self._with_etag(
+            request, query.workload_uid, lambda: StreamingResponse(body, media_type=JSON), body.aclose
+        )
+
+    async def workloads(self, request: Request) -> Response:
+        """The workloads, those seen last first; `search`, `limit`, `cursor`."""
+        limit = integer(request, "limit", minimum=1, maximum=1000) or 100
+        page = await self._state.required_store().workloads(
+            search=request.query_params.get("search", "").strip(),
+            limit=limit,
+            cursor=request.query_params.get("cursor", ""),
+        )
+        return json_response(
+            {"workloads": page.workloads, "total_count": len(page.workloads), "next_cursor": page.next_cursor or None}
+        )
+
+    async def workload(self, request: Request) -> Response:
+        """One workload: its runs and attempts."""
+        uid = workload_uid(request)
+        found = None if self._is_elsewhere(request) else await self._state.required_store().workload(uid)
+        if found is None:
+            raise NotFound(f"nothing is known about workload {uid!r}")
+        return json_response({**msgspec.to_builtins(found.summary), "runs": found.runs})
+
+    async def events(self, request: Request) -> Response:
+        """What happened to a workload, newest first."""
+        uid = workload_uid(request)
+        limit = integer(request, "limit", minimum=1, maximum=10_000) or 1000
+        store = self._state.required_store()
+        found = [] if self._is_elsewhere(request) else await store.events(uid, limit=limit)
+        return json_response({"workload_uid": uid, "events": found, "total_count": len(found)})
+
+    def _is_elsewhere(self, request: Request) -> bool:
+        return request.query_params.get("cluster", "") not in ("", self._state.cluster_name)
+
+    async def _with_etag(
+        self,
+        request: Request,
+        uid: str,
+        answer: Callable[[], Response],
+        unused: Callable[[], Awaitable[None]] | None = None,
+    ) -> Response:
+        version = await self._state.required_store().version(uid)
+        etag = f'W/"{hashlib.sha256(f"{version} {request.url.path}?{request.url.query}".encode()).hexdigest()[:32]}"'
+        wanted = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}
+        if etag in wanted or "*" in wanted:
+            if unused is not None:
+                await unused()
+            return Response(status_code=304, headers={"ETag": etag})
+        response = answer()
+        response.headers["ETag"] = etag
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+async def _nothing() -> AsyncIterator[list[MetricPoint]]:
+    no_pieces: list[list[MetricPoint]] = []
+    for piece in no_pieces:
+        yield piece
+
+
+async def _stream(head: dict[str, Any], first: list[MetricPoint], rest: AsyncIterator[list[MetricPoint]]) -> Any:
+    """The answer in pieces: total_count comes last, when it is known."""
+    yield msgspec.json.encode(head)[:-1] + b',"data":['
+    total = len(first)
+    yield encode_points(first)
+    async for piece in rest:
+        if piece:
+            yield (b"," if total else b"") + encode_points(piece)
+            total += len(piece)
+    yield b'],"total_count":%d}' % total

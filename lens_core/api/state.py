@@ -1,0 +1,42 @@
+"""What the routes need of the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import Unavailable
+from ..identity import Directory
+from ..plugin_api import Source, Store
+from ..self_metrics import SelfMetrics
+from ..tokens import TokenStore
+
+
+@dataclass
+class ApiState:
+    """Shared by all routes. Sizes in bytes; `status`, `ready` and `replay` are the daemon's own functions."""
+
+    metrics: SelfMetrics
+    tokens: TokenStore
+    directory: Directory
+    sources: Sequence[Source]
+    status: Callable[[], Any]
+    ready: Callable[[], str]
+    replay: Callable[[str], Any]
+    store: Store | None = None
+    cluster_name: str = "default"
+    open_ingest: bool = False
+    max_body_bytes: int = 16 * 1024 * 1024
+    max_in_flight_bytes: int = 64 * 1024 * 1024
+    in_flight_bytes: int = field(default=0)
+
+    def required_store(self) -> Store:
+        """The store that answers queries. Raises Unavailable when the configuration has none."""
+        if self.store is None:
+            raise Unavailable(
+                "no sink of this configuration can answer queries; add one, for example `sinks: {store: "
+                "{type: postgresql}}`",
+                retry_after_seconds=60,
+            )
+        return self.store

@@ -1,0 +1,60 @@
+"""Liveness, readiness, status, Lens' own metrics, replay of dead letters."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from .auth import require_role
+from .errors import json_response
+from .state import ApiState
+
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class StatusRoutes:
+    """The endpoints about the daemon itself."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._state = state
+
+    def root_routes(self) -> list[Route]:
+        """Those at the root."""
+        return [
+            Route("/livez", self.livez, methods=["GET"]),
+            Route("/readyz", self.readyz, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+        ]
+
+    def api_routes(self) -> list[Route]:
+        """Those below `/api/v1`."""
+        return [
+            Route("/status", self.status, methods=["GET"]),
+            Route("/replay", self.replay, methods=["POST"]),
+        ]
+
+    async def livez(self, request: Request) -> Response:
+        """The process answers."""
+        return PlainTextResponse("ok\n")
+
+    async def readyz(self, request: Request) -> Response:
+        """Whether data may be sent here: 200, or 503 with the reason."""
+        reason = self._state.ready()
+        return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        """Lens' own metrics in the text format of Prometheus."""
+        require_role(request, self._state, "read")
+        return Response(self._state.metrics.exposition(), media_type=PROMETHEUS_TEXT)
+
+    async def status(self, request: Request) -> Response:
+        """Every component: its state, rates, lag and last error."""
+        require_role(request, self._state, "read")
+        return json_response(self._state.status())
+
+    async def replay(self, request: Request) -> Response:
+        """Send dead letters again; `sink` names one sink, without it all."""
+        require_role(request, self._state, "admin")
+        replayed = await self._state.replay(request.query_params.get("sink", ""))
+        return json_response({"replayed": replayed})

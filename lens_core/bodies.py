@@ -1,0 +1,105 @@
+"""Undoing content encodings within a limit: a small body that decompresses to gigabytes is refused before it does."""
+
+from __future__ import annotations
+
+import zlib
+
+import cramjam
+import zstandard
+
+from .errors import BadRequest, PayloadTooLarge, UnsupportedMediaType
+
+_ZSTD_PIECE_BYTES = 1024
+
+
+def decompress(body: bytes, encoding: str, limit_bytes: int) -> bytes:
+    """Undo one content encoding: gzip, zstd, snappy (block format), or identity.
+
+    Raises PayloadTooLarge when more than `limit_bytes` would come out, BadRequest when the data is damaged,
+    UnsupportedMediaType for another encoding.
+    """
+    if encoding in ("", "identity"):
+        result = body
+    elif encoding in ("gzip", "x-gzip"):
+        result = _gzip(body, limit_bytes)
+    elif encoding == "zstd":
+        result = _zstd(body, limit_bytes)
+    elif encoding == "snappy":
+        result = _snappy(body, limit_bytes)
+    else:
+        raise UnsupportedMediaType(f"content encoding {encoding!r} is not one of gzip, zstd, snappy, identity")
+    if len(result) > limit_bytes:
+        raise too_large(limit_bytes)
+    return result
+
+
+def too_large(limit_bytes: int) -> PayloadTooLarge:
+    """The refusal of a body that is over the limit."""
+    return PayloadTooLarge(f"the body is larger than {limit_bytes} bytes after decompression; send smaller batches")
+
+
+def _damaged(encoding: str, error: Exception | str) -> BadRequest:
+    return BadRequest(f"the body is not {encoding}: {error}")
+
+
+def _gzip(body: bytes, limit_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    rest = body
+    try:
+        while rest:  # a gzip file may have several members
+            member = zlib.decompressobj(wbits=31)
+            piece = member.decompress(rest, limit_bytes + 1 - size)
+            size += len(piece)
+            if size > limit_bytes:
+                raise too_large(limit_bytes)
+            if not member.eof:
+                raise _damaged("gzip", "it ends too early")
+            pieces.append(piece)
+            rest = member.unused_data
+    except zlib.error as error:
+        raise _damaged("gzip", error) from None
+    return b"".join(pieces)
+
+
+def _zstd(body: bytes, limit_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        # A block of zstd expands to at most 128 KiB, so that a small piece of input cannot become much at once.
+        for start in range(0, len(body), _ZSTD_PIECE_BYTES):
+            piece = body[start : start + _ZSTD_PIECE_BYTES]
+            while piece:
+                if frame.eof:
+                    frame = zstandard.ZstdDecompressor().decompressobj()
+                output = frame.decompress(piece)
+                size += len(output)
+                if size > limit_bytes:
+                    raise too_large(limit_bytes)
+                pieces.append(output)
+                piece = frame.unused_data if frame.eof else b""
+    except zstandard.ZstdError as error:
+        raise _damaged("zstd", error) from None
+    if not frame.eof:
+        raise _damaged("zstd", "it ends too early")
+    return b"".join(pieces)
+
+
+def _snappy(body: bytes, limit_bytes: int) -> bytes:
+    if _snappy_length(body) > limit_bytes:
+        raise too_large(limit_bytes)
+    try:
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError as error:
+        raise _damaged("snappy", error) from None
+
+
+def _snappy_length(body: bytes) -> int:
+    """The uncompressed length that a snappy block announces: a little-endian varint of at most 32 bits."""
+    length = 0
+    for place, byte in enumerate(body[:5]):
+        length |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return length
+    raise _damaged("snappy", "its length is missing")

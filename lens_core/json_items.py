@@ -1,0 +1,93 @@
+"""Reading JSON that other people's programs wrote: bare NaN tokens, and lists in which single items are wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from .errors import BadRequest
+
+T = TypeVar("T")
+
+# Strings are matched first and left alone, so that a NaN inside a text stays what it is.
+_STRING_OR_SPECIAL = re.compile(rb'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')
+_SPECIALS = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
+
+
+def quote_bare_specials(body: bytes) -> bytes:
+    """Put the tokens NaN, Infinity and -Infinity in quotes, outside strings; Python's json module writes them bare."""
+    return _STRING_OR_SPECIAL.sub(lambda match: _SPECIALS.get(match[0], match[0]), body)
+
+
+def decode_json(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode JSON that may hold bare NaN tokens. Raises msgspec.ValidationError, or BadRequest if it is not JSON."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        if b"NaN" not in body and b"Infinity" not in body:
+            raise _not_json(error) from None
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+    try:
+        return decoder.decode(quote_bare_specials(body))
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        raise _not_json(error) from None
+
+
+def _not_json(error: msgspec.DecodeError) -> BadRequest:
+    return BadRequest(f"the body is not JSON: {error}")
+
+
+class Items(msgspec.Struct, Generic[T], frozen=True):
+    """The items of a list that could be read, with their places, and those that could not: (index, reason)."""
+
+    good: list[T]
+    rejected: list[tuple[int, str]]
+
+
+class ItemDecoder(Generic[T]):
+    """Decodes the items of a list one by one, where decoding them all at once stopped at a wrong one."""
+
+    def __init__(self, item_type: Any, *, strict: bool) -> None:
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(item_type, strict=strict)
+
+    def decode_each(self, raws: list[msgspec.Raw]) -> Items[T]:
+        """Decode items one by one; a wrong one is reported and loses no other."""
+        good: list[T] = []
+        rejected: list[tuple[int, str]] = []
+        for index, raw in enumerate(raws):
+            try:
+                good.append(self._decoder.decode(raw))
+            except msgspec.DecodeError as error:
+                rejected.append((index, str(error)))
+        return Items(good, rejected)
+
+
+def numeric_items(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of a logged dictionary, nested ones under dotted names, as wandb flattens them.
+
+    Booleans are 0 and 1; the texts "NaN", "Infinity" and "-Infinity" are numbers; other texts, lists, null and
+    media (a dictionary with `_type`) are not metrics and are left out.
+    """
+    for key, value in data.items():
+        if isinstance(value, (int, float)):
+            yield prefix + key, _as_float(value)
+        elif isinstance(value, str):
+            if value in ("NaN", "Infinity", "-Infinity"):
+                yield prefix + key, float(value)
+        elif isinstance(value, Mapping) and "_type" not in value:
+            yield from numeric_items(value, f"{prefix}{key}.")
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")

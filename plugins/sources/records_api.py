@@ -1,0 +1,95 @@
+"""POST /records: the envelope of records, from the hook and from other lenses, as JSON or MessagePack."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from lens_core import BadRequest, IngestRequest, Origin, Record, Reply, Route, Source, hookimpl
+from lens_core.records import (
+    ENVELOPE_VERSION,
+    Decoded,
+    Event,
+    Evidence,
+    StepMetrics,
+    decode_envelope,
+    decode_json_envelope,
+)
+
+LARGE_BODY_BYTES = 64 * 1024
+
+_NEEDS_ORIGIN = (StepMetrics, Evidence, Event)
+
+
+class RecordsApi(Source):
+    """The versioned envelope of records over HTTP: hook to lens, lens to lens."""
+
+    name = "records_api"
+
+    def routes(self) -> Sequence[Route]:
+        """One route."""
+        return [Route(paths=["/records"], handler=self._receive)]
+
+    async def _receive(self, request: IngestRequest) -> Reply:
+        content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
+        decode = _DECODERS.get(content_type, decode_json_envelope)
+        large = len(request.body) > LARGE_BODY_BYTES
+        decoded = await asyncio.to_thread(_decode, decode, request.body) if large else _decode(decode, request.body)
+        records, rejected = _with_origins(decoded)
+        if rejected and not records and len(rejected) == 1:
+            await self.door.submit([], received=1, rejected={"invalid": 1})
+            raise BadRequest(f"record 0: {rejected[0][1]}")
+        counts = Counter("invalid" for _ in rejected)
+        await self.door.submit(records, received=len(records) + len(rejected), rejected=counts)
+        answer = [{"index": index, "reason": reason} for index, reason in rejected]
+        return Reply(body={"success": True, "accepted": len(records), "rejected": answer})
+
+
+_DECODERS = {
+    "application/json": decode_json_envelope,
+    "application/msgpack": decode_envelope,
+    "application/x-msgpack": decode_envelope,
+    "application/vnd.msgpack": decode_envelope,
+}
+
+
+def _decode(decode: object, body: bytes) -> Decoded:
+    try:
+        decoded: Decoded = decode(body)  # type: ignore[operator]
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the envelope could not be read: {error}") from None
+    if decoded.version > ENVELOPE_VERSION:
+        raise BadRequest(
+            f"the envelope has version {decoded.version}, this daemon knows {ENVELOPE_VERSION}; update the daemon first"
+        )
+    return decoded
+
+
+def _with_origins(decoded: Decoded) -> tuple[list[Record], list[tuple[int, str]]]:
+    """Give the envelope's origin to records without one; refuse those that nobody could ever ask for."""
+    wrong = {index for index, _ in decoded.rejected}
+    rejected = list(decoded.rejected)
+    records: list[Record] = []
+    places = (index for index in range(len(decoded.records) + len(wrong)) if index not in wrong)
+    for index, record in zip(places, decoded.records, strict=True):
+        known = _complete(record, decoded.origin)
+        if isinstance(known, _NEEDS_ORIGIN) and not known.origin.is_known:
+            rejected.append((index, "workload_uid, pod_uid or pod_name is required in the origin"))
+        else:
+            records.append(known)
+    return records, sorted(rejected)
+
+
+def _complete(record: Record, origin: Origin) -> Record:
+    if record.origin.is_known or not origin.is_known:
+        return record
+    return msgspec.structs.replace(record, origin=origin)
+
+
+@hookimpl
+def lens_sources() -> Sequence[type[Source]]:
+    """Announce the source."""
+    return [RecordsApi]

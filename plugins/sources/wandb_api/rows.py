@@ -1,0 +1,130 @@
+"""Points and logged dictionaries → rows (`StepMetrics`): one row per step, unless a name comes twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lens_core import Origin, StepMetrics
+from lens_core.json_items import numeric_items
+
+from .shapes import Log, Metric, Sender
+
+DATA_SOURCE = "wandb"
+
+# Where the training step is, for callers who never pass a step (Hugging Face's Trainer, Lightning).
+TRAINING_STEP_METRICS = ("train/global_step", "trainer/global_step")
+
+Rejections = list[tuple[int, str]]
+
+
+class _Row:
+    """A row under construction."""
+
+    __slots__ = ("latest", "tags", "timestamp", "values")
+
+    def __init__(self, timestamp: float | None) -> None:
+        self.values: dict[str, float] = {}
+        self.tags: dict[str, dict[str, str]] | None = None
+        self.timestamp = timestamp
+        self.latest = timestamp
+
+
+def rows_of_metrics(sender: Sender, metrics: Sequence[Metric]) -> tuple[list[StepMetrics], Rejections]:
+    """Group points by step into rows.
+
+    A name that comes again for its step begins another row of the same key, later in sequence, so that the value
+    before it goes to the row's history instead of being lost.
+    """
+    open_rows: dict[float, _Row] = {}
+    rows: list[tuple[int, _Row]] = []
+    rejected: Rejections = []
+    for index, metric in enumerate(metrics):
+        step = metric.step if metric.step.__class__ is int else whole_step(metric.step)
+        if step is None:
+            rejected.append((index, f"step {metric.step!r} is not a whole number"))
+            continue
+        row = open_rows.get(step)
+        if row is None or metric.name in row.values:
+            row = _Row(metric.timestamp)
+            open_rows[step] = row
+            rows.append((int(step), row))
+        row.values[metric.name] = float(metric.value)
+        timestamp = metric.timestamp
+        if timestamp is not None and (row.latest is None or timestamp > row.latest):
+            row.latest = timestamp
+        if metric.tags:
+            row.tags = row.tags or {}
+            row.tags[metric.name] = {str(name): str(value) for name, value in metric.tags.items()}
+    return _finish(sender, rows), rejected
+
+
+def rows_of_logs(sender: Sender, logs: Sequence[Log]) -> tuple[list[StepMetrics], Rejections]:
+    """One row per logged dictionary; texts, lists and media in it are not metrics and are left out."""
+    rows: list[tuple[int, _Row]] = []
+    rejected: Rejections = []
+    for index, log in enumerate(logs):
+        step = whole_step(log.step)
+        if step is None:
+            rejected.append((index, f"step {log.step!r} is not a whole number"))
+            continue
+        row = _Row(log.timestamp)
+        row.values = dict(numeric_items(log.data))
+        rows.append((step, row))
+    return _finish(sender, rows), rejected
+
+
+def whole_step(step: float | None) -> int | None:
+    """A step as a 64-bit integer: 0 for a missing one, None for one that is no whole number."""
+    if step is None:
+        return 0
+    if isinstance(step, int):
+        return step
+    return int(step) if _is_finite(step) and step == int(step) else None
+
+
+def _is_finite(number: float) -> bool:
+    return -(2**63) <= number < 2**63
+
+
+def _finish(sender: Sender, rows: Sequence[tuple[int, _Row]]) -> list[StepMetrics]:
+    origin = sender.origin()
+    now = time.time()
+    run_id = sender.run_id or ""
+    return [
+        _record(origin, run_id, sender.timestamp or now, step, row, place) for place, (step, row) in enumerate(rows)
+    ]
+
+
+def _record(origin: Origin, run_id: str, default_time: float, step: int, row: _Row, place: int) -> StepMetrics:
+    event_time = row.timestamp if row.timestamp is not None else default_time
+    latest = row.latest if row.latest is not None else default_time
+    training_step = _training_step(row.values)
+    return StepMetrics(
+        origin=origin,
+        data_source=DATA_SOURCE,
+        run_id=run_id,
+        # The upstream exporter sends 0 for a step that it was not given; the training step is better than that.
+        row_step=training_step if step == 0 and training_step is not None else step,
+        iteration=training_step,
+        event_time=event_time,
+        sequence=_sequence(latest, place),
+        values=row.values,
+        tags=row.tags or {},
+    )
+
+
+def _training_step(values: Mapping[str, Any]) -> int | None:
+    for name in TRAINING_STEP_METRICS:
+        value = values.get(name)
+        if value is not None and _is_finite(value) and value == int(value):
+            return int(value)
+    return None
+
+
+def _sequence(timestamp: float, place: int) -> int:
+    """The sender's own time in microseconds; later rows of one body are later, and the same body gives the same."""
+    if not 0 <= timestamp < 1e11:  # beyond the year 5138 it is not a time in seconds
+        timestamp = 0
+    return int(timestamp * 1e6) + place

@@ -1,0 +1,210 @@
+"""The routes /wandb/detection, /wandb/metrics, /wandb/logs and /wandb/batch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from lens_core import BadRequest, Evidence, IngestRequest, Overloaded, Reply, Route, Source, StepMetrics
+from lens_core.errors import RequestError
+from lens_core.json_items import ItemDecoder, Items, decode_json
+
+from .rows import Rejections, rows_of_logs, rows_of_metrics
+from .shapes import BatchBody, DetectionBody, Log, LogsBody, Metric, MetricsBody, Sender
+
+# Bodies beyond this are decoded in a thread, so that other requests are answered meanwhile.
+LARGE_BODY_BYTES = 64 * 1024
+
+NO_IDENTITY = "workload_uid, pod_uid or pod_name is required: without one of them nobody can ask for the data"
+
+_ItemT = TypeVar("_ItemT", Metric, Log)
+Convert = Callable[[Sender, Sequence[_ItemT]], tuple[list[StepMetrics], Rejections]]
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """How the body of one route is decoded: all at once, or item by item where that stops."""
+
+    typed: Any
+    raw: Any
+    items: Any
+    convert: Any
+
+
+_METRICS = _Kind(
+    msgspec.json.Decoder(MetricsBody[Metric]),
+    msgspec.json.Decoder(MetricsBody[msgspec.Raw]),
+    ItemDecoder[Metric](Metric, strict=True),
+    rows_of_metrics,
+)
+_LOGS = _Kind(
+    msgspec.json.Decoder(LogsBody[Log]),
+    msgspec.json.Decoder(LogsBody[msgspec.Raw]),
+    ItemDecoder[Log](Log, strict=True),
+    rows_of_logs,
+)
+_detection = msgspec.json.Decoder(DetectionBody)
+_batch = msgspec.json.Decoder(BatchBody)
+
+
+class _Parsed(msgspec.Struct, frozen=True):
+    sender: Sender
+    rows: list[StepMetrics]
+    points: int
+    items: int
+    rejected: Rejections
+
+
+class WandbApi(Source):
+    """The four wandb routes of the seeds: detection, metrics, logs and batch."""
+
+    name = "wandb_api"
+
+    def routes(self) -> Sequence[Route]:
+        """All four, under /api/v1 and /v1."""
+        return [
+            Route(paths=["/wandb/detection"], handler=self._counted("detection", self._detection)),
+            Route(paths=["/wandb/metrics"], handler=self._counted("metrics", self._metrics)),
+            Route(paths=["/wandb/logs"], handler=self._counted("logs", self._logs)),
+            Route(paths=["/wandb/batch"], handler=self._counted("batch", self._batch)),
+        ]
+
+    def _counted(
+        self, kind: str, handle: Callable[[bytes], Awaitable[dict[str, Any]]]
+    ) -> Callable[[IngestRequest], Awaitable[Reply]]:
+        metrics = self.context.metrics
+
+        async def handler(request: IngestRequest) -> Reply:
+            started = time.perf_counter()
+            metrics.wandb_requests.labels(kind).inc()
+            try:
+                return Reply(body=await handle(request.body))
+            except RequestError as error:
+                metrics.wandb_request_errors.labels(kind, error.code).inc()
+                raise
+            finally:
+                metrics.wandb_request_duration.labels(kind).observe(time.perf_counter() - started)
+
+        return handler
+
+    async def _metrics(self, body: bytes) -> dict[str, Any]:
+        self.context.logger.debug("[WandB Metrics API] Received request")
+        parsed = await self._take(body, _METRICS)
+        self.context.metrics.wandb_metrics_points.inc(parsed.points)
+        return _answer(parsed)
+
+    async def _logs(self, body: bytes) -> dict[str, Any]:
+        self.context.logger.debug("[WandB Logs API] Received request")
+        parsed = await self._take(body, _LOGS)
+        self.context.metrics.wandb_logs_points.inc(parsed.points)
+        return _answer(parsed)
+
+    async def _take(self, body: bytes, kind: _Kind) -> _Parsed:
+        """Decode a body and hand its rows in; returns when they are safe."""
+        large = len(body) > LARGE_BODY_BYTES
+        parsed = await asyncio.to_thread(_parse, body, kind) if large else _parse(body, kind)
+        if parsed.items:
+            self.context.logger.debug("[WandB Metrics API] Processing metrics for %d workload(s)", 1)
+        rejected = Counter("invalid" for _ in parsed.rejected)
+        await self.door.submit(parsed.rows, received=parsed.items, rejected=rejected)
+        return parsed
+
+    async def _detection(self, body: bytes) -> dict[str, Any]:
+        self.context.logger.debug("[WandB Detection API] Received request")
+        try:
+            detection = decode_json(body, _detection)
+        except msgspec.ValidationError as error:
+            self.context.metrics.framework_detection_errors.inc(source="wandb", reason="invalid")
+            raise BadRequest(f"the detection could not be read: {error}") from None
+        origin = detection.origin()
+        if not origin.is_known:
+            await self.door.submit([], received=1, rejected={"no_identity": 1})
+            raise BadRequest(NO_IDENTITY)
+        evidence = Evidence(
+            origin=origin,
+            source="wandb",
+            facts={**detection.evidence, "hints": detection.hints},
+            run_id=_run_id(detection),
+            event_time=detection.timestamp or time.time(),
+        )
+        await self.door.submit([evidence])
+        uids = [detection.workload_uid] if detection.workload_uid else []
+        return {"success": True, "workload_uids": uids, **self.verdict(evidence)}
+
+    def verdict(self, evidence: Evidence) -> dict[str, Any]:
+        """What this evidence alone says; the workload's verdict is made of all evidence, when it is asked for."""
+        return {"framework": None, "confidence": 0.0}
+
+    async def _batch(self, body: bytes) -> dict[str, Any]:
+        try:
+            batch = decode_json(body, _batch)
+        except msgspec.ValidationError as error:
+            raise BadRequest(f"the batch could not be read: {error}") from None
+        handlers = {"detection": self._detection, "metrics": self._metrics, "logs": self._logs}
+        parts = {name: getattr(batch, name) for name in handlers}
+        results: dict[str, Any] = {}
+        for name, part in parts.items():
+            if part is not None and bytes(part) != b"null":
+                results[name] = await _one_part(handlers[name], bytes(part))
+        return {"success": all(result["success"] for result in results.values()), "results": results}
+
+
+async def _one_part(handler: Callable[[bytes], Awaitable[dict[str, Any]]], body: bytes) -> dict[str, Any]:
+    """The result of one part of a batch; only overload refuses the whole, so that it is sent again."""
+    try:
+        return await handler(body)
+    except Overloaded:
+        raise
+    except RequestError as error:
+        return {"success": False, "code": error.code, "message": error.message}
+
+
+def _parse(body: bytes, kind: _Kind) -> _Parsed:
+    """Decode a body and make rows of it. Raises BadRequest when nothing of it can be used."""
+    sender, items, rejected, count = _decode(body, kind)
+    if not count:
+        return _Parsed(sender, [], 0, 0, [])
+    if not sender.origin().is_known:
+        raise BadRequest(NO_IDENTITY)
+    places = _places(count, rejected)
+    rows, wrong = kind.convert(sender, items)
+    rejected = sorted([*rejected, *((places[index], reason) for index, reason in wrong)])
+    return _Parsed(sender, rows, sum(len(row.values) for row in rows), count, rejected)
+
+
+def _decode(body: bytes, kind: _Kind) -> tuple[Sender, list[Any], Rejections, int]:
+    try:
+        typed = decode_json(body, kind.typed)
+    except msgspec.ValidationError:
+        pass
+    else:
+        return typed, typed.items, [], len(typed.items)
+    try:
+        raw = decode_json(body, kind.raw)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"the body could not be read: {error}") from None
+    decoded: Items[Any] = kind.items.decode_each(raw.items)
+    return raw, decoded.good, decoded.rejected, len(raw.items)
+
+
+def _places(count: int, rejected: Rejections) -> Sequence[int]:
+    """For every item that was decoded, its place in the body."""
+    if not rejected:
+        return range(count)
+    wrong = {index for index, _ in rejected}
+    return [index for index in range(count) if index not in wrong]
+
+
+def _answer(parsed: _Parsed) -> dict[str, Any]:
+    rejected = [{"index": index, "reason": reason} for index, reason in parsed.rejected]
+    return {"success": True, "accepted": parsed.items - len(rejected), "rejected": rejected}
+
+
+def _run_id(detection: DetectionBody) -> str:
+    wandb = detection.evidence.get("wandb")
+    run_id = detection.run_id or (wandb.get("id") if isinstance(wandb, Mapping) else "")
+    return run_id if isinstance(run_id, str) else ""
