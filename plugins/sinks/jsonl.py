@@ -1,0 +1,157 @@
+"""Records as JSON lines in a file: for looking at, for shipping elsewhere, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from lens_core import Answer, AnyRecord, Batch, Delivered, Position, Record, Sink, hookimpl
+from lens_core.records import RECORD_KINDS
+
+
+class JsonlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the jsonl sink.
+
+    `path`: the file; its folder is made. `rotate_bytes`: a file that grew past this is renamed to `PATH.1`, the
+    one before it to `PATH.2` and so on, `keep_files` of them; 0 means never. `sync`: wait for the disk.
+    """
+
+    path: str
+    rotate_bytes: int = 0
+    keep_files: int = 5
+    sync: bool = True
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """What is kept beside the file: its size after the last whole batch, and how far each spool is in it."""
+
+    size: int | None
+    spools: dict[str, Position]
+
+
+class Jsonl(Sink):
+    """Append every record to a file, one JSON object a line; a crash leaves nothing half and nothing twice."""
+
+    name = "jsonl"
+    Settings = JsonlSettings
+    accepts = tuple(RECORD_KINDS.values())
+
+    settings: JsonlSettings
+    _file: BinaryIO
+    _mark: _Mark
+
+    async def start(self) -> None:
+        """Open the file and cut off what an unfinished write left behind."""
+        await asyncio.to_thread(self._open)
+
+    async def stop(self) -> None:
+        """Close the file."""
+        if hasattr(self, "_file"):
+            self._file.close()
+
+    async def check(self) -> None:
+        """Try whether the file can be written."""
+        path = Path(self.settings.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):
+            pass
+
+    async def send(self, batch: Batch) -> Answer:
+        """Append the batch."""
+        await asyncio.to_thread(self._write, batch)
+        return Delivered()
+
+    async def position(self, spool_id: str) -> Position | None:
+        """Where the file ends: the position is written behind every batch, beside the data."""
+        return self._mark.spools.get(spool_id)
+
+    def _open(self) -> None:
+        path = Path(self.settings.path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        self._mark = self._read_mark()
+        # Bytes behind the mark belong to a batch that was not acknowledged: it comes again.
+        if self._mark.size is not None and self._mark.size <= path.stat().st_size:
+            self._file.truncate(self._mark.size)
+            self._file.seek(0, os.SEEK_END)
+
+    def _write(self, batch: Batch) -> None:
+        self._rotate()
+        self._file.write(b"".join(encode_line(record) for record in batch.records))
+        self._sync(self._file)
+        self._write_mark({**self._mark.spools, batch.spool_id: batch.end})
+
+    def _rotate(self) -> None:
+        limit = self.settings.rotate_bytes
+        if not limit or self._file.tell() < limit:
+            return
+        self._file.close()
+        path = Path(self.settings.path)
+        for number in range(self.settings.keep_files - 1, 0, -1):
+            older = path.with_name(f"{path.name}.{number}")
+            if older.exists():
+                older.replace(path.with_name(f"{path.name}.{number + 1}"))
+        path.replace(path.with_name(f"{path.name}.1"))
+        self._file = path.open("ab")
+        self._write_mark(self._mark.spools)
+
+    @property
+    def _mark_path(self) -> Path:
+        path = Path(self.settings.path)
+        return path.with_name(f".{path.name}.position")
+
+    def _read_mark(self) -> _Mark:
+        try:
+            return msgspec.json.decode(self._mark_path.read_bytes(), type=_Mark)
+        except FileNotFoundError:
+            return _Mark(None, {})
+
+    def _write_mark(self, spools: dict[str, Position]) -> None:
+        self._mark = _Mark(self._file.tell(), spools)
+        temporary = self._mark_path.with_suffix(".new")
+        with temporary.open("wb") as file:
+            file.write(msgspec.json.encode(self._mark))
+            self._sync(file)
+        temporary.replace(self._mark_path)
+
+    def _sync(self, file: BinaryIO) -> None:
+        file.flush()
+        if self.settings.sync:
+            os.fsync(file.fileno())
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_line(record: Record) -> bytes:
+    """A record as one line of JSON; values that JSON cannot hold are the texts NaN, Infinity and -Infinity."""
+    return _encoder.encode(json_ready(record)) + b"\n"
+
+
+def json_ready(record: AnyRecord | Record) -> Any:
+    """A record as plain objects that strict JSON can hold."""
+    return _finite(msgspec.to_builtins(record))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
+
+
+@hookimpl
+def lens_sinks() -> Sequence[type[Sink]]:
+    """Announce the sink."""
+    return [Jsonl]
