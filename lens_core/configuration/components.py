@@ -1,0 +1,147 @@
+"""The sections `sources`, `collectors`, `sinks` and `detectors`: instances of plugins with their settings."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta
+
+from ..delivery.answers import BatchLimits
+from ..errors import PluginError
+from ..plugin_api import Collector, Component
+from ..plugin_host import PluginHost
+from ..plugin_info import ComponentKind, needs_settings
+from .conversion import Failed, convert, to_struct
+from .document import Node
+from .problems import Problems
+from .settings import CollectorConfig, ComponentConfig, FilterSettings, SinkConfig
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+NAME_RULE = "letters, digits, dots, dashes and underscores, at most 64"
+
+_Seconds = Annotated[float, Meta(gt=0, le=86400 * 366)]
+_OPTIONS: dict[ComponentKind, dict[str, Any]] = {
+    "source": {},
+    "collector": {"interval_seconds": _Seconds, "timeout_seconds": _Seconds},
+    "detector": {"enabled": bool},
+    "sink": {"required": bool, "filter": FilterSettings, "limits": BatchLimits},
+}
+# Keys that the host reads itself; a plugin's settings may not use them.
+RESERVED: dict[ComponentKind, tuple[str, ...]] = {kind: ("type", *options) for kind, options in _OPTIONS.items()}
+
+
+class ComponentReader:
+    """Reads the sections of components; what has a problem is left out of the answers.
+
+    `known` are all names that were written, good or bad, so that a pipeline may name them without another problem.
+    """
+
+    def __init__(self, host: PluginHost, problems: Problems) -> None:
+        self._host = host
+        self._problems = problems
+        self.known: dict[ComponentKind, dict[str, Node]] = {kind: {} for kind in _OPTIONS}
+        self.disabled: list[str] = []
+
+    def read(self, kind: ComponentKind, section: Node | None) -> dict[str, Any]:
+        """The instances of one section by name."""
+        entries = self._entries(kind, section)
+        found: dict[str, Any] = {}
+        for name, entry in entries.items():
+            place = section.key_place(name) if section else entry.place
+            self.known[kind][name] = Node(None, place)
+            if not NAME.fullmatch(name):
+                self._problems.add(place, f"{kind}s: the name {name!r} must be made of {NAME_RULE}")
+                continue
+            component = self._component(kind, name, entry)
+            if component is not None:
+                found[name] = component
+        return found
+
+    def defaults(self, kind: ComponentKind) -> dict[str, ComponentConfig]:
+        """All loaded plugins of a kind that work without settings."""
+        found = {}
+        for name in self._host.names(kind):
+            plugin = self._host.component(kind, name)
+            if not needs_settings(plugin):
+                found[name] = ComponentConfig(name=name, type=name, plugin=plugin, settings=plugin.Settings())
+                self.known[kind].setdefault(name, Node(None))
+        return found
+
+    def _entries(self, kind: ComponentKind, section: Node | None) -> dict[str, Node]:
+        if section is None or section.value is None or section.broken:
+            return {}
+        if not isinstance(section.value, dict):
+            self._problems.add(section.place, f"{kind}s: expected a mapping of names to settings, got {section.shape}")
+            return {}
+        return section.value
+
+    def _component(self, kind: ComponentKind, name: str, entry: Node) -> ComponentConfig | None:
+        path = f"{kind}s.{name}"
+        if kind == "detector" and entry.value is False:
+            self._disable(name, name, entry)
+            return None
+        if entry.value is None and not entry.broken:
+            entry = Node({}, entry.place, keys={})
+        if not isinstance(entry.value, dict):
+            if not entry.broken:
+                self._problems.add(entry.place, f"{path}: expected settings (a mapping), got {entry.shape}")
+            return None
+        options = self._options(kind, entry, path)
+        plugin = self._plugin(kind, name, entry, path)
+        if plugin is None:
+            return None
+        if options.get("enabled") is False:
+            self._disable(name, plugin.name, entry)
+            return None
+        own = {key: value for key, value in entry.value.items() if key not in RESERVED[kind]}
+        settings = to_struct(
+            Node(own, entry.place, keys=entry.keys), plugin.Settings, path, self._problems, also=RESERVED[kind]
+        )
+        if isinstance(settings, Failed) or any(isinstance(option, Failed) for option in options.values()):
+            return None
+        return _build(kind, name, plugin, settings, options)
+
+    def _disable(self, name: str, type_name: str, entry: Node) -> None:
+        if name == type_name and type_name not in self._host.names("detector"):
+            self._problems.add(entry.place, f"detectors.{name}: {self._host.why_missing('detector', name)}")
+        else:
+            self.disabled.append(name)
+
+    def _options(self, kind: ComponentKind, entry: Node, path: str) -> dict[str, Any]:
+        return {
+            key: convert(entry.value[key], option, f"{path}.{key}", self._problems)
+            for key, option in _OPTIONS[kind].items()
+            if key in entry.value
+        }
+
+    def _plugin(self, kind: ComponentKind, name: str, entry: Node, path: str) -> type[Component] | None:
+        written = entry.value.get("type")
+        if written is not None and (written.broken or not isinstance(written.value, str)):
+            if not written.broken:
+                self._problems.add(written.place, f"{path}.type: expected the name of a plugin, got {written.shape}")
+            return None
+        type_name = written.value if written else name
+        try:
+            return self._host.component(kind, type_name)
+        except PluginError as error:
+            place = written.place if written else self.known[kind][name].place
+            self._problems.add(place, f"{path}: {error}" + ("" if written else "; or say which with type: PLUGIN"))
+            return None
+
+
+def _build(
+    kind: ComponentKind, name: str, plugin: type[Component], settings: msgspec.Struct, options: dict[str, Any]
+) -> ComponentConfig:
+    common: dict[str, Any] = {"name": name, "type": plugin.name, "plugin": plugin, "settings": settings}
+    if kind == "sink":
+        return SinkConfig(**common, **options)
+    if kind == "collector":
+        collector = cast(type[Collector], plugin)
+        return CollectorConfig(
+            **common,
+            interval_seconds=options.get("interval_seconds", collector.interval_seconds),
+            timeout_seconds=options.get("timeout_seconds", collector.timeout_seconds),
+        )
+    return ComponentConfig(**common)
