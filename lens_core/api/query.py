@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ..errors import NotFound
+from ..plugin_api import Store
 from ..queries import MetricPoint, PointQuery
 from .auth import require_role
 from .errors import JSON, json_response
@@ -21,7 +22,7 @@ from .point_json import encode_points
 from .state import ApiState
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-Points = Callable[[PointQuery], AsyncIterator[list[MetricPoint]]]
+Points = Callable[[Store, PointQuery], AsyncIterator[list[MetricPoint]]]
 
 
 class QueryRoutes:
@@ -69,15 +70,16 @@ class QueryRoutes:
 
     async def data(self, request: Request) -> Response:
         """The points of metrics."""
-        return await self._points(request, self._state.required_store().metric_points)
+        return await self._points(request, lambda store, query: store.metric_points(query))
 
     async def iteration_times(self, request: Request) -> Response:
         """When was which iteration reached."""
-        return await self._points(request, self._state.required_store().iteration_times)
+        return await self._points(request, lambda store, query: store.iteration_times(query))
 
     async def _points(self, request: Request, points: Points) -> Response:
         query = point_query(request)
-        pieces = _nothing() if self._is_elsewhere(request) else points(query)
+        store = self._state.required_store()
+        pieces = _nothing() if self._is_elsewhere(request) else points(store, query)
         # The first piece is fetched before the status is sent, so that a failing store is a 503 and not a torn 200.
         first: list[MetricPoint] = await anext(pieces, [])
         head: dict[str, Any] = {"workload_uid": query.workload_uid}

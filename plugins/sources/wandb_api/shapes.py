@@ -89,6 +89,6 @@ class DetectionBody(Sender, frozen=True, kw_only=True):
 class BatchBody(msgspec.Struct, frozen=True):
     """Body of /wandb/batch: any of the three."""
 
-    detection: msgspec.Raw | None = None
-    metrics: msgspec.Raw | None = None
-    logs: msgspec.Raw | None = None
+    detection: msgspec.Raw = msgspec.Raw()
+    metrics: msgspec.Raw = msgspec.Raw()
+    logs: msgspec.Raw = msgspec.Raw()

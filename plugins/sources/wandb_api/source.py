@@ -145,11 +145,11 @@ class WandbApi(Source):
         except msgspec.ValidationError as error:
             raise BadRequest(f"the batch could not be read: {error}") from None
         handlers = {"detection": self._detection, "metrics": self._metrics, "logs": self._logs}
-        parts = {name: getattr(batch, name) for name in handlers}
         results: dict[str, Any] = {}
-        for name, part in parts.items():
-            if part is not None and bytes(part) != b"null":
-                results[name] = await _one_part(handlers[name], bytes(part))
+        for name, handler in handlers.items():
+            part = bytes(getattr(batch, name))
+            if part not in (b"", b"null"):
+                results[name] = await _one_part(handler, part)
         return {"success": all(result["success"] for result in results.values()), "results": results}
 
 

@@ -1,0 +1,70 @@
+"""How commands find and ask the daemon."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..data_dir import default_data_dir, running_address
+from ..errors import LensError
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def data_dir_option(function: F) -> F:
+    """The option --data-dir."""
+    return click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Where the daemon keeps its spool and database [default: $LENS_DATA_DIR, or a folder of the user's].",
+    )(function)
+
+
+def url_option(function: F) -> F:
+    """The option --url."""
+    return click.option(
+        "--url", envvar="LENS_URL", help="The daemon's address [default: the one that runs on this machine]."
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """The option --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def resolve_data_dir(data_dir: Path | None) -> Path:
+    """The directory that was given, or the default."""
+    return data_dir or default_data_dir(os.environ)
+
+
+def daemon_url(url: str | None, data_dir: Path | None) -> str:
+    """The address that was given, or that of the daemon running on this machine, or the default one."""
+    if url:
+        return url.rstrip("/")
+    address = running_address(resolve_data_dir(data_dir))
+    return address.url if address else DEFAULT_URL
+
+
+def ask(method: str, url: str, path: str, **parameters: str) -> Any:
+    """Ask the daemon and return its JSON; LENS_TOKEN is sent if it is set. Raises LensError in words."""
+    import httpx
+
+    token = os.environ.get("LENS_TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        response = httpx.request(method, url + path, params=parameters, headers=headers, timeout=30)
+    except httpx.HTTPError as error:
+        raise LensError(f"no daemon answers at {url} ({error}); `lens up` starts one") from None
+    if response.is_success:
+        return response.json()
+    try:
+        message = response.json()["message"]
+    except (ValueError, KeyError, TypeError):
+        message = response.text[:200]
+    raise LensError(f"{url} answered {response.status_code}: {message}")

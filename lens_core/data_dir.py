@@ -1,0 +1,96 @@
+"""The data directory: where it is, who holds it, and where its daemon listens."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from .errors import LensError
+
+
+class DaemonAddress(msgspec.Struct, frozen=True):
+    """What a running daemon leaves in its data directory for the command line."""
+
+    pid: int
+    url: str
+
+
+def default_data_dir(environ: Mapping[str, str]) -> Path:
+    """$LENS_DATA_DIR, else /var/lib/lens for root, else $XDG_DATA_HOME/lens, else ~/.local/share/lens."""
+    if environ.get("LENS_DATA_DIR"):
+        return Path(environ["LENS_DATA_DIR"])
+    if os.geteuid() == 0:
+        return Path("/var/lib/lens")
+    return Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "lens"
+
+
+class DataDirLock:
+    """Held by the one daemon of a data directory, and let go by the kernel when it dies, however it dies."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._dir = data_dir
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the directory. Raises LensError that names the daemon which has it."""
+        try:
+            self._dir.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._dir / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LensError(
+                f"the data directory {self._dir} cannot be used: {error.strerror}; choose another with --data-dir"
+            ) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            address = read_address(self._dir)
+            where = f" (pid {address.pid}, listening on {address.url})" if address else ""
+            raise LensError(
+                f"another daemon{where} is using the data directory {self._dir}; stop it, or give this one a "
+                "directory of its own with --data-dir"
+            ) from None
+        self._descriptor = descriptor
+
+    def publish(self, url: str) -> None:
+        """Tell the command line where this daemon listens."""
+        temporary = self._dir / "daemon.json.new"
+        temporary.write_bytes(msgspec.json.encode(DaemonAddress(os.getpid(), url)))
+        temporary.replace(self._dir / "daemon.json")
+
+    def release(self) -> None:
+        """Let the directory go."""
+        if self._descriptor is not None:
+            (self._dir / "daemon.json").unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def read_address(data_dir: Path) -> DaemonAddress | None:
+    """Where the daemon of a data directory listens; None when none has said so."""
+    try:
+        return msgspec.json.decode((data_dir / "daemon.json").read_bytes(), type=DaemonAddress)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return None
+
+
+def running_address(data_dir: Path) -> DaemonAddress | None:
+    """Like `read_address`, but only while a daemon holds the directory: a killed one leaves its file behind."""
+    address = read_address(data_dir)
+    if address is None:
+        return None
+    try:
+        descriptor = os.open(data_dir / "daemon.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return address
+    finally:
+        os.close(descriptor)
+    return None
