@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 
 import cramjam
 import pytest
@@ -11,11 +12,28 @@ from hypothesis import strategies as st
 from lens_core.bodies import decompress
 from lens_core.errors import BadRequest, PayloadTooLarge, UnsupportedMediaType
 
-COMPRESS = {
-    "gzip": lambda data: gzip.compress(data),
-    "zstd": lambda data: zstandard.compress(data),
-    "snappy": lambda data: bytes(cramjam.snappy.compress_raw(data)),
-    "identity": lambda data: data,
+
+def _gzip(data: bytes) -> bytes:
+    return gzip.compress(data)
+
+
+def _zstd(data: bytes) -> bytes:
+    return zstandard.compress(data)
+
+
+def _snappy(data: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def _identity(data: bytes) -> bytes:
+    return data
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": _gzip,
+    "zstd": _zstd,
+    "snappy": _snappy,
+    "identity": _identity,
 }
 
 

@@ -1,0 +1,74 @@
+"""`lens status`: one page of state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from .client import ask, daemon_url, data_dir_option, json_option, url_option
+
+
+@click.command("status")
+@json_option
+@url_option
+@data_dir_option
+def command(as_json: bool, url: str | None, data_dir: Path | None) -> None:
+    """Show what runs: every component, its state, rates, lag and last error.
+
+    \b
+    Examples:
+      lens status
+      lens status --json | jq .pipelines
+    """
+    status = ask("GET", daemon_url(url, data_dir), "/api/v1/status")
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(status)).decode())
+        return
+    _show(status)
+
+
+def _show(status: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(
+        f"[bold]{status['state']}[/]  {status['url']}  up {status['uptime_seconds']:.0f} s  "
+        f"version {status['version']}  data in {status['data_dir']}"
+    )
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("component", "pipeline", "state", "in", "out", "pending", "rate/s", "lag s", "last error"):
+        table.add_column(column, justify="right" if column in ("in", "out", "pending", "rate/s", "lag s") else "left")
+    for source in status["sources"]:
+        table.add_row(
+            source["name"],
+            ", ".join(source["pipelines"]),
+            source["state"],
+            _count(source["received"]),
+            _count(source["accepted"]),
+            "",
+            "",
+            "",
+            source["last_error"],
+        )
+    for pipeline in status["pipelines"]:
+        for sink in pipeline["sinks"]:
+            table.add_row(
+                sink["name"],
+                pipeline["name"],
+                sink["state"],
+                _count(sink["accepted"]),
+                _count(sink["delivered"]),
+                _count(sink["pending"]),
+                f"{sink['rate_per_second']:.0f}",
+                f"{sink['lag_seconds']:.1f}",
+                sink["last_error"],
+            )
+    console.print(table)
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"

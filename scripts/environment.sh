@@ -1,0 +1,37 @@
+# Sourced by the other scripts: makes the virtual environment .venv of this checkout, or brings it up to date.
+# Usage: lens_environment EXTRA[,EXTRA …]; afterwards "$VENV/bin" holds python and lens.
+
+VENV="${LENS_VENV:-$PWD/.venv}"
+
+lens_install_packages() {  # Debian packages that are missing; needs root
+    missing=""
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q "ok installed" || missing="$missing $package"
+    done
+    [ -z "$missing" ] && return 0
+    if [ "$(id -u)" != 0 ]; then
+        echo "These packages are needed: apt-get install$missing" >&2
+        return 1
+    fi
+    echo "Installing$missing …" >&2
+    (apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $missing) \
+        >/dev/null
+}
+
+lens_make_venv() {
+    python3 -m venv "$VENV" >/dev/null 2>&1 && return 0
+    # Debian ships the module in a package of its own.
+    lens_install_packages python3-venv && python3 -m venv "$VENV"
+}
+
+lens_environment() {
+    extras="$1"
+    stamp="$VENV/.installed-$(cat pyproject.toml plugins/sources/wandb_hook/pyproject.toml | cksum | tr -d ' ')-$extras"
+    [ -e "$stamp" ] && return 0
+    if [ ! -x "$VENV/bin/python" ]; then
+        lens_make_venv || return 1
+    fi
+    echo "Installing Lens into $VENV …" >&2
+    "$VENV/bin/python" -m pip install -q --disable-pip-version-check \
+        -e ./plugins/sources/wandb_hook -e ".[$extras]" && touch "$stamp"
+}
