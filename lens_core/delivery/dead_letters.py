@@ -1,0 +1,143 @@
+"""Records that a sink refused for good: kept with the reason, listed, sent again when somebody asks."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..errors import LensError, Overloaded
+from ..records import Envelope
+from .spool import Spool
+from .spool_queries import NewBatch
+from .spool_tables import Appended
+
+REPLAY_AT_ONCE = 1000
+
+_raw = msgspec.msgpack.Decoder(Envelope)
+_encoder = msgspec.msgpack.Encoder()
+
+
+class DeadLetterEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A refused record; `record` as it was written, None where that cannot be read."""
+
+    id: int
+    sink: str
+    reason: str
+    created_at: float
+    bytes: int
+    record: Any = None
+
+
+class _Replayed(NamedTuple):
+    appended: Appended
+    records: int
+    letters: int
+    last_id: int
+    bytes: int
+
+
+class DeadLetters:
+    """The dead letters of one spool."""
+
+    def __init__(self, spool: Spool, *, clock: Callable[[], float] = time.time) -> None:
+        self._spool = spool
+        self._clock = clock
+
+    def count(self, sink: str = "") -> int:
+        """How many a sink has, or all sinks together."""
+        books = self._spool.engine.books
+        return books[sink].dead_letters if sink else sum(book.dead_letters for book in books.values())
+
+    async def entries(self, sink: str = "", *, limit: int = 100, after_id: int = 0) -> list[DeadLetterEntry]:
+        """The oldest ones after `after_id`; `sink` '' means all sinks, those that were removed included."""
+
+        def work(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            return connection.execute(
+                "SELECT id, sink, reason, created_at, bytes, body FROM dead_letters"
+                " WHERE id > ? AND (? = '' OR sink = ?) ORDER BY id LIMIT ?",
+                (after_id, sink, sink, limit),
+            ).fetchall()
+
+        rows = await self._spool.look(work)
+        return [
+            DeadLetterEntry(
+                id=row[0], sink=row[1], reason=row[2], created_at=row[3], bytes=row[4], record=_peek(row[5])
+            )
+            for row in rows
+        ]
+
+    async def replay(self, sink: str) -> int:
+        """Put a sink's dead letters back into its spool, for that sink alone; returns how many records.
+
+        What cannot be read stays. Each step is one transaction. Raises LensError for a sink that this pipeline does
+        not have, Overloaded when the spool is full.
+        """
+        if sink not in self._spool.engine.books:
+            raise LensError(f"there is no sink {sink!r} in this pipeline to replay to")
+        last_id = records = 0
+        newest = await self._spool.look(lambda connection: _newest(connection, sink))
+        while last_id < newest:
+            done = await self._step(sink, last_id, newest)
+            if done.appended.reason:
+                raise Overloaded(f"{records} records replayed, then: {done.appended.reason}", retry_after_seconds=2.0)
+            records, last_id = records + done.records, done.last_id
+        return records
+
+    async def _step(self, sink: str, last_id: int, newest: int) -> _Replayed:
+        engine, now = self._spool.engine, self._clock()
+
+        def work(connection: sqlite3.Connection) -> _Replayed:
+            rows = connection.execute(
+                "SELECT id, body, bytes FROM dead_letters WHERE sink = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?",
+                (sink, last_id, newest, REPLAY_AT_ONCE),
+            ).fetchall()
+            read = [(row[0], row[2], envelope) for row in rows if (envelope := _read(row[1])) is not None]
+            end = rows[-1][0] if rows else newest
+            if not read:
+                return _Replayed(Appended([], []), 0, 0, end, 0)
+            batch = _combine([envelope for _, _, envelope in read])
+            appended = engine.append(connection, [batch], {}, sink, now)
+            if appended.reason:
+                return _Replayed(appended, 0, 0, last_id, 0)
+            connection.executemany("DELETE FROM dead_letters WHERE id = ?", [(number,) for number, _, _ in read])
+            size = sum(size for _, size, _ in read)
+            engine.dead_letter_bytes -= size
+            return _Replayed(appended, batch.records, len(read), end, size)
+
+        def after(done: _Replayed) -> None:
+            engine.after_append(done.appended)
+            engine.books[sink].replayed(done.letters)
+
+        return await self._spool.write(work, after)
+
+
+def _newest(connection: sqlite3.Connection, sink: str) -> int:
+    found = connection.execute("SELECT max(id) FROM dead_letters WHERE sink = ?", (sink,)).fetchone()
+    return int(found[0] or 0)
+
+
+def _read(body: bytes) -> Envelope | None:
+    try:
+        return _raw.decode(body)
+    except msgspec.DecodeError:
+        return None
+
+
+def _peek(body: bytes) -> Any:
+    envelope = _read(body)
+    if envelope is None or not envelope.records:
+        return None
+    return msgspec.msgpack.decode(envelope.records[0])
+
+
+def _combine(envelopes: Sequence[Envelope]) -> NewBatch:
+    """One envelope of them all; the time of the oldest holds."""
+    records = [record for envelope in envelopes for record in envelope.records]
+    first = envelopes[0]
+    times = [envelope.received_at for envelope in envelopes if envelope.received_at is not None]
+    whole = msgspec.structs.replace(first, records=records, received_at=min(times, default=None))
+    return NewBatch(_encoder.encode(whole), len(records))

@@ -1,0 +1,192 @@
+"""The spool's two threads: one that writes, committing whatever waits together, and one that reads.
+
+Everything that waits when the writer becomes free goes into one transaction and costs one sync. A job that fails is
+taken back alone (a savepoint of its own); a transaction that fails is taken back whole, and nobody was told that it
+had succeeded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+
+MAX_GROUP_BYTES = 32 * 1024 * 1024
+MAX_GROUP_JOBS = 1000
+
+
+class Job(Generic[T]):
+    """Work on a connection. `after` runs in the thread once the commit is done, before the future has its result."""
+
+    __slots__ = ("after", "future", "size", "work")
+
+    def __init__(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        future: asyncio.Future[T] | None,
+        after: Callable[[T], None] | None = None,
+        size: int = 0,
+    ) -> None:
+        self.work = work
+        self.future = future
+        self.after = after
+        self.size = size
+
+
+class Owner(Protocol):
+    """What the thread asks of the spool."""
+
+    def connection(self) -> sqlite3.Connection:
+        """The thread's connection; another one after a repair."""
+
+    def translate(self, error: Exception) -> Exception:
+        """What the caller is told instead of SQLite's error; mends the file if it is damaged."""
+
+    def rolled_back(self) -> None:
+        """A transaction or a job of it was taken back: forget what it counted."""
+
+    def idle(self) -> float | None:
+        """Tidy up a little; returns in how many seconds there is more to tidy, None for nothing."""
+
+    def committed(self) -> None:
+        """Called in the event loop after each group."""
+
+
+Outcome = tuple[Job[Any], Any, Exception | None]
+
+
+class CommitThread:
+    """Runs jobs in their order, in groups."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, owner: Owner, *, transactions: bool = True) -> None:
+        self._queue: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._loop = loop
+        self._owner = owner
+        self._transactions = transactions
+        self._lock = threading.Lock()
+        self.queued_bytes = 0
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None, size: int = 0
+    ) -> asyncio.Future[T]:
+        """Queue work; the future has its result once it is durable."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        with self._lock:
+            self.queued_bytes += size
+        self._queue.put(Job(work, future, after, size))
+        return future
+
+    def poke(self) -> None:
+        """Have the thread ask its owner for a connection, so that a repair happens; from any thread."""
+        self._queue.put(Job(lambda connection: None, None))
+
+    async def stop(self) -> None:
+        """Finish what is queued and end the thread."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        wait: float | None = None
+        running = True
+        while running:
+            group, running = self._next_group(wait)
+            outcomes = self._execute(group) if group else []
+            if outcomes:
+                self._report(outcomes)
+            wait = self._owner.idle() if running else None
+
+    def _next_group(self, wait: float | None) -> tuple[list[Job[Any]], bool]:
+        """The jobs that wait, at most one group's worth, and whether to go on."""
+        group: list[Job[Any]] = []
+        size = 0
+        try:
+            job = self._queue.get(timeout=wait)
+            while job is not None:
+                group.append(job)
+                size += job.size
+                if size >= MAX_GROUP_BYTES or len(group) >= MAX_GROUP_JOBS:
+                    return group, True
+                job = self._queue.get_nowait()
+        except queue.Empty:
+            return group, True
+        return group, False
+
+    def _execute(self, group: Sequence[Job[Any]]) -> list[Outcome]:
+        if not self._transactions:
+            return [self._plain(job) for job in group]
+        outcomes = self._transaction(group)
+        if outcomes is None:
+            # The group failed as a whole: one by one, so that a small job does not fail for a large one's sake.
+            outcomes = []
+            for job in group:
+                outcomes += self._transaction([job], last_try=True) or []
+        for job, result, error in outcomes:
+            if error is None and job.after is not None:
+                job.after(result)
+        return outcomes
+
+    def _plain(self, job: Job[Any]) -> Outcome:
+        try:
+            return (job, job.work(self._owner.connection()), None)
+        except Exception as error:  # noqa: BLE001 - it is handed to whoever waits for the result
+            return (job, None, self._owner.translate(error))
+
+    def _transaction(self, group: Sequence[Job[Any]], *, last_try: bool = False) -> list[Outcome] | None:
+        """Run a group in one transaction; None when that failed and each job should be tried alone."""
+        connection = self._owner.connection()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            outcomes = [self._savepoint(connection, job) for job in group]
+            connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - it is handed to whoever waits for the result
+            self._roll_back(connection)
+            if not last_try and len(group) > 1:
+                return None
+            told = self._owner.translate(error)
+            return [(job, None, told) for job in group]
+        return outcomes
+
+    def _savepoint(self, connection: sqlite3.Connection, job: Job[Any]) -> Outcome:
+        connection.execute("SAVEPOINT job")
+        try:
+            result = job.work(connection)
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is handed to whoever waits for the result
+            connection.execute("ROLLBACK TO job")
+            connection.execute("RELEASE job")
+            self._owner.rolled_back()
+            return (job, None, error)
+        connection.execute("RELEASE job")
+        return (job, result, None)
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        # SQLite has rolled back by itself after some errors; then there is nothing to do and it says so.
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        self._owner.rolled_back()
+
+    def _report(self, outcomes: Sequence[Outcome]) -> None:
+        with self._lock:
+            self.queued_bytes -= sum(job.size for job, _, _ in outcomes)
+        # The loop is closed only when the process ends without stopping the spool: nobody is left to be told.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._resolve, outcomes)
+
+    def _resolve(self, outcomes: Sequence[Outcome]) -> None:
+        for job, result, error in outcomes:
+            if job.future is None or job.future.done():
+                continue  # whoever waited was cancelled; the work is done all the same
+            if error is None:
+                job.future.set_result(result)
+            else:
+                job.future.set_exception(error)
+        self._owner.committed()

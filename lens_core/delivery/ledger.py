@@ -1,0 +1,126 @@
+"""Counting: every component has a ledger, exact integers here and the same numbers in Lens' own metrics.
+
+At the door `received = filtered + rejected + accepted`; at a sink
+`accepted + recovered = delivered + filtered + rejected + dropped + pending`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from ..self_metrics import SelfMetrics
+
+COUNTED = ("received", "accepted", "recovered", "merged", "derived", "delivered", "filtered")
+RATE_WINDOW_SECONDS = 60
+MAX_REASONS = 32
+
+
+class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A ledger at one moment."""
+
+    component: str
+    received: int
+    accepted: int
+    recovered: int
+    merged: int
+    derived: int
+    delivered: int
+    filtered: int
+    rejected: Mapping[str, int]
+    dropped: Mapping[str, int]
+
+
+class RateMeter:
+    """How many per second over the last minute, in one-second steps."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._seconds: deque[list[int]] = deque()
+
+    def add(self, count: int) -> None:
+        """Count now."""
+        second = int(self._clock())
+        if self._seconds and self._seconds[-1][0] == second:
+            self._seconds[-1][1] += count
+        else:
+            self._seconds.append([second, count])
+        self._forget(second)
+
+    def per_second(self) -> float:
+        """The mean over the last minute, or over the time since the start if that is shorter."""
+        now = self._clock()
+        self._forget(int(now))
+        span = min(float(RATE_WINDOW_SECONDS), max(1.0, now - self._started))
+        return sum(count for _, count in self._seconds) / span
+
+    def _forget(self, second: int) -> None:
+        while self._seconds and self._seconds[0][0] <= second - RATE_WINDOW_SECONDS:
+            self._seconds.popleft()
+
+
+class Ledger:
+    """The counts of one component; reasons are few and fixed, because they become labels."""
+
+    def __init__(self, component: str, metrics: SelfMetrics, *, rated: str = "delivered") -> None:
+        self.component = component
+        self._rated = rated
+        self.received = self.accepted = self.recovered = self.merged = self.derived = 0
+        self.delivered = self.filtered = 0
+        self.rejected: dict[str, int] = {}
+        self.dropped: dict[str, int] = {}
+        self.rate = RateMeter()
+        self._metrics = metrics
+        self._children: dict[tuple[str, str], Any] = {}
+
+    def count(self, name: str, amount: int) -> None:
+        """Add to one of `COUNTED`."""
+        if amount:
+            setattr(self, name, getattr(self, name) + amount)
+            self._child(name).inc(amount)
+            if name == self._rated:
+                self.rate.add(amount)
+
+    def reject(self, reason: str, amount: int = 1) -> None:
+        """Count items that were refused."""
+        if amount:
+            if reason not in self.rejected and len(self.rejected) >= MAX_REASONS:
+                reason = "other"
+            self.rejected[reason] = self.rejected.get(reason, 0) + amount
+            self._child("rejected", reason).inc(amount)
+
+    def drop(self, reason: str, amount: int = 1) -> None:
+        """Count records that were lost."""
+        if amount:
+            self.dropped[reason] = self.dropped.get(reason, 0) + amount
+            self._child("dropped", reason).inc(amount)
+
+    def _child(self, name: str, reason: str = "") -> Any:
+        child = self._children.get((name, reason))
+        if child is None:
+            labels = {"component": self.component, **({"reason": reason} if reason else {})}
+            child = self._children[name, reason] = getattr(self._metrics, name).labels(**labels)
+        return child
+
+    def status(self) -> LedgerStatus:
+        """The counts now."""
+        counts = {name: getattr(self, name) for name in COUNTED}
+        return LedgerStatus(
+            component=self.component, rejected=dict(self.rejected), dropped=dict(self.dropped), **counts
+        )
+
+    def door_difference(self) -> int:
+        """0 when the door's ledger adds up."""
+        return self.received - self.filtered - sum(self.rejected.values()) - self.accepted
+
+    def sink_difference(self, pending: int) -> int:
+        """0 when a sink's ledger adds up."""
+        came = self.accepted + self.recovered
+        return (
+            came - self.delivered - self.filtered - sum(self.rejected.values()) - sum(self.dropped.values()) - pending
+        )

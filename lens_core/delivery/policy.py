@@ -1,0 +1,111 @@
+"""When to send, when to try again, and how to find a poisoned record: pure, with the clock and the dice injected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from .answers import Answer, BatchLimits, Delivered, Poisoned, Rejected, Retry
+from .sink_book import Pending
+
+MAX_RETRY_AFTER_SECONDS = 3600.0
+MAX_REASON_LETTERS = 500
+_MAX_DOUBLINGS = 30
+
+
+class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a sink is tried again. `failing_after` failures in a row make its state `failing`; it is tried on."""
+
+    retry_base_seconds: float = 0.2
+    retry_cap_seconds: float = 30.0
+    send_timeout_seconds: float = 60.0
+    failing_after: int = 20
+
+
+class Backoff:
+    """Exponential backoff with full jitter: a random part of a delay that doubles with each failure, up to a cap."""
+
+    def __init__(self, settings: DeliverySettings, dice: Callable[[], float]) -> None:
+        self._settings = settings
+        self._dice = dice
+        self.failures = 0
+
+    def next_delay(self, after_seconds: float | None = None) -> float:
+        """Seconds until the next try. What the sink asked for (`after_seconds`) is the least, with jitter on top."""
+        doubled = self._settings.retry_base_seconds * 2.0 ** min(self.failures, _MAX_DOUBLINGS)
+        delay = self._dice() * min(self._settings.retry_cap_seconds, doubled)
+        self.failures += 1
+        return delay if after_seconds is None else after_seconds + min(delay, self._settings.retry_base_seconds)
+
+    def reset(self) -> None:
+        """The last try went well."""
+        self.failures = 0
+
+
+def asked_delay(after_seconds: object) -> float | None:
+    """A sink's Retry-After, if it makes sense: finite and not negative; at most an hour."""
+    if isinstance(after_seconds, bool) or not isinstance(after_seconds, (int, float)):
+        return None
+    if not math.isfinite(after_seconds) or after_seconds < 0:
+        return None
+    return min(float(after_seconds), MAX_RETRY_AFTER_SECONDS)
+
+
+def seconds_until_ready(pending: Pending, limits: BatchLimits, now: float, *, flush: bool) -> float | None:
+    """0 when a batch should be sent now, None when there is nothing, else how long to wait for more."""
+    if pending.records <= 0:
+        return None
+    if flush or pending.records >= limits.max_records or pending.bytes >= limits.max_bytes:
+        return 0.0
+    age = now - pending.oldest_at if pending.oldest_at is not None else limits.max_wait_seconds
+    # A clock that was set back must not hold a batch for longer than it would have waited anyway.
+    return min(max(0.0, limits.max_wait_seconds - age), limits.max_wait_seconds)
+
+
+class Part(NamedTuple):
+    """Records `first` (inclusive) to `last` (exclusive) of what a sink gets."""
+
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self.last - self.first
+
+
+def halves(part: Part) -> tuple[Part, Part]:
+    """The two halves of a poisoned part in their order; raises ValueError for a single record."""
+    if part.size < 2:
+        raise ValueError("a single record has no halves")
+    middle = part.first + part.size // 2
+    return Part(part.first, middle), Part(middle, part.last)
+
+
+def sensible(answer: object, size: int) -> Answer:
+    """The answer itself if it makes sense for `size` records, else a Retry that says what is wrong with it."""
+    if isinstance(answer, Retry):
+        return Retry(str(answer.reason)[:MAX_REASON_LETTERS], asked_delay(answer.after_seconds))
+    if isinstance(answer, Poisoned):
+        return Poisoned(str(answer.reason)[:MAX_REASON_LETTERS])
+    if isinstance(answer, Delivered):
+        return answer if _is_count(answer.filtered, size) else _nonsense(f"filtered={answer.filtered!r}", size)
+    if not isinstance(answer, Rejected):
+        return Retry(f"the sink answered {type(answer).__name__} instead of an Answer")
+    if not isinstance(answer.items, Mapping) or not all(_is_count(index, size - 1) for index in answer.items):
+        return _nonsense("rejected indexes that are out of range", size)
+    if not _is_count(answer.filtered, size - len(answer.items)):
+        return _nonsense(f"filtered={answer.filtered!r} beside {len(answer.items)} rejected", size)
+    items = {index: str(reason)[:MAX_REASON_LETTERS] for index, reason in sorted(answer.items.items())}
+    return Rejected(items, answer.filtered)
+
+
+def _is_count(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _nonsense(what: str, size: int) -> Retry:
+    return Retry(f"the sink's answer to {size} records makes no sense: {what}")

@@ -1,0 +1,306 @@
+"""One task per sink: read what is next, send it, and account for every record of it.
+
+Batches of a sink are in the order of the spool and one at a time. A batch that is sent again has the same start and
+end as before, or is a part of it (after Poisoned). A sink that fails is tried again for ever; nothing else waits
+for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from ..errors import LensError
+from ..plugin_api import Sink
+from ..record_filter import EVERYTHING, Matcher, RecordFilter
+from ..records import encode_envelope
+from ..self_metrics import SelfMetrics
+from .answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Rejected, Retry
+from .ledger import Ledger
+from .policy import Backoff, DeliverySettings, Part, halves, seconds_until_ready, sensible
+from .sender_status import Health, SinkStatus
+from .spool import Spool
+from .spool_queries import Chunk, DeadLetter
+from .unpack import Unpacked
+
+logger = logging.getLogger("lens.delivery")
+
+DECODE_IN_THREAD_BYTES = 64 * 1024
+# A commit that is under way when the deadline passes; a disk that is full does not finish it in any time.
+SETTLE_GRACE_SECONDS = 1.0
+
+
+class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """A sink's place in a pipeline: the instance and its name, and what the configuration says about it."""
+
+    name: str
+    sink: Sink
+    required: bool = True
+    filter: RecordFilter = EVERYTHING
+    limits: BatchLimits | None = None
+    delivery: DeliverySettings = DeliverySettings()
+
+
+class Sender:
+    """Delivers one spool to one sink. `clock` gives seconds since the epoch."""
+
+    def __init__(
+        self,
+        slot: SinkSlot,
+        spool: Spool,
+        pipeline: str,
+        metrics: SelfMetrics,
+        *,
+        clock: Callable[[], float] = time.time,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self.slot = slot
+        self.ledger = Ledger(f"{pipeline}/{slot.name}", metrics)
+        self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
+        self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
+        self._spool = spool
+        self._pipeline = pipeline
+        self._clock = clock
+        self._backoff = Backoff(slot.delivery, dice)
+        self._flush = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._settling: asyncio.Task[None] | None = None
+        self._attempt = 0
+        self._done = 0
+
+    @property
+    def limits(self) -> BatchLimits:
+        """When a batch of this sink is full."""
+        return self.slot.limits or self.slot.sink.limits()
+
+    def start(self) -> None:
+        """Begin to deliver; the spool must be open."""
+        self.ledger.count("recovered", self._spool.book(self.slot.name).recovered)
+        self._task = asyncio.create_task(self._run(), name=f"sender-{self.ledger.component}")
+
+    def flush(self) -> None:
+        """Send what there is without waiting for more, then end."""
+        self._flush.set()
+        self._spool.wake_event(self.slot.name).set()
+
+    async def stop(self, deadline_seconds: float) -> None:
+        """End within the deadline; what is not delivered by then stays in the spool."""
+        self.flush()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=max(0.0, deadline_seconds))
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._settling is not None:
+            await asyncio.wait([self._settling], timeout=SETTLE_GRACE_SECONDS)
+            self._settling.cancel()
+        self.health.state = "stopped"
+        self.take_stock()
+
+    def take_stock(self) -> None:
+        """Bring the ledger and the gauges up to what the spool says."""
+        book = self._spool.book(self.slot.name)
+        self.ledger.count("accepted", book.take("accepted"))
+        self.ledger.drop("spool_full", book.take("dropped"))
+        self.ledger.drop("spool_damaged", book.take("damaged"))
+        self.health.gauge(book.pending(), book.dead_letters, self._clock())
+
+    def status(self) -> SinkStatus:
+        """For `lens status`."""
+        self.take_stock()
+        book = self._spool.book(self.slot.name)
+        return self.health.status(self.slot.name, self.slot.required, self.ledger, book, self._clock())
+
+    async def _run(self) -> None:
+        if not await self._find_position():
+            return
+        self.health.state = "idle"
+        while await self._wait_until_ready():
+            try:
+                chunk = await self._spool.read(self.slot.name, self.limits)
+                if chunk is not None and not await self._deliver(await self._unpack(chunk)):
+                    return
+            except Exception as error:
+                self._failed(f"the spool: {describe(error)}")
+                if not isinstance(error, LensError):
+                    logger.exception("%s failed in an unexpected way", self.ledger.component)
+                if not await self._pause(self._backoff.next_delay()):
+                    return
+
+    async def _find_position(self) -> bool:
+        """Ask a sink that keeps its own position where it is; False when stopped before it could say."""
+        while True:
+            try:
+                position = await asyncio.wait_for(
+                    self.slot.sink.position(self._spool.spool_id), self.slot.delivery.send_timeout_seconds
+                )
+                if position is not None:
+                    self.ledger.count("delivered", await self._spool.skip_to(self.slot.name, position))
+            except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
+                self._failed(describe(error))
+                if not await self._pause(self._backoff.next_delay()):
+                    return False
+            else:
+                self._backoff.reset()
+                return True
+
+    async def _wait_until_ready(self) -> bool:
+        """Wait until a batch is full or old enough; False when flushing has left nothing."""
+        event = self._spool.wake_event(self.slot.name)
+        while True:
+            event.clear()
+            self.take_stock()
+            pending = self._spool.pending(self.slot.name)
+            wait = seconds_until_ready(pending, self.limits, self._clock(), flush=self._flush.is_set())
+            if wait == 0.0:
+                return True
+            if wait is None and self._flush.is_set():
+                return False
+            with contextlib.suppress(asyncio.TimeoutError):  # then the batch is old enough
+                await asyncio.wait_for(event.wait(), wait)
+
+    async def _unpack(self, chunk: Chunk) -> Unpacked:
+        if sum(len(segment.body) for segment in chunk.segments) < DECODE_IN_THREAD_BYTES:
+            return Unpacked(chunk, self.matcher)
+        return await asyncio.to_thread(Unpacked, chunk, self.matcher)
+
+    async def _deliver(self, unpacked: Unpacked) -> bool:
+        """Send until every record of the chunk is settled; False when stopped before that."""
+        self._done = 0
+        parts = [Part(0, len(unpacked.records))]
+        self._attempt = 0
+        while parts:
+            part = parts.pop()
+            self._attempt += 1
+            answer = await self._send(unpacked, part) if part.size else Delivered()
+            if isinstance(answer, Retry):
+                parts.append(part)
+                if self._spool.was_overtaken(self.slot.name, unpacked.chunk.end):
+                    await self._abandon(unpacked)
+                    return True
+                if not await self._pause(self._backoff.next_delay(answer.after_seconds)):
+                    return False
+            elif isinstance(answer, Poisoned) and part.size > 1:
+                parts.extend(reversed(halves(part)))
+                self._attempt = 0
+            else:
+                self._succeeded()
+                await self._settle(unpacked, part, answer)
+                self._attempt = 0
+        return True
+
+    async def _send(self, unpacked: Unpacked, part: Part) -> Answer:
+        batch = Batch(
+            records=unpacked.records
+            if part.size == len(unpacked.records)
+            else unpacked.records[part.first : part.last],
+            start=unpacked.position(self._done),
+            end=unpacked.position(unpacked.end_of(part)),
+            spool_id=self._spool.spool_id,
+            pipeline=self._pipeline,
+            sink=self.slot.name,
+            attempt=self._attempt,
+        )
+        self.health.sending()
+        try:
+            answer = sensible(
+                await asyncio.wait_for(self.slot.sink.send(batch), self.slot.delivery.send_timeout_seconds), part.size
+            )
+        except asyncio.TimeoutError:
+            answer = Retry(f"no answer within {self.slot.delivery.send_timeout_seconds:g} s")
+        except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
+            answer = Retry(describe(error))
+        if isinstance(answer, Retry):
+            self._failed(answer.reason)
+            self.health.retried()
+        return answer
+
+    async def _settle(self, unpacked: Unpacked, part: Part, answer: Delivered | Rejected | Poisoned) -> None:
+        """Move the cursor past a part, keep what was refused, and count; not undone by a cancellation."""
+        refused: dict[int, str] = {}
+        filtered = 0
+        if isinstance(answer, Poisoned):
+            refused = {0: answer.reason}
+        elif isinstance(answer, Rejected):
+            refused = dict(answer.items)
+        if not isinstance(answer, Poisoned):
+            filtered = answer.filtered
+        letters = [
+            DeadLetter(reason, encode_envelope([unpacked.records[part.first + index]]))
+            for index, reason in refused.items()
+        ]
+        kind = "poisoned" if isinstance(answer, Poisoned) else "refused"
+        await self._advance(unpacked, unpacked.end_of(part), part.size - len(refused) - filtered, kind, letters)
+
+    async def _abandon(self, unpacked: Unpacked) -> None:
+        """A full spool has skipped the rest of this chunk."""
+        await self._advance(unpacked, unpacked.total, 0, "refused", [], dropped=True)
+
+    async def _advance(
+        self,
+        unpacked: Unpacked,
+        end: int,
+        delivered: int,
+        kind: str,
+        letters: list[DeadLetter],
+        *,
+        dropped: bool = False,
+    ) -> None:
+        first = self._done
+        unreadable = [entry for entry in unpacked.unreadable if first <= entry.first < end]
+        lost = sum(entry.last - entry.first for entry in unreadable)
+        all_letters = [*letters, *(DeadLetter(entry.reason, entry.body) for entry in unreadable)]
+        rest = end - first - delivered - len(letters) - lost
+
+        async def settle() -> None:
+            size = unpacked.finished_bytes(first, end)
+            while True:
+                try:
+                    await self._spool.advance(self.slot.name, unpacked.position(end), end - first, size, all_letters)
+                    break
+                except LensError as error:
+                    self._failed(f"the spool: {error}")
+                    await asyncio.sleep(self._backoff.next_delay())
+            if self.health.failures:
+                self._succeeded()
+            self.ledger.count("delivered", delivered)
+            self.ledger.reject(kind, len(letters))
+            self.ledger.reject("unreadable", lost)
+            if dropped:
+                self.ledger.drop("spool_full", rest)
+            else:
+                self.ledger.count("filtered", rest)
+
+        self._done = end
+        self._settling = asyncio.create_task(settle(), name=f"settle-{self.ledger.component}")
+        await asyncio.shield(self._settling)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait before the next try. While flushing, a durable spool is left as it is: False."""
+        if self._flush.is_set():
+            if self._spool.is_durable:
+                return False
+            await asyncio.sleep(seconds)
+            return True
+        with contextlib.suppress(asyncio.TimeoutError):  # the pause is over
+            await asyncio.wait_for(self._flush.wait(), seconds)
+        return True
+
+    def _succeeded(self) -> None:
+        self._backoff.reset()
+        self.health.succeeded(self._clock())
+
+    def _failed(self, reason: str) -> None:
+        if self.health.failed(reason, self._clock()):
+            logger.warning("%s cannot deliver: %s", self.ledger.component, reason)
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line, for people."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__

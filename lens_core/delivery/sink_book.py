@@ -1,0 +1,137 @@
+"""What the spool knows about one sink without asking the file: its cursor and what is before it.
+
+The writer thread changes a book after each commit, the reader thread when it hands records out, so every change
+is made under the lock.
+
+Records that were handed out (`in_flight_end`) belong to the sender until it says what became of them: when the
+spool is full and an optional sink has to skip, those are not counted as dropped here, because they may just be
+arriving.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .answers import Position
+
+START = Position(0, 0)
+
+
+class SpooledBatch(NamedTuple):
+    """A batch without its body."""
+
+    id: int
+    created_at: float
+    records: int
+    bytes: int
+    only_sink: str
+
+
+class Pending(NamedTuple):
+    """What waits for a sink; `oldest_at` is when the oldest of it came, None when nothing waits."""
+
+    records: int
+    bytes: int
+    oldest_at: float | None
+
+
+class SinkBook:
+    """Cursor and counts of one sink."""
+
+    def __init__(self, sink: str, *, required: bool) -> None:
+        self.sink = sink
+        self.required = required
+        self.cursor = START
+        self.in_flight_end: Position | None = None
+        self.records = 0
+        self.bytes = 0
+        self.oldest_at: float | None = None
+        self.dead_letters = 0
+        self.recovered = 0
+        self.accepted = 0
+        self.dropped = 0
+        self.damaged = 0
+        self._lock = threading.Lock()
+
+    def pending(self) -> Pending:
+        """What waits, records in flight included."""
+        with self._lock:
+            return Pending(self.records, self.bytes, self.oldest_at)
+
+    def take(self, name: str) -> int:
+        """What one of the counts `accepted`, `dropped` and `damaged` has grown by since it was taken last."""
+        with self._lock:
+            grown = int(getattr(self, name))
+            setattr(self, name, 0)
+            return grown
+
+    def load(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
+        """Take over what the file says when it is opened."""
+        with self._lock:
+            self.cursor = cursor
+            self.records, self.bytes, self.oldest_at = pending
+            self.dead_letters = dead_letters
+            self.recovered = pending.records + self.damaged
+
+    def reload(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
+        """Take over what a repair has left; what is missing is counted as damaged."""
+        with self._lock:
+            self.damaged += max(0, self.records - pending.records)
+            self.cursor = cursor
+            self.records, self.bytes, self.oldest_at = pending
+            self.dead_letters = dead_letters
+
+    def appended(self, batch: SpooledBatch) -> None:
+        """A batch was committed."""
+        if batch.only_sink not in ("", self.sink):
+            return
+        with self._lock:
+            if self.records == 0:
+                self.oldest_at = batch.created_at
+            self.records += batch.records
+            self.bytes += batch.bytes
+            self.accepted += batch.records
+
+    def hand_out(self, start: Position, end: Position) -> bool:
+        """The sender gets everything up to `end`; False when the cursor has moved since `start` was read."""
+        with self._lock:
+            if self.cursor != start:
+                return False
+            self.in_flight_end = end
+            return True
+
+    def settled(self, end: Position, records: int, size: int, oldest_at: float | None, dead_letters: int) -> None:
+        """The sender has said what became of everything up to `end`."""
+        with self._lock:
+            self.cursor = max(self.cursor, end)
+            self.records -= records
+            self.bytes = max(0, self.bytes - size)
+            self.oldest_at = oldest_at if self.records else None
+            self.dead_letters += dead_letters
+            if self.in_flight_end is not None and end >= self.in_flight_end:
+                self.in_flight_end = None
+
+    def replayed(self, letters: int) -> None:
+        """Dead letters were put back among the batches."""
+        with self._lock:
+            self.dead_letters -= letters
+
+    def skipped(self, batches: Sequence[SpooledBatch], oldest_at: float | None) -> None:
+        """The spool was full: the cursor skips these batches (the oldest ones)."""
+        with self._lock:
+            first = self.cursor
+            in_flight = self.in_flight_end or START
+            for batch in batches:
+                done = first.offset if batch.id == first.batch else 0
+                if batch.id <= in_flight.batch:
+                    # A batch that is in flight in part is dropped only in its other part.
+                    done = batch.records if batch.id < in_flight.batch else in_flight.offset
+                lost = max(0, batch.records - done)
+                self.dropped += lost
+                self.records -= lost
+                if lost:
+                    self.bytes = max(0, self.bytes - batch.bytes)
+                self.cursor = max(self.cursor, Position(batch.id, batch.records))
+            self.oldest_at = oldest_at if self.records else None

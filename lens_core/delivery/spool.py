@@ -1,0 +1,293 @@
+"""The spool: one log per pipeline and one cursor per sink, on disk or in memory.
+
+A batch is written once, synced once (together with whatever else waits at that moment) and deleted when every
+sink's cursor has passed it. Nothing here blocks the event loop: all SQLite work is done by a writer thread and a
+reader thread. What the promise is: `append` returns when the batch and the state that goes with it are durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ..errors import Overloaded
+from . import spool_file, spool_queries
+from .answers import BatchLimits, Position
+from .group_commit import CommitThread
+from .sink_book import Pending, SinkBook
+from .spool_engine import SpoolEngine
+from .spool_queries import Chunk, DeadLetter, NewBatch
+
+T = TypeVar("T")
+
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
+DEFAULT_MAX_BYTES = 1024 * 1024 * 1024
+
+
+class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a spool is: bytes of the batches that it holds, its limit, what the file takes on the disk."""
+
+    kind: str
+    path: str
+    spool_id: str
+    bytes: int
+    max_bytes: int
+    file_bytes: int
+    dead_letters: int
+
+
+class Spool:
+    """The log of one pipeline. `path` None keeps it in memory: quick, and lost with the process.
+
+    `max_bytes` limits the bodies of the batches that wait; `max_dead_letter_bytes` those of the dead letters, whose
+    oldest make room for new ones.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        max_dead_letter_bytes: int | None = None,
+        max_queued_bytes: int = MAX_QUEUED_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = path
+        self.max_bytes = max_bytes
+        self._clock = clock
+        self._max_queued_bytes = max_queued_bytes
+        self._max_dead_letter_bytes = max_bytes // 4 if max_dead_letter_bytes is None else max_dead_letter_bytes
+        self._engine: SpoolEngine | None = None
+        self._writer: CommitThread | None = None
+        self._reader: CommitThread | None = None
+        self._reader_owner: _ReaderOwner | None = None
+        self._wake: dict[str, asyncio.Event] = {}
+
+    async def open(self, sinks: Mapping[str, bool]) -> None:
+        """Open or create it for these sinks (name to whether it is required); mends a damaged file.
+
+        Raises SpoolError when another process has it, when it cannot be written or when a newer Lens wrote it.
+        """
+        loop = asyncio.get_running_loop()
+        self._wake = {sink: asyncio.Event() for sink in sinks}
+        engine = SpoolEngine(
+            self.path,
+            sinks,
+            max_bytes=self.max_bytes,
+            max_dead_letter_bytes=self._max_dead_letter_bytes,
+            notify=self._notify,
+        )
+        await asyncio.to_thread(engine.open)
+        self._engine = engine
+        name = self.path.name if self.path else "memory"
+        self._writer = CommitThread(f"spool-writer-{name}", loop, engine)
+        if self.path is None:
+            self._reader = self._writer
+        else:
+            self._reader_owner = _ReaderOwner(engine, self._writer.poke)
+            self._reader = CommitThread(f"spool-reader-{name}", loop, self._reader_owner, transactions=False)
+
+    async def close(self) -> None:
+        """Finish what is queued, tidy up and close the file."""
+        if self._engine is None or self._writer is None or self._reader is None:
+            return
+        if self._reader is not self._writer:
+            await self._reader.stop()
+        if self._reader_owner is not None:
+            self._reader_owner.close()
+        await self._writer.stop()
+        await asyncio.to_thread(self._engine.close)
+        self._engine = self._writer = self._reader = self._reader_owner = None
+
+    @property
+    def engine(self) -> SpoolEngine:
+        """What works on the file; raises RuntimeError while the spool is not open."""
+        if self._engine is None:
+            raise RuntimeError("the spool is not open")
+        return self._engine
+
+    @property
+    def spool_id(self) -> str:
+        """The identity of this log, for sinks that keep their position beside the data."""
+        return self.engine.spool_id
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether what it holds survives the process."""
+        return self.path is not None
+
+    def book(self, sink: str) -> SinkBook:
+        """Counts of a sink; raises KeyError for one that was not registered."""
+        return self.engine.books[sink]
+
+    def pending(self, sink: str) -> Pending:
+        """What waits for a sink."""
+        return self.engine.books[sink].pending()
+
+    def wake_event(self, sink: str) -> asyncio.Event:
+        """Set after each commit; the sender clears it before it looks."""
+        return self._wake[sink]
+
+    def _notify(self) -> None:
+        for event in self._wake.values():
+            event.set()
+
+    def ensure_room(self) -> None:
+        """Raise Overloaded if an append would certainly be refused; cheap, and no promise that it will not be."""
+        engine = self.engine
+        if self._thread(self._writer).queued_bytes >= self._max_queued_bytes:
+            raise Overloaded("too many bytes are on their way into the spool")
+        if engine.full_until > time.monotonic():
+            raise Overloaded("the spool is full because of a required sink", retry_after_seconds=2.0)
+
+    async def append(
+        self,
+        body: bytes,
+        records: int,
+        *,
+        state: Mapping[str, bytes | None] | None = None,
+        only_sink: str = "",
+    ) -> None:
+        """Write one batch; returns when it is durable. See `append_all`."""
+        await self.append_all([NewBatch(body, records)], state=state, only_sink=only_sink)
+
+    async def append_all(
+        self,
+        batches: Sequence[NewBatch],
+        *,
+        state: Mapping[str, bytes | None] | None = None,
+        only_sink: str = "",
+    ) -> None:
+        """Write batches and state (None deletes a key) in one transaction; returns when they are durable.
+
+        Raises Overloaded when there is no room because of a required sink, or because the disk is full: nothing was
+        written then.
+        """
+        size = sum(len(batch.body) for batch in batches)
+        writer = self._thread(self._writer)
+        if batches and writer.queued_bytes + size > self._max_queued_bytes and writer.queued_bytes:
+            raise Overloaded("too many bytes are on their way into the spool")
+        engine, now = self.engine, self._clock()
+        refusal = await writer.submit(
+            lambda connection: engine.append(connection, batches, state or {}, only_sink, now),
+            engine.after_append,
+            size,
+        )
+        if refusal.reason:
+            raise Overloaded(refusal.reason, retry_after_seconds=2.0)
+
+    async def read(self, sink: str, limits: BatchLimits) -> Chunk | None:
+        """What comes next for a sink, up to the limits; None when there is nothing.
+
+        Whole batches, at least one of them, unless a single batch has more than `max_records`. The records are the
+        caller's until `advance` is told what became of them.
+        """
+        book = self.engine.books[sink]
+        while True:
+            start = book.cursor
+            chunk = await self.look(partial(spool_queries.read_chunk, sink=sink, start=start, limits=limits))
+            if chunk is None or book.hand_out(start, chunk.end):
+                return chunk
+
+    async def advance(
+        self, sink: str, end: Position, records: int, size: int = 0, dead_letters: Sequence[DeadLetter] = ()
+    ) -> None:
+        """Everything up to `end` is done: `records` of them, and these dead letters; one transaction."""
+        engine, now = self.engine, self._clock()
+        writer = self._thread(self._writer)
+        await writer.submit(
+            lambda connection: engine.advance(connection, sink, end, records, size, dead_letters, now),
+            engine.after_advance,
+        )
+
+    def was_overtaken(self, sink: str, end: Position) -> bool:
+        """Whether a full spool has skipped all that was handed out up to `end`: it need not be sent again."""
+        return self.engine.books[sink].cursor >= end
+
+    async def state(self) -> dict[str, bytes]:
+        """All state that was written with batches."""
+        return await self.look(spool_queries.all_state)
+
+    async def skip_to(self, sink: str, position: Position) -> int:
+        """Move a sink's cursor forward to where the sink says it is; returns how many records that passes."""
+        engine = self.engine
+        done = await self._thread(self._writer).submit(
+            lambda connection: engine.skip_to(connection, sink, position), engine.after_advance
+        )
+        return done.records
+
+    async def write(self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None) -> T:
+        """Run work on the tables in the writer's next transaction."""
+        return await self._thread(self._writer).submit(work, after)
+
+    async def look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run work that only reads, in the reader's thread."""
+        return await self._thread(self._reader).submit(work)
+
+    @staticmethod
+    def _thread(thread: CommitThread | None) -> CommitThread:
+        if thread is None:
+            raise RuntimeError("the spool is not open")
+        return thread
+
+    def status(self) -> SpoolStatus:
+        """For `lens status`."""
+        engine = self.engine
+        return SpoolStatus(
+            kind="disk" if self.path else "memory",
+            path=str(self.path) if self.path else "",
+            spool_id=engine.spool_id,
+            bytes=engine.live_bytes,
+            max_bytes=self.max_bytes,
+            file_bytes=spool_file.size_on_disk(self.path) if self.path else engine.live_bytes,
+            dead_letters=sum(book.dead_letters for book in engine.books.values()),
+        )
+
+
+class _ReaderOwner:
+    """The reader's own connection; it is opened anew after a repair."""
+
+    def __init__(self, engine: SpoolEngine, poke: Callable[[], None]) -> None:
+        self._engine = engine
+        self._poke = poke
+        self._generation = -1
+        self._connection: sqlite3.Connection | None = None
+
+    def connection(self) -> sqlite3.Connection:
+        if self._connection is None or self._generation != self._engine.generation:
+            self.close()
+            self._generation = self._engine.generation
+            self._connection = spool_file.connect(str(self._engine.path))
+        return self._connection
+
+    def translate(self, error: Exception) -> Exception:
+        if isinstance(error, sqlite3.Error) and spool_file.is_damage(error):
+            self._engine.request_repair(self._generation)
+            self._poke()
+        return self._engine.public_error(error)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):  # a connection to a file that was moved away
+                self._connection.close()
+            self._connection = None
+
+    def rolled_back(self) -> None:
+        """A reader changes nothing."""
+
+    def idle(self) -> float | None:
+        return None
+
+    def committed(self) -> None:
+        """Nothing to tell: reading changes nothing."""
+
+
+__all__ = ["Chunk", "DeadLetter", "NewBatch", "Pending", "Spool", "SpoolStatus"]

@@ -1,0 +1,218 @@
+"""The spool's file in its whole life: opening, mending, tidying, closing; what its writer thread asks."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..errors import Overloaded, SpoolError
+from . import spool_file, spool_queries, spool_repair
+from .spool_lock import SpoolLock
+from .spool_tables import SpoolTables
+
+logger = logging.getLogger("lens.spool")
+
+TIDY_EVERY_SECONDS = 0.5
+VACUUM_PAGES_AT_ONCE = 2048
+VACUUM_WORTH_PAGES = 1024
+
+
+class SpoolEngine(SpoolTables):
+    """Works on one spool file; see `Spool` for what its methods mean to others."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        sinks: Mapping[str, bool],
+        *,
+        max_bytes: int,
+        max_dead_letter_bytes: int,
+        notify: Callable[[], None],
+    ) -> None:
+        super().__init__(sinks, max_bytes=max_bytes, max_dead_letter_bytes=max_dead_letter_bytes)
+        self.path = path
+        self.spool_id = ""
+        self.generation = 0
+        self._notify = notify
+        self._lock = SpoolLock(path) if path else None
+        self._connection: sqlite3.Connection | None = None
+        self._repair_wanted = False
+        self._tidied_at = 0.0
+
+    # Opening and closing
+
+    def open(self) -> None:
+        """Lock, check, mend if needed, register the sinks and load the books."""
+        try:
+            if self.path:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self._lock:
+                self._lock.acquire()
+        except OSError as error:
+            raise SpoolError(f"the spool {self.path} cannot be opened: {error}") from error
+        try:
+            self._open_file()
+            connection = self._open_connection()
+            connection.execute("BEGIN IMMEDIATE")
+            self._register(connection)
+            connection.execute("COMMIT")
+            self._load_books(connection, first=True)
+        except (sqlite3.Error, OSError, spool_file.SpoolFormatError) as error:
+            self.close()
+            raise SpoolError(f"the spool {self.path or 'in memory'} cannot be opened: {error}") from error
+
+    def _open_file(self) -> None:
+        if self.path is None:
+            self._connection = spool_file.connect(spool_file.MEMORY)
+        else:
+            fault = spool_repair.find_fault(self.path)
+            if fault:
+                lost = self._mend(fault)
+                for book in self.books.values():
+                    book.damaged = lost.get(book.sink, 0)
+            self._connection = spool_file.connect(str(self.path))
+        self.spool_id = spool_file.prepare(self._connection)
+
+    def _mend(self, fault: str) -> dict[str, int]:
+        assert self.path is not None
+        salvage = spool_repair.mend(self.path)
+        logger.error(
+            "the spool %s was damaged (%s); kept as %s; %d batches with %d records saved, %d batches lost",
+            self.path.name,
+            fault,
+            salvage.moved_to.name,
+            salvage.batches,
+            salvage.records,
+            salvage.lost_batches,
+        )
+        return salvage.lost_records
+
+    def _register(self, connection: sqlite3.Connection) -> None:
+        """Cursors of sinks that are gone hold nothing any more; new ones begin at the oldest batch."""
+        names = list(self.books)
+        marks = ",".join("?" * len(names))
+        connection.execute(f"DELETE FROM cursors WHERE sink NOT IN ({marks})", names)
+        connection.executemany("INSERT OR IGNORE INTO cursors VALUES (?, 0, 0)", [(name,) for name in names])
+        orphans = connection.execute(
+            f"DELETE FROM batches WHERE only_sink <> '' AND only_sink NOT IN ({marks})", names
+        ).rowcount
+        if orphans:
+            logger.warning("%d replayed batches were for sinks that are not configured any more", orphans)
+        self.count(connection)
+        self.purge(connection)
+
+    def _load_books(self, connection: sqlite3.Connection, *, first: bool) -> None:
+        self.count(connection)
+        for name, book in self.books.items():
+            cursor = spool_queries.cursor_of(connection, name)
+            take = book.load if first else book.reload
+            take(
+                cursor,
+                spool_queries.pending_of(connection, name, cursor),
+                spool_queries.dead_letter_count(connection, name),
+            )
+
+    def close(self) -> None:
+        """Tidy up and close; never raises, because what is committed is safe already."""
+        if self._connection is not None:
+            try:
+                self._tidy(self._connection)
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.Error as error:
+                logger.warning("the spool %s could not be tidied at the end: %s", self.path, error)
+            self._connection.close()
+            self._connection = None
+        if self._lock:
+            self._lock.release()
+
+    # What the commit thread asks
+
+    def connection(self) -> sqlite3.Connection:
+        """The writer's connection; the file is mended first if a reader has found it damaged."""
+        if self._repair_wanted:
+            self._repair()
+        return self._open_connection()
+
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise SpoolError("the spool is closed")
+        return self._connection
+
+    def request_repair(self, generation: int) -> None:
+        """Have the file mended before the next transaction, unless it was since `generation`."""
+        if generation == self.generation:
+            self._repair_wanted = True
+
+    def _repair(self) -> None:
+        self._repair_wanted = False
+        if self.path is None or self._connection is None:
+            return
+        self._connection.close()
+        self.generation += 1
+        self._mend("found while it was read")
+        self._connection = spool_file.connect(str(self.path))
+        spool_file.prepare(self._connection)
+        self._load_books(self._connection, first=False)
+
+    def translate(self, error: Exception) -> Exception:
+        """What callers get instead of an error of SQLite's."""
+        if isinstance(error, sqlite3.Error) and spool_file.is_damage(error):
+            self._repair_wanted = True
+        return self.public_error(error)
+
+    def public_error(self, error: Exception) -> Exception:
+        """Overloaded for what may pass, SpoolError for the rest of SQLite's errors."""
+        if not isinstance(error, sqlite3.Error):
+            return error
+        if spool_file.is_disk_full(error):
+            return Overloaded(f"the spool cannot be written: {error}", retry_after_seconds=5.0)
+        if spool_file.is_damage(error):
+            return Overloaded("the spool was damaged and is being mended", retry_after_seconds=1.0)
+        return SpoolError(f"the spool {self.path or 'in memory'}: {error}")
+
+    def rolled_back(self) -> None:
+        """Count again what a transaction that did not happen has counted."""
+        if self._connection is not None and not self._repair_wanted:
+            try:
+                self.count(self._connection)
+            except sqlite3.Error as error:
+                logger.warning("the spool %s cannot be counted: %s", self.path, error)
+
+    def committed(self) -> None:
+        """Wake the senders."""
+        self._notify()
+
+    def idle(self) -> float | None:
+        """Delete what every cursor has passed, and give pages back to the disk, a little at a time."""
+        if self._connection is None or not self.untidy:
+            return None
+        wait = self._tidied_at + TIDY_EVERY_SECONDS - time.monotonic()
+        if wait > 0:
+            return wait
+        try:
+            self.untidy = self._tidy(self._connection)
+        except sqlite3.Error as error:
+            self.translate(error)
+            logger.warning("the spool %s could not be tidied: %s", self.path, error)
+        self._tidied_at = time.monotonic()
+        return TIDY_EVERY_SECONDS if self.untidy else None
+
+    def _tidy(self, connection: sqlite3.Connection) -> bool:
+        """Returns whether there is more to do."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            self.purge(connection)
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            connection.execute("ROLLBACK")
+            self.rolled_back()
+            raise
+        free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        if self.path is None or free < VACUUM_WORTH_PAGES or free * 2 < pages:
+            return False
+        connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES_AT_ONCE})")
+        return True

@@ -1,0 +1,150 @@
+"""Reading the spool's tables. Every function takes the connection of the thread that calls it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .answers import BatchLimits, Position
+from .sink_book import START, Pending, SpooledBatch
+
+
+class NewBatch(NamedTuple):
+    """An encoded envelope and how many records it holds."""
+
+    body: bytes
+    records: int
+
+
+class Segment(NamedTuple):
+    """Records `first` (inclusive) to `last` (exclusive) of one batch."""
+
+    batch: int
+    first: int
+    last: int
+    records: int
+    size: int
+    created_at: float
+    checksum: int
+    body: bytes
+
+
+class Chunk(NamedTuple):
+    """What a sink gets next: segments in their order."""
+
+    start: Position
+    end: Position
+    segments: list[Segment]
+
+    @property
+    def records(self) -> int:
+        """How many records these are, readable or not."""
+        return sum(segment.last - segment.first for segment in self.segments)
+
+
+class DeadLetter(NamedTuple):
+    """One record that a sink will never take, as an envelope, and why."""
+
+    reason: str
+    body: bytes
+
+
+def read_chunk(connection: sqlite3.Connection, sink: str, start: Position, limits: BatchLimits) -> Chunk | None:
+    """The segments after `start`, whole batches up to the limits or a part of one that is larger."""
+    wanted: list[tuple[int, int, int]] = []
+    records = size = 0
+    for batch in _after(connection, sink, start):
+        first = start.offset if batch.id == start.batch else 0
+        left = batch.records - first
+        if left <= 0:
+            continue
+        if wanted and (records + left > limits.max_records or size + batch.bytes > limits.max_bytes):
+            break
+        last = first + min(left, max(1, limits.max_records))
+        wanted.append((batch.id, first, last))
+        records, size = records + last - first, size + batch.bytes
+        if records >= limits.max_records or size >= limits.max_bytes:
+            break
+    if not wanted:
+        return None
+    segments = [_segment(connection, *place) for place in wanted]
+    return Chunk(start, Position(wanted[-1][0], wanted[-1][2]), segments)
+
+
+def _after(connection: sqlite3.Connection, sink: str, start: Position) -> Iterable[SpooledBatch]:
+    rows = connection.execute(
+        "SELECT id, created_at, records, bytes, only_sink FROM batches"
+        " WHERE id >= ? AND only_sink IN ('', ?) ORDER BY id",
+        (start.batch, sink),
+    )
+    return (SpooledBatch(*row) for row in rows)
+
+
+def _segment(connection: sqlite3.Connection, batch: int, first: int, last: int) -> Segment:
+    records, size, created_at, checksum, body = connection.execute(
+        "SELECT records, bytes, created_at, checksum, body FROM batches WHERE id = ?", (batch,)
+    ).fetchone()
+    # The bytes of a batch that is read in parts are counted once, with its last part.
+    return Segment(batch, first, last, records, size if last == records else 0, created_at, checksum, body)
+
+
+def all_state(connection: sqlite3.Connection) -> dict[str, bytes]:
+    """Every key that was written with batches."""
+    return dict(connection.execute("SELECT key, value FROM state").fetchall())
+
+
+def cursor_of(connection: sqlite3.Connection, sink: str) -> Position:
+    """Where a sink is; the beginning if it is new."""
+    found = connection.execute("SELECT batch, offset FROM cursors WHERE sink = ?", (sink,)).fetchone()
+    return Position(*found) if found else START
+
+
+def oldest_after(connection: sqlite3.Connection, sink: str, position: Position) -> float | None:
+    """When the oldest batch that is not behind `position` was written."""
+    found = connection.execute(
+        "SELECT created_at FROM batches WHERE only_sink IN ('', ?)"
+        " AND (id > ? OR (id = ? AND records > ?)) ORDER BY id LIMIT 1",
+        (sink, position.batch, position.batch, position.offset),
+    ).fetchone()
+    return float(found[0]) if found else None
+
+
+def pending_of(connection: sqlite3.Connection, sink: str, position: Position) -> Pending:
+    """What is not behind `position`; looks at every batch, so only at start and after a repair."""
+    records, size = connection.execute(
+        "SELECT coalesce(sum(records - CASE WHEN id = ?2 THEN min(?3, records) ELSE 0 END), 0),"
+        " coalesce(sum(CASE WHEN id = ?2 AND records <= ?3 THEN 0 ELSE bytes END), 0)"
+        " FROM batches WHERE id >= ?2 AND only_sink IN ('', ?1)",
+        (sink, position.batch, position.offset),
+    ).fetchone()
+    return Pending(int(records), int(size), oldest_after(connection, sink, position))
+
+
+def records_between(connection: sqlite3.Connection, sink: str, start: Position, end: Position) -> int:
+    """How many records of a sink's lie between two positions."""
+    return max(0, pending_of(connection, sink, start).records - pending_of(connection, sink, end).records)
+
+
+def dead_letter_count(connection: sqlite3.Connection, sink: str) -> int:
+    """How many records a sink has refused and nobody has replayed."""
+    return int(connection.execute("SELECT count(*) FROM dead_letters WHERE sink = ?", (sink,)).fetchone()[0])
+
+
+def floor(connection: sqlite3.Connection) -> int | None:
+    """The oldest batch that some cursor has not passed; None when there is no cursor at all."""
+    lowest: int | None = None
+    for batch, offset in connection.execute("SELECT batch, offset FROM cursors"):
+        found = connection.execute("SELECT records FROM batches WHERE id = ?", (batch,)).fetchone()
+        passed = found is None or offset >= found[0]
+        own = batch + 1 if passed else batch
+        lowest = own if lowest is None else min(lowest, own)
+    return lowest
+
+
+def oldest_batches(connection: sqlite3.Connection, limit: int) -> list[SpooledBatch]:
+    """The batches that a full spool would give up first."""
+    rows = connection.execute(
+        "SELECT id, created_at, records, bytes, only_sink FROM batches ORDER BY id LIMIT ?", (limit,)
+    )
+    return [SpooledBatch(*row) for row in rows]

@@ -1,0 +1,176 @@
+"""Mending a damaged spool: what can still be read is copied into a new file, the old one is kept aside."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import spool_file
+
+logger = logging.getLogger("lens.spool")
+
+# A damaged file may have lost its count of batches: new numbers must still be larger than any that a sink has seen.
+SEQUENCE_GAP = 1 << 32
+
+
+class Salvage(NamedTuple):
+    """What a repair saved and lost. `lost_records` is by sink, as far as the file still says how many there were."""
+
+    moved_to: Path
+    batches: int
+    records: int
+    lost_batches: int
+    lost_records: dict[str, int]
+
+
+def find_fault(path: Path) -> str:
+    """What is wrong with the file, or the empty string; a file that is not there is fine."""
+    if not path.exists() or path.stat().st_size == 0:
+        return ""
+    try:
+        connection = spool_file.connect(str(path))
+    except sqlite3.DatabaseError as error:
+        if spool_file.is_damage(error):
+            return str(error)
+        raise
+    try:
+        fault = spool_file.quick_check(connection)
+        if not fault:
+            for table in ("meta", "batches", "cursors", "state", "dead_letters"):
+                connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
+        return fault
+    except sqlite3.DatabaseError as error:
+        if spool_file.is_damage(error) or "no such table" in str(error):
+            return str(error) if _has_tables(connection) else ""
+        raise
+    finally:
+        connection.close()
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    """Whether anything was ever made in this file: an empty one only needs its tables."""
+    try:
+        return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    except sqlite3.DatabaseError:
+        return True
+
+
+def mend(path: Path) -> Salvage:
+    """Move the file aside as `<name>.damaged-<time>` and write a new one with all that can be read of it."""
+    moved_to = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 1000:03d}")
+    path.rename(moved_to)
+    for suffix in ("-wal", "-shm"):
+        companion = path.with_name(path.name + suffix)
+        if companion.exists():
+            companion.rename(moved_to.with_name(moved_to.name + suffix))
+    new = spool_file.connect(str(path))
+    try:
+        old = _open_damaged(moved_to)
+        try:
+            return _copy(old, new, moved_to)
+        finally:
+            if old is not None:
+                old.close()
+    finally:
+        new.close()
+
+
+def _open_damaged(path: Path) -> sqlite3.Connection | None:
+    """A connection to what is left; without its log if that is what keeps it from opening."""
+    for suffix in ("?mode=rw", "?mode=ro&immutable=1"):
+        connection = sqlite3.connect(f"file:{path}{suffix}", uri=True, isolation_level=None)
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.DatabaseError as error:
+            logger.warning("%s cannot be read at all: %s", path.name, error)
+            connection.close()
+        else:
+            return connection
+    return None
+
+
+def _copy(old: sqlite3.Connection | None, new: sqlite3.Connection, moved_to: Path) -> Salvage:
+    meta = dict(_rows(old, "SELECT key, value FROM meta"))
+    spool_file.prepare(new, str(meta.get("spool_id", "")))
+    new.execute("BEGIN IMMEDIATE")
+    cursors = list(_rows(old, "SELECT sink, batch, offset FROM cursors"))
+    new.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)", cursors)
+    new.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", _rows(old, "SELECT key, value FROM state"))
+    letters = "SELECT id, sink, reason, created_at, bytes, body FROM dead_letters"
+    new.executemany("INSERT OR IGNORE INTO dead_letters VALUES (?, ?, ?, ?, ?, ?)", _rows(old, letters))
+    batches, records, last, unreadable = _copy_batches(old, new, cursors)
+    sequence = [int(row[0]) for row in _rows(old, "SELECT seq FROM sqlite_sequence WHERE name = 'batches'")]
+    seen = max([last, *sequence, *(int(row[1]) for row in cursors)])
+    spool_file.raise_sequence(new, seen if sequence else seen + SEQUENCE_GAP)
+    new.execute("COMMIT")
+    return Salvage(moved_to, batches, records, len(unreadable), _lost_records(unreadable, cursors))
+
+
+def _copy_batches(
+    old: sqlite3.Connection | None, new: sqlite3.Connection, cursors: list[tuple[Any, ...]]
+) -> tuple[int, int, int, list[tuple[int, int, str]]]:
+    """Batch by batch, by number: a page that cannot be read costs only the batches that lie on it."""
+    batches = records = last = 0
+    unreadable: list[tuple[int, int, str]] = []
+    for number in _numbers(old, cursors):
+        header = next(
+            _rows(old, "SELECT created_at, records, bytes, checksum, only_sink FROM batches WHERE id = ?", number), None
+        )
+        body = next(_rows(old, "SELECT body FROM batches WHERE id = ?", number), None)
+        last = max(last, number)
+        if header is None and body is None and old is not None and _is_absent(old, number):
+            continue
+        if header is None or body is None or not isinstance(body[0], bytes):
+            unreadable.append((number, int(header[1]) if header else 0, str(header[4]) if header else ""))
+            continue
+        new.execute("INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?)", (number, *header, body[0]))
+        batches, records = batches + 1, records + int(header[1])
+    return batches, records, last, unreadable
+
+
+def _numbers(old: sqlite3.Connection | None, cursors: list[tuple[Any, ...]]) -> list[int]:
+    """The numbers of all batches there may be: what a scan finds from both ends, and everything between."""
+    found: set[int] = set()
+    for order in ("ASC", "DESC"):
+        with contextlib.suppress(sqlite3.DatabaseError):  # a scan ends at the first page that cannot be read
+            found.update(int(row[0]) for row in _scan(old, f"SELECT id FROM batches ORDER BY id {order}"))
+    if not found:
+        return []
+    floor = min([int(row[1]) for row in cursors] or [0])
+    return list(range(max(min(found), floor), max(found) + 1))
+
+
+def _is_absent(old: sqlite3.Connection, number: int) -> bool:
+    """Whether the file says clearly that there is no such batch."""
+    try:
+        return old.execute("SELECT 1 FROM batches WHERE id = ?", (number,)).fetchone() is None
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _lost_records(unreadable: list[tuple[int, int, str]], cursors: list[tuple[Any, ...]]) -> dict[str, int]:
+    lost: dict[str, int] = {}
+    for sink, batch, _ in cursors:
+        mine = (count for number, count, only in unreadable if number > batch and only in ("", sink))
+        lost[str(sink)] = sum(mine)
+    return lost
+
+
+def _scan(old: sqlite3.Connection | None, query: str) -> Iterator[tuple[Any, ...]]:
+    if old is not None:
+        yield from old.execute(query)
+
+
+def _rows(old: sqlite3.Connection | None, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+    """Rows until the end, or until the first that cannot be read."""
+    if old is None:
+        return
+    try:
+        yield from old.execute(query, values)
+    except sqlite3.DatabaseError as error:
+        logger.warning("part of a damaged spool cannot be read: %s", error)
