@@ -17,6 +17,7 @@ COMMANDS = {
     "validate": "validate",
     "schema": "schema",
     "plugins": "plugins",
+    "graph": "graph",
     "status": "status",
     "replay": "replay",
     "token": "token",

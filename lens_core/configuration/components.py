@@ -21,7 +21,7 @@ from .settings import CollectorConfig, ComponentConfig, FilterSettings, SinkConf
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 NAME_RULE = "letters, digits, dots, dashes and underscores, at most 64"
 
-_Seconds = Annotated[float, Meta(gt=0, le=86400 * 366)]
+_Seconds = Annotated[float, Meta(gt=0)]
 _OPTIONS: dict[ComponentKind, dict[str, Any]] = {
     "source": {},
     "collector": {"interval_seconds": _Seconds, "timeout_seconds": _Seconds},
@@ -125,9 +125,10 @@ class ComponentReader:
         type_name = written.value if written else name
         try:
             return self._host.component(kind, type_name)
-        except PluginError as error:
+        except PluginError:
             place = written.place if written else self.known[kind][name].place
-            self._problems.add(place, f"{path}: {error}" + ("" if written else "; or say which with type: PLUGIN"))
+            why = self._host.why_missing(kind, written.name if written else name)
+            self._problems.add(place, f"{path}: {why}" + ("" if written else "; or say which with type: PLUGIN"))
             return None
 
 

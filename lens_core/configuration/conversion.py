@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -59,13 +60,30 @@ def _make(
     try:
         return settings(**values)
     except (ValueError, TypeError) as error:
-        text = " ".join(str(error).split())
+        text = _without_values(" ".join(str(error).split()), node, values)
         field, colon, rest = text.partition(": ")
         if colon and field in node.value:
             problems.add(node.value[field].place, f"{path}.{field}: {rest}")
         else:
             problems.add(node.place, f"{path}: {text}")
         return FAILED
+
+
+def _without_values(text: str, node: Node, values: dict[str, Any]) -> str:
+    """A plugin's own message without secrets and without what came from variables and files."""
+    hidden = {value.reveal() for value in values.values() if isinstance(value, Secret)} | set(_expanded(node))
+    for value in sorted(hidden, key=len, reverse=True):
+        text = text.replace(value, "***") if value else text
+    return text
+
+
+def _expanded(node: Node) -> Iterator[str]:
+    children = node.value.values() if isinstance(node.value, dict) else node.value
+    if isinstance(node.value, (dict, list)):
+        for child in children:
+            yield from _expanded(child)
+    elif isinstance(node.value, str) and node.value != node.written:
+        yield node.value
 
 
 def convert(node: Node, kind: Any, path: str, problems: Problems) -> Any:

@@ -67,6 +67,11 @@ class Node:
         text = re.sub(r"://[^@\s]*@", "://***@", self.written)
         return repr(text if len(text) <= 60 else text[:57] + "…")
 
+    @property
+    def name(self) -> str:
+        """A name as written: what a variable held is not shown."""
+        return self.written or str(self.value)
+
     def key_place(self, key: str) -> Place:
         """Where a key of this mapping stands."""
         return (self.keys or {}).get(key, self.place)
@@ -99,7 +104,11 @@ def parse(text: str, problems: Problems) -> Node | None:
     if root is None:
         return mapping({})
     tree = _Builder(problems).build(root)
-    if not isinstance(tree.value, dict) and not tree.broken:
+    if tree.broken:
+        return None
+    if tree.value is None and not tree.quoted:
+        return mapping({}, tree.place)
+    if not isinstance(tree.value, dict):
         problems.add(tree.place, f"the file must be a mapping of sections (server, sources, sinks …), not {tree.shape}")
         return None
     return tree

@@ -70,7 +70,7 @@ class Expansion:
         if has_default:
             return value or default
         if value is None:
-            close = suggestion(name.upper(), [known for known in self._environ if known.isupper()], otherwise="?")
+            close = suggestion(name, [*self._environ], otherwise="set")
             near = f" ({close})" if close.startswith("did you mean") else ""
             self._problems.add(
                 node.place,

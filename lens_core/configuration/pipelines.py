@@ -112,10 +112,10 @@ class PipelineReader:
             if item.broken or not isinstance(item.value, str):
                 continue
             if item.value not in known:
-                hint = suggestion(item.value, [*known], otherwise=what)
-                self._problems.add(item.place, f"{path}: {item.value} is not among the {what}; {hint}")
+                hint = suggestion(item.name, [*known], otherwise=what)
+                self._problems.add(item.place, f"{path}: {item.name} is not among the {what}; {hint}")
             elif item.value in seen:
-                self._problems.add(item.place, f"{path}: {item.value} is here twice; remove one of them")
+                self._problems.add(item.place, f"{path}: {item.name} is here twice; remove one of them")
             seen.add(item.value)
 
     def _notice_unused(self, pipelines: dict[str, PipelineConfig]) -> None:
@@ -134,8 +134,8 @@ def check_filter(node: Node | None, path: str, problems: Problems) -> None:
     kinds = node.value.get("kinds") if node is not None and isinstance(node.value, dict) else None
     for item in kinds.value if kinds is not None and isinstance(kinds.value, list) else []:
         if isinstance(item.value, str) and item.value not in RECORD_KINDS and not item.broken:
-            hint = suggestion(item.value, [*RECORD_KINDS], otherwise="there are")
-            problems.add(item.place, f"{path}.kinds: there is no kind of record {item.value}; {hint}")
+            hint = suggestion(item.name, [*RECORD_KINDS], otherwise="there are")
+            problems.add(item.place, f"{path}.kinds: there is no kind of record {item.name}; {hint}")
 
 
 def choose_store(
@@ -156,6 +156,7 @@ def choose_store(
         problems.add(node.place, f"store: the sink {name} ({sinks[name].type}) cannot answer queries; {what}")
     elif name not in known:
         problems.add(
-            node.place, f"store: there is no sink {name}; {suggestion(name, able, otherwise='sinks that can')}"
+            node.place,
+            f"store: there is no sink {node.name}; {suggestion(node.name, able, otherwise='sinks that can')}",
         )
     return None

@@ -48,7 +48,7 @@ class Problems:
     def __init__(self, file: str) -> None:
         self.file = file
         self.found: list[Problem] = []
-        self.notices: list[str] = []
+        self._notices: list[Problem] = []
 
     def add(self, place: Place, message: str) -> None:
         """Note one problem."""
@@ -56,7 +56,12 @@ class Problems:
 
     def notice(self, place: Place, message: str) -> None:
         """Note something that is no error but that its author should know."""
-        self.notices.append(str(Problem(self.file, place, message)))
+        self._notices.append(Problem(self.file, place, message))
+
+    @property
+    def notices(self) -> list[str]:
+        """All notices as text, in the order of their places."""
+        return [str(notice) for notice in sorted(set(self._notices))]
 
     def raise_if_any(self) -> None:
         """Raise InvalidConfiguration when anything was found."""
@@ -66,9 +71,10 @@ class Problems:
 
 def suggestion(word: str, known: Sequence[str], *, otherwise: str = "") -> str:
     """`did you mean …?` for the nearest known word, else what there is (`otherwise` names it), at most twelve."""
-    close = get_close_matches(word.lower(), [*known], n=1, cutoff=0.6)
+    lowered = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), [*lowered], n=1, cutoff=0.6)
     if close:
-        return f"did you mean {close[0]}?"
+        return f"did you mean {lowered[close[0]]}?"
     if not known:
         return f"there are no {otherwise}" if otherwise else "remove it"
     listed = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")

@@ -1,0 +1,107 @@
+"""`lens plugins`: every plugin of this environment, its state and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+import click
+import msgspec
+
+from ..errors import PluginError
+from ..plugin_host import PluginHost
+from ..plugin_info import ComponentInfo, PluginInfo
+
+_COLOURS = {
+    "loaded": "green",
+    "disabled": "bright_black",
+    "unavailable": "yellow",
+    "failed": "red",
+    "conflicting": "red",
+}
+
+
+@click.command("plugins")
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="A JSON array, with every setting of every component.")
+def command(name: str | None, as_json: bool) -> None:
+    """List every plugin: state, kind, distribution, import time; with NAME its settings too.
+
+    \b
+    Examples:
+      lens plugins                   all of them
+      lens plugins postgresql        one, with its settings
+      lens plugins --json | jq '.[] | select(.state != "loaded")'
+
+    A plugin is switched off by LENS_DISABLED_PLUGINS=name,name.
+    """
+    plugins = PluginHost.load().plugins()
+    if name is not None:
+        plugins = _named(name, plugins)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(plugins)).decode())
+    elif name is not None:
+        for plugin in plugins:
+            click.echo("\n".join(_details(plugin)))
+    else:
+        click.echo("\n".join(_table(plugins)))
+
+
+def _named(name: str, plugins: list[PluginInfo]) -> list[PluginInfo]:
+    found = [
+        plugin for plugin in plugins if name in (plugin.name, *(component.name for component in plugin.components))
+    ]
+    if not found:
+        close = get_close_matches(name, [plugin.name for plugin in plugins], n=1)
+        raise PluginError(f"there is no plugin {name}" + (f"; did you mean {close[0]}?" if close else ""))
+    return found
+
+
+def _table(plugins: list[PluginInfo]) -> Iterator[str]:
+    if not plugins:
+        yield "No plugins are installed; the distribution lens-agent brings the first ones."
+        return
+    rows = [("NAME", "STATE", "KIND", "DISTRIBUTION", "IMPORT", "")] + [_row(plugin) for plugin in plugins]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)]
+        cells[1] = click.style(cells[1], fg=_COLOURS.get(row[1]))
+        yield "  ".join([*cells, row[5]]).rstrip()
+    states = [plugin.state for plugin in plugins]
+    yield ""
+    yield ", ".join(f"{states.count(state)} {state}" for state in _COLOURS if state in states)
+
+
+def _row(plugin: PluginInfo) -> tuple[str, ...]:
+    kinds = ", ".join(dict.fromkeys(component.kind for component in plugin.components))
+    summaries = [component.summary for component in plugin.components if component.summary]
+    text = plugin.reason or (summaries[0] if len(plugin.components) == 1 and summaries else _names(plugin))
+    seconds = "" if plugin.import_seconds is None else f"{plugin.import_seconds * 1000:.0f} ms"
+    return plugin.name, plugin.state, kinds, f"{plugin.distribution} {plugin.version}".strip(), seconds, text
+
+
+def _names(plugin: PluginInfo) -> str:
+    return ", ".join(component.name for component in plugin.components)
+
+
+def _details(plugin: PluginInfo) -> Iterator[str]:
+    yield f"{plugin.name}: {click.style(plugin.state, fg=_COLOURS[plugin.state])}"
+    if plugin.reason:
+        yield f"  reason        {plugin.reason}"
+    yield from (f"                {line}" for line in plugin.traceback)
+    yield f"  distribution  {plugin.distribution} {plugin.version}"
+    yield f"  module        {plugin.module}"
+    if plugin.import_seconds is not None:
+        yield f"  import        {plugin.import_seconds * 1000:.1f} ms"
+    for component in plugin.components:
+        yield from _component(component)
+
+
+def _component(component: ComponentInfo) -> Iterator[str]:
+    yield f"  {component.kind} {component.name}: {component.summary}"
+    if not component.settings:
+        yield "    no settings"
+    for setting in component.settings:
+        default = "required" if setting.required else f"default {msgspec.json.encode(setting.default).decode()}"
+        text = f": {setting.documentation}" if setting.documentation else ""
+        yield f"    {setting.name} ({setting.type}, {default}){text}"

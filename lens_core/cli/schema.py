@@ -1,0 +1,21 @@
+"""`lens schema`: the JSON schema of the configuration file."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from ..configuration.json_schema import json_schema
+from ..plugin_host import PluginHost
+
+
+@click.command("schema")
+def command() -> None:
+    """Print the JSON schema of the configuration file, with the settings of all plugins installed here.
+
+    \b
+    Examples:
+      lens schema > lens.schema.json
+      echo '# yaml-language-server: $schema=lens.schema.json' | cat - lens.yaml
+    """
+    click.echo(msgspec.json.format(msgspec.json.encode(json_schema(PluginHost.load()))).decode())

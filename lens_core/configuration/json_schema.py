@@ -1,0 +1,165 @@
+"""The JSON schema of a configuration file, made from the settings of the plugins that are installed here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..delivery.answers import BatchLimits
+from ..plugin_api import API_VERSION, Component
+from ..plugin_host import PluginHost
+from ..plugin_info import ComponentKind, needs_settings, summary_of
+from ..records import RECORD_KINDS
+from ..secrets import Secret
+from .expectations import field_documentation
+from .settings import FilterSettings, ServerSettings, SpoolSettings
+
+# A number or a switch may come from a variable: then the file holds a text.
+_REFERENCE = {"type": "string", "pattern": r"\$\{.+\}"}
+_NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"}
+_SECONDS = {"type": "number", "exclusiveMinimum": 0}
+
+
+def json_schema(host: PluginHost) -> dict[str, Any]:
+    """JSON schema (draft 2020-12) of a whole configuration file; secrets are `writeOnly` strings."""
+    builder = _Builder(host)
+    properties = {
+        "server": builder.ref(ServerSettings),
+        "data_dir": {"type": "string", "description": "where spools and the embedded PostgreSQL live"},
+        "spool": builder.ref(SpoolSettings),
+        "sources": builder.section("source"),
+        "collectors": builder.section("collector"),
+        "sinks": builder.section("sink"),
+        "detectors": builder.section("detector"),
+        "pipelines": {"type": "object", "propertyNames": _NAME, "additionalProperties": builder.pipeline()},
+        "store": {"type": "string", "description": "the sink that answers queries, where several could"},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Lens configuration (plugin API {API_VERSION})",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "$defs": builder.definitions(),
+    }
+
+
+class _Builder:
+    def __init__(self, host: PluginHost) -> None:
+        self._host = host
+        kinds: tuple[ComponentKind, ...] = ("source", "collector", "sink", "detector")
+        self._components = {kind: [host.component(kind, name) for name in host.names(kind)] for kind in kinds}
+        types: list[type[msgspec.Struct]] = [ServerSettings, SpoolSettings, FilterSettings, BatchLimits]
+        types += [found.Settings for components in self._components.values() for found in components]
+        self._types = [*dict.fromkeys(types)]
+        schemas, self._defs = msgspec.json.schema_components(
+            self._types, schema_hook=_secret, ref_template="#/$defs/{name}"
+        )
+        self._schemas = dict(zip(self._types, schemas, strict=True))
+        for kind in self._types:
+            _document(self._resolve(kind), kind)
+
+    def ref(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
+        """The schema of a settings type, or nothing at all where the section is empty."""
+        return {"anyOf": [self._schemas[kind], {"type": "null"}]}
+
+    def _resolve(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
+        schema: dict[str, Any] = self._schemas[kind]
+        reference = schema.get("$ref")
+        return self._defs[reference.rpartition("/")[2]] if reference else schema
+
+    def definitions(self) -> dict[str, Any]:
+        """All shared definitions; numbers and switches also take `${NAME}`."""
+        return {name: _with_references(schema) for name, schema in sorted(self._defs.items())}
+
+    def section(self, kind: ComponentKind) -> dict[str, Any]:
+        """Instances by name: one that is called like its plugin needs no `type`, any other does."""
+        components = self._components[kind]
+        typed = [{"$ref": self._define(kind, found), "required": ["type"]} for found in components]
+        named = {
+            found.name: {"anyOf": [{"$ref": self._define(kind, found)}, *_shortcuts(kind, found), *typed]}
+            for found in components
+        }
+        section: dict[str, Any] = {"type": "object", "propertyNames": _NAME, "properties": named}
+        section["additionalProperties"] = {"anyOf": typed} if typed else False
+        return {"anyOf": [section, {"type": "null"}]}
+
+    def _define(self, kind: ComponentKind, component: type[Component]) -> str:
+        """The reference to one instance of a plugin; its definition is made the first time."""
+        name = f"{kind}.{component.name}"
+        own = self._resolve(component.Settings)
+        self._defs.setdefault(
+            name,
+            {
+                "type": "object",
+                "description": summary_of(component),
+                "properties": {"type": {"const": component.name}, **_host_options(kind), **own.get("properties", {})},
+                "required": own.get("required", []),
+                "additionalProperties": False,
+            },
+        )
+        return f"#/$defs/{name}"
+
+    def pipeline(self) -> dict[str, Any]:
+        """One pipeline."""
+        names = {"anyOf": [{"type": "array", "items": _NAME, "minItems": 1}, _NAME]}
+        return {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "from": {**names, "description": "sources and collectors; left out: all"},
+                "to": {**names, "description": "sinks; left out: all"},
+                "filter": self._schemas[FilterSettings],
+                "spool": self._schemas[SpoolSettings],
+            },
+        }
+
+
+def _shortcuts(kind: ComponentKind, component: type[Component]) -> list[dict[str, Any]]:
+    """What may stand instead of a mapping: nothing at all, or for a detector `false`."""
+    nothing: list[dict[str, Any]] = [] if needs_settings(component) else [{"type": "null"}]
+    return [*nothing, {"const": False}] if kind == "detector" else nothing
+
+
+def _host_options(kind: ComponentKind) -> dict[str, Any]:
+    if kind == "collector":
+        return {"interval_seconds": _SECONDS, "timeout_seconds": _SECONDS}
+    if kind == "detector":
+        return {"enabled": {"type": "boolean", "default": True}}
+    if kind == "sink":
+        return {
+            "required": {"type": "boolean", "default": True},
+            "filter": {"$ref": f"#/$defs/{FilterSettings.__name__}"},
+            "limits": {"$ref": f"#/$defs/{BatchLimits.__name__}"},
+        }
+    return {}
+
+
+def _secret(kind: type) -> dict[str, Any]:
+    if kind is Secret:
+        return {"type": "string", "writeOnly": True}
+    raise NotImplementedError(f"no JSON schema for {kind!r}")
+
+
+def _document(schema: dict[str, Any], settings: type[msgspec.Struct]) -> None:
+    for name, text in field_documentation(settings).items():
+        if name in schema.get("properties", {}):
+            schema["properties"][name].setdefault("description", text)
+    if settings is FilterSettings:
+        schema["properties"]["kinds"]["items"] = {"enum": [*RECORD_KINDS]}
+
+
+def _with_references(schema: Any) -> Any:
+    """The same schema, in which numbers and switches may also be a text with a reference."""
+    if isinstance(schema, list):
+        return [_with_references(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") in ("integer", "number", "boolean"):
+        outer = {key: schema[key] for key in ("description", "default") if key in schema}
+        inner = {key: value for key, value in schema.items() if key not in outer}
+        return {**outer, "anyOf": [inner, _REFERENCE]}
+    return {
+        key: value if key in ("default", "const", "enum") else _with_references(value) for key, value in schema.items()
+    }
