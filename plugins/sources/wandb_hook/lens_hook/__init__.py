@@ -1,0 +1,138 @@
+"""Lens inside a training process: see every metric that is logged, never be noticed.
+
+This module runs at the start of every Python process of an environment that has the hook installed, before
+anything else, so it imports `sys` alone (and for the same reason has no `from __future__` line, which is an
+import too). Everything else is imported when `wandb` or a TensorBoard writer is.
+"""
+
+import sys
+
+__version__ = "0.1.0"
+__all__ = ["VARIABLES", "arm", "attach", "install_wandb_hook", "run_environment"]
+
+# Every variable that the hook reads; one of them being set arms it (lens_hook.pth holds the same list).
+VARIABLES = (
+    "PRIMUS_LENS_WANDB_HOOK",
+    "PRIMUS_LENS_WANDB_API_REPORTING",
+    "PRIMUS_LENS_API_BASE_URL",
+    "PRIMUS_LENS_API_TOKEN",
+    "PRIMUS_LENS_FLUSH_INTERVAL_SECONDS",
+    "PRIMUS_LENS_BATCH_SIZE",
+    "PRIMUS_LENS_QUEUE_BYTES",
+    "PRIMUS_LENS_EXIT_DEADLINE_SECONDS",
+    "PRIMUS_LENS_SPOOL_PATH",
+    "PRIMUS_LENS_WANDB_SAVE_LOCAL",
+    "PRIMUS_LENS_WANDB_OUTPUT_PATH",
+    "PRIMUS_LENS_WANDB_ENHANCE_METRICS",
+    "PRIMUS_LENS_WANDB_DEBUG",
+    "LENS_CONFIG",
+    "WORKLOAD_UID",
+    "POD_UID",
+    "POD_NAME",
+    "POD_NAMESPACE",
+    "RANK",
+    "LOCAL_RANK",
+    "NODE_RANK",
+    "SLURM_NODEID",
+    "PET_NODE_RANK",
+    "WORLD_SIZE",
+)
+
+# Modules whose import we wait for, and the function of this package that is then called with the module.
+TARGETS = {
+    "wandb": ("wandb_source", "on_wandb"),
+    "wandb.sdk.wandb_run": ("wandb_source", "on_wandb_run"),
+    "wandb.sdk.wandb_init": ("wandb_source", "on_wandb_init"),
+    "tensorboard.summary.writer.event_file_writer": ("tensorboard_source", "on_event_file_writer"),
+    "tensorboardX.event_file_writer": ("tensorboard_source", "on_event_file_writer"),
+}
+
+
+class Finder:
+    """Stands first in `sys.meta_path` and lets every import pass but those of `TARGETS`.
+
+    It stays there: `find_spec("wandb")` by somebody who only asks whether wandb exists must not use it up.
+    """
+
+    def __init__(self) -> None:
+        self.busy: set[str] = set()
+
+    def find_spec(self, name: str, path: "object" = None, target: "object" = None) -> "object":
+        if name not in TARGETS or name in self.busy:
+            return None
+        self.busy.add(name)
+        try:
+            for finder in sys.meta_path:
+                spec = finder.find_spec(name, path, target)  # type: ignore[arg-type]  # ours says None: busy
+                if spec is not None:
+                    if spec.loader is not None:
+                        _notify_after(spec.loader, name)
+                    return spec
+            return None
+        finally:
+            self.busy.discard(name)
+
+
+def _notify_after(loader: "object", name: str) -> None:
+    """Have `on_import(name)` called once `loader` has executed the module.
+
+    The method is replaced on this one loader object, which keeps its type and all that it can do besides.
+    """
+    execute = getattr(loader, "exec_module", None)
+    if execute is None:
+        return
+
+    def exec_module(module: "object") -> None:
+        loader.__dict__.pop("exec_module", None)
+        execute(module)
+        on_import(name, module)
+
+    try:
+        loader.exec_module = exec_module  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):  # a loader without a __dict__: that module goes unseen, nothing breaks
+        return
+
+
+def on_import(name: str, module: "object") -> None:
+    """Tell the part of this package that waits for `name` that it has been imported; never raises."""
+    source, function = TARGETS[name]
+    try:
+        part = __import__("lens_hook." + source, fromlist=[function])
+        getattr(part, function)(module)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with us, the user's import must not fail
+        sys.stderr.write(f"lens-hook: off for {name}: {type(error).__name__}: {error}\n")
+
+
+def arm() -> None:
+    """Wait for wandb and the TensorBoard writers to be imported; calling it again does nothing."""
+    if not any(type(finder).__name__ == "Finder" and type(finder).__module__ == __name__ for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
+
+
+def arm_from_environment() -> None:
+    """Arm the hook if one of its variables is set; what `lens_hook.start` names (PEP 829)."""
+    import os
+
+    if any(name in os.environ for name in VARIABLES):
+        arm()
+
+
+def attach(config: "str | None" = None, **options: "object") -> None:
+    """Switch the hook on in this process, also when wandb has been imported already.
+
+    `config` is the path of a YAML file and starts a private daemon (embedded mode); `options` are the fields of
+    `lens_hook.settings.Settings` and win over the environment. An unknown option raises TypeError.
+    """
+    from .attaching import attach as attach_now
+
+    attach_now(config, options)
+
+
+install_wandb_hook = attach
+
+
+def run_environment(environment: "dict[str, str]", base_url: "str | None" = None) -> "dict[str, str]":
+    """`environment` with what `lens run` adds: the hook armed, sending to `base_url` unless told otherwise."""
+    from .launch import run_environment as build
+
+    return build(environment, base_url)

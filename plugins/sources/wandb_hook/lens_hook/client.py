@@ -1,0 +1,182 @@
+"""One HTTP connection to the receiver, patient enough for the worker to do other things while it waits."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from . import say
+from .settings import Settings
+from .wire import PRODUCER
+
+REQUEST_SECONDS = 30.0
+_CONNECT_SECONDS = 5.0
+_MAX_ANSWER_BYTES = 1 << 20
+
+
+class Answer(NamedTuple):
+    """What came of one request: a status (0 for none), the answer's JSON, and how long to wait if it says so."""
+
+    status: int
+    body: Any
+    retry_after_seconds: float | None
+    error: str
+
+
+class Deadline(TimeoutError):
+    """The request took longer than it may."""
+
+
+class _PatientStream(io.RawIOBase):
+    """Reads and writes a socket in short waits and calls `between` after each that brought nothing."""
+
+    def __init__(self, sock: socket.socket, deadline: Callable[[], float], between: Callable[[], None]) -> None:
+        self._socket = sock
+        self._deadline = deadline
+        self._between = between
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            try:
+                return self._socket.recv_into(buffer)
+            except (TimeoutError, socket.timeout):  # noqa: UP041 - two classes before Python 3.10
+                self._wait_again()
+
+    def send_all(self, data: bytes) -> None:
+        """Send everything; raises OSError, Deadline among them."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except (TimeoutError, socket.timeout):  # noqa: UP041
+                self._wait_again()
+
+    def _wait_again(self) -> None:
+        if time.monotonic() > self._deadline():
+            raise Deadline("no answer in time")
+        self._between()
+
+
+class _PatientSocket:
+    """The little of a socket that `http.client` uses, on top of `_PatientStream`."""
+
+    def __init__(self, sock: socket.socket, new_stream: Callable[[], _PatientStream]) -> None:
+        self._socket = sock
+        self._new_stream = new_stream
+
+    def sendall(self, data: bytes) -> None:
+        self._new_stream().send_all(data)
+
+    def makefile(self, mode: str, *_: Any) -> io.BufferedReader:
+        return io.BufferedReader(self._new_stream())  # `http.client` closes it with each response
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Client:
+    """Posts JSON to one base URL over a kept-alive connection; `post` never raises."""
+
+    def __init__(self, settings: Settings, between: Callable[[], None]) -> None:
+        parts = urlsplit(settings.base_url)
+        self._host = parts.hostname or ""
+        self._tls = parts.scheme == "https"
+        self._path = parts.path.rstrip("/")
+        self._token = settings.token
+        self._between = between
+        self._slice_seconds = min(max(settings.flush_interval_seconds, 0.05), 1.0)
+        self._deadline = 0.0
+        self._connection: http.client.HTTPConnection | None = None
+        self.shown_url = say.public_url(settings.base_url)
+        try:
+            self._port = parts.port or (443 if self._tls else 80)
+        except ValueError:
+            self._port = 0
+
+    def post(self, route: str, body: bytes, seconds: float) -> Answer:
+        """POST `body` (JSON) to the base URL's `route`, within about `seconds`."""
+        self._deadline = time.monotonic() + seconds
+        if not self._host or not self._port:
+            return Answer(0, None, None, "the base URL has no valid host and port")
+        fresh = self._connection is None
+        try:
+            return self._exchange(route, body)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            # A kept-alive connection that the receiver closed meanwhile says nothing about its health.
+            if fresh or isinstance(error, Deadline):
+                return Answer(0, None, None, _describe(error))
+        try:
+            return self._exchange(route, body)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            return Answer(0, None, None, _describe(error))
+
+    def _exchange(self, route: str, body: bytes) -> Answer:
+        connection = self._connection or self._connect()
+        headers = {"Content-Type": "application/json", "User-Agent": PRODUCER}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        connection.request("POST", self._path + route, body, headers)
+        response = connection.getresponse()
+        text = response.read(_MAX_ANSWER_BYTES)
+        if response.will_close or not response.isclosed():
+            self.close()
+        return Answer(response.status, _json(text), _seconds(response.getheader("Retry-After")), response.reason)
+
+    def _connect(self) -> http.client.HTTPConnection:
+        left = self._deadline - time.monotonic()
+        sock = socket.create_connection((self._host, self._port), timeout=max(0.05, min(_CONNECT_SECONDS, left)))
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls:
+                sock = ssl.create_default_context().wrap_socket(sock, server_hostname=self._host)
+            sock.settimeout(self._slice_seconds)
+        except BaseException:
+            sock.close()
+            raise
+        connection = http.client.HTTPConnection(self._host, self._port)
+        connection.sock = _PatientSocket(sock, lambda: _PatientStream(sock, lambda: self._deadline, self._between))
+        self._connection = connection
+        return connection
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(OSError):  # it is gone either way
+                connection.close()
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:  # also UnicodeDecodeError: the caller judges by None
+        return None
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in seconds; the date form is rare enough to be read as one minute."""
+    if not header:
+        return None
+    try:
+        return min(max(float(header), 0.0), 3600.0)
+    except ValueError:
+        return 60.0

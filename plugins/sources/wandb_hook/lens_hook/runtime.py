@@ -1,0 +1,182 @@
+"""The hook of this process: what the sources talk to. One per process, made at the first run."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from . import say, settings
+from .buffer import Buffer, Row
+from .session import Session
+from .worker import Worker
+
+MAX_SESSIONS = 1000
+
+
+class Runtime:
+    """Sessions, the buffer and the worker of this process, through forks and to the end."""
+
+    def __init__(self, chosen: settings.Settings) -> None:
+        self.settings = chosen
+        self.active = chosen.enabled
+        self.sessions: list[Session] = []
+        self.buffer = Buffer(chosen.queue_bytes // 2, chosen.batch_size)
+        self.worker = Worker(self)
+        self.system_values: dict[str, float] = {}
+        self.exit_seconds_left = chosen.exit_deadline_seconds
+        self.is_child = False
+        self._thread: threading.Thread | None = None
+        self.buffer.start = self.start_worker
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self.buffer.lock.acquire,
+                after_in_parent=self.buffer.lock.release,
+                after_in_child=self._after_fork_in_child,
+            )
+        expect()
+
+    def open_session(self, data_source: str, run_id: str, facts: dict[str, Any] | None = None) -> Session:
+        """A new session; the first one of a process starts the worker."""
+        session = Session(data_source, run_id)
+        session.facts = facts or {}
+        session.evidence_due = True
+        with self.buffer.lock:
+            if len(self.sessions) >= MAX_SESSIONS:
+                self.sessions = [known for known in self.sessions if not known.ended][-MAX_SESSIONS // 2 :]
+            self.sessions.append(session)
+        self.worker.event(session, "training_started", {"source": data_source})
+        self.start_worker()
+        # Again for every session: exit handlers run last in, first out, and ours has to run before wandb's.
+        atexit.unregister(self.at_exit)
+        atexit.register(self.at_exit)
+        return session
+
+    def close_session(self, session: Session, details: dict[str, Any]) -> None:
+        """The run is over; said once."""
+        if session.ended:
+            return
+        session.ended = True
+        kind = "training_failed" if details.get("exception") or details.get("exit_code") else "training_ended"
+        self.worker.event(session, kind, {"source": session.data_source, **details})
+        self.buffer.wake_worker()
+
+    def add(self, session: Session, data: dict[Any, Any], row_step: int, event_time: float, dropped: bool) -> None:
+        """Queue one row."""
+        self.buffer.add(Row(session, data, row_step, event_time, dropped))
+
+    def start_worker(self) -> None:
+        """Start the worker's thread unless it runs."""
+        with self.buffer.lock:
+            if self._thread is not None:
+                return
+            self.buffer.start = None
+            if self.is_child:
+                self._drain_at_child_exit()
+            thread = threading.Thread(target=self.worker.run, name="lens-hook", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # out of threads, or the interpreter is ending: sent at exit instead
+                say.debug(f"no worker thread: {error}")
+                return
+            self._thread = thread
+
+    def _drain_at_child_exit(self) -> None:
+        # A multiprocessing child ends by os._exit: its own finalizers run, atexit does not.
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            util.Finalize(None, self.at_exit, exitpriority=100)
+
+    def _after_fork_in_child(self) -> None:
+        self.buffer.empty_in_child()
+        self.worker.abandon_in_child()
+        self._thread = None
+        self.is_child = True
+        self.buffer.urgent = True  # a child may end without warning
+        self.buffer.start = self.start_worker
+        self.exit_seconds_left = self.settings.exit_deadline_seconds
+        self.buffer.lock.release()
+
+    def drain(self, seconds: float) -> bool:
+        """Deliver what waits within `seconds`; True when nothing is left."""
+        deadline = time.monotonic() + seconds
+        if self._thread is not None and self._thread.is_alive() and self._thread is not threading.current_thread():
+            return self.worker.finish_in_thread(deadline)
+        return self.worker.finish(deadline)
+
+    def at_exit(self) -> None:
+        """Before wandb's own exit handlers: end the sessions and deliver."""
+        if not self.is_child:
+            details = _how_it_ended()
+            for session in self.sessions:
+                self.close_session(session, details)
+        self._drain_within_budget()
+        self.buffer.urgent = True
+
+    def at_exit_last(self) -> None:
+        """After everybody's exit handlers: what they logged, then the account."""
+        if self._thread is None and not self.buffer.rows:
+            return
+        self._drain_within_budget()
+        self.worker.say_account()
+        self.worker.close()
+
+    def _drain_within_budget(self) -> None:
+        begun = time.monotonic()
+        try:
+            self.drain(self.exit_seconds_left)
+        except Exception as error:  # noqa: BLE001 - the end of the user's process must not be disturbed
+            say.once("exit", f"could not finish: {type(error).__name__}: {error}")
+        self.exit_seconds_left = max(0.0, self.exit_seconds_left - (time.monotonic() - begun))
+
+
+def _how_it_ended() -> dict[str, Any]:
+    error = getattr(sys, "last_value", None)
+    if error is None:
+        return {"finished": False}
+    return {"finished": False, "exception": type(error).__name__}
+
+
+_runtime: Runtime | None = None
+_options: dict[str, Any] = {}
+_expected = False
+
+
+def configure(options: Mapping[str, Any]) -> None:
+    """Options of `attach()`, for the runtime to come."""
+    _options.update(options)
+
+
+def get_settings() -> settings.Settings:
+    """The settings as they are in force, or as they would be now."""
+    return _runtime.settings if _runtime is not None else settings.current(_options)
+
+
+def get() -> Runtime:
+    """This process's runtime; made now if there is none, from the environment as it is now."""
+    global _runtime
+    if _runtime is None:
+        _runtime = Runtime(settings.current(_options))
+    return _runtime
+
+
+def expect() -> None:
+    """Be called last at exit; to be asked for before wandb registers its own handlers."""
+    global _expected
+    if not _expected:
+        _expected = True
+        atexit.register(_at_exit_last)
+
+
+def _at_exit_last() -> None:
+    if _runtime is not None:
+        _runtime.at_exit_last()
+
+
+def existing() -> Runtime | None:
+    """The runtime if there is one."""
+    return _runtime

@@ -1,0 +1,48 @@
+"""The hook's voice: one line on stderr per kind of trouble, more of them only when asked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from urllib.parse import urlsplit, urlunsplit
+
+_said: set[str] = set()
+
+
+def debug(text: str) -> None:
+    """Say `text` if PRIMUS_LENS_WANDB_DEBUG is on."""
+    if os.environ.get("PRIMUS_LENS_WANDB_DEBUG", "").strip().lower() in ("true", "1", "yes", "on"):
+        _write(f"lens-hook debug: {text}")
+
+
+def once(kind: str, text: str) -> None:
+    """Say `text` unless something of the same `kind` was said before; then it is a debug line."""
+    if kind in _said:
+        debug(text)
+        return
+    _said.add(kind)
+    _write(f"lens-hook: {text}")
+
+
+def forget(kind: str) -> None:
+    """Let the next line of this `kind` be said again."""
+    _said.discard(kind)
+
+
+def public_url(url: str) -> str:
+    """`url` without user, password and query."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "(malformed URL)"
+    return urlunsplit((parts.scheme, f"[{host}]{port}" if ":" in host else host + port, parts.path, "", ""))
+
+
+def _write(line: str) -> None:
+    # A closed or broken stderr is the user's affair, and no reason to disturb anybody.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()

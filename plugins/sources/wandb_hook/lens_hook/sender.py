@@ -1,0 +1,156 @@
+"""Delivery: what each answer means for a batch, and when to try again."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+from . import legacy, say
+from .buffer import Counts
+from .client import Answer, Client
+from .store import Batch, count_points
+from .wire import Line, envelope
+
+_FIRST_BACKOFF_SECONDS = 1.0
+_MAX_BACKOFF_SECONDS = 60.0
+_REFUSED_SECONDS = 30.0
+_ASK_AGAIN_SECONDS = 600.0  # how long a receiver without /records is taken for upstream's
+_RETRIED = frozenset({408, 421, 425, 429})
+
+
+class Sender:
+    """Sends batches and remembers how the receiver is."""
+
+    def __init__(self, client: Client, counts: Counts) -> None:
+        self._client = client
+        self._counts = counts
+        self._failures = 0
+        self._not_before = 0.0
+        self._upstream_until = 0.0
+        self._outage_rows = 0
+        self.last_error = ""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last request was answered as it should be."""
+        return self._failures == 0
+
+    def wait_seconds(self) -> float:
+        """How long not to try (0: now)."""
+        return max(0.0, self._not_before - time.monotonic())
+
+    def send(self, batch: Batch, seconds: float) -> bool:
+        """Send `batch`; True when it is done with (delivered, or refused for good and counted)."""
+        if not batch.lines:
+            return True
+        if time.monotonic() < self._upstream_until:
+            return self._send_upstream(batch, seconds)
+        answer = self._client.post("/records", _body(batch), seconds)
+        if answer.status == 404:
+            self._upstream_until = time.monotonic() + _ASK_AGAIN_SECONDS
+            say.debug("the receiver has no /records; using /wandb/detection and /wandb/logs")
+            return self._send_upstream(batch, seconds)
+        if answer.status == 413:
+            return self._send_halves(batch, seconds)
+        return self._judge(answer, batch, trusted=_says_success(answer))
+
+    def _judge(self, answer: Answer, batch: Batch, *, trusted: bool) -> bool:
+        if 200 <= answer.status < 300 and trusted:
+            self._recovered()
+            rejected = self._count_rejected(answer.body, batch)
+            self._counts.delivered_rows += batch.rows() - rejected
+            return True
+        if answer.status in (400, 422):
+            reason = _reason(answer.body)
+            self._reject(batch.lines, f"the receiver refused a batch with {answer.status}{reason}")
+            return True
+        if answer.status in (401, 403):
+            hint = "set PRIMUS_LENS_API_TOKEN" if answer.status == 401 else "the token does not allow it"
+            say.once("auth", f"{self._client.shown_url} answers {answer.status}: {hint}; going on trying")
+            self._failed(f"status {answer.status}", max(answer.retry_after_seconds or 0.0, _REFUSED_SECONDS))
+            return False
+        if answer.status in _RETRIED or answer.status >= 500 or answer.status == 0:
+            self._failed(answer.error if answer.status == 0 else f"status {answer.status}", answer.retry_after_seconds)
+            return False
+        what = "an answer that is not Lens'" if 200 <= answer.status < 300 else f"status {answer.status}"
+        self._failed(what, max(answer.retry_after_seconds or 0.0, _FIRST_BACKOFF_SECONDS))
+        return False
+
+    def _send_halves(self, batch: Batch, seconds: float) -> bool:
+        if len(batch.lines) == 1:
+            self._reject(batch.lines, "a single record is too large for the receiver (413)")
+            return True
+        # Done line by line from the front, so that a failure in the second half does not send the first again.
+        half = len(batch.lines) // 2
+        if not self.send(Batch(batch.origin, batch.lines[:half]), seconds):
+            return False
+        batch.lines = batch.lines[half:]
+        return self.send(batch, seconds)
+
+    def _send_upstream(self, batch: Batch, seconds: float) -> bool:
+        while batch.lines:
+            route, body, used = legacy.next_request(batch.origin, batch.lines)
+            if body is not None:
+                answer = self._client.post(route, body, seconds)
+                if answer.status == 404:
+                    self._upstream_until = 0.0
+                    self._failed("status 404 for every route: is the base URL right?", None)
+                    return False
+                if not self._judge(answer, Batch(batch.origin, used), trusted=answer.status == 200):
+                    return False
+            done = {id(line) for line in used}
+            batch.lines = [line for line in batch.lines if id(line) not in done]
+        return True
+
+    def _count_rejected(self, body: Any, batch: Batch) -> int:
+        rejected = body.get("rejected") if isinstance(body, dict) else None
+        if not isinstance(rejected, list) or not rejected:
+            return 0
+        indexes = {item.get("index") for item in rejected if isinstance(item, dict)}
+        lines = [line for index, line in enumerate(batch.lines) if index in indexes]
+        reason = rejected[0].get("reason") if isinstance(rejected[0], dict) else None
+        self._reject(lines, f"the receiver rejected {len(lines)} records: {str(reason)[:200]}")
+        return sum(line.is_row for line in lines)
+
+    def _reject(self, lines: list[Line], text: str) -> None:
+        self._counts.rejected_rows += sum(line.is_row for line in lines)
+        self._counts.dropped_points += sum(points_of(line) for line in lines)
+        say.once("rejected", text)
+
+    def _failed(self, error: str, retry_after_seconds: float | None) -> None:
+        self._failures += 1
+        self.last_error = error
+        ceiling = min(_MAX_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures - 1, 10))
+        pause = random.uniform(0.0, ceiling)  # full jitter: a whole job's ranks must not come back at once
+        self._not_before = time.monotonic() + max(pause, retry_after_seconds or 0.0)
+        say.debug(f"{self._client.shown_url}: {error}; next try in {self.wait_seconds():.1f} s")
+
+    def _recovered(self) -> None:
+        if self._failures:
+            say.debug(f"{self._client.shown_url} answers again after {self._failures} failed tries")
+        self._failures, self._not_before, self.last_error = 0, 0.0, ""
+        say.forget("auth")
+
+    def try_now(self) -> None:
+        """Forget the pause (the process is about to end)."""
+        self._not_before = 0.0
+
+
+def points_of(line: Line) -> int:
+    """The metrics in a line, also in one that came from a file."""
+    return line.points if line.points >= 0 else count_points(line.text)
+
+
+def _body(batch: Batch) -> bytes:
+    return envelope(batch.origin, (line.text for line in batch.lines))
+
+
+def _says_success(answer: Answer) -> bool:
+    return isinstance(answer.body, dict) and answer.body.get("success") is True
+
+
+def _reason(body: Any) -> str:
+    if isinstance(body, dict) and isinstance(body.get("message"), str):
+        return f": {body['message'][:200]}"
+    return ""

@@ -1,0 +1,92 @@
+"""One run in one process: its ids, its step counter, its axes."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .values import Number
+
+_USUAL_AXES = ("train/global_step", "trainer/global_step")  # what the Hugging Face Trainer and Lightning add
+
+
+class Session:
+    """What is known about one run of one process (or one event writer); `id` names this start of it."""
+
+    def __init__(self, data_source: str, run_id: str, origin: dict[str, Any] | None = None) -> None:
+        self.data_source = data_source
+        self.run_id = run_id
+        self.origin = origin
+        self.id = f"{int(time.time() * 1e6)}-{secrets.token_hex(6)}"
+        self.facts: dict[str, Any] = {}
+        self.evidence_due = data_source == "wandb"
+        self.evidence_sent = 0
+        self.ended = False
+        self.axes: list[tuple[str, str]] = []
+        self._inflight = 0
+        self._next_step = 0
+        self.row_prefix = self._row_prefix()
+
+    def _row_prefix(self) -> str:
+        return f'{{"record":"step_metrics","data_source":{json.dumps(self.data_source)},{self.identity_json()}'
+
+    def identity_json(self) -> str:
+        """The part that all of this session's records share, as JSON without braces."""
+        own = f'"origin":{json.dumps(self.origin)},' if self.origin is not None else ""
+        return f'{own}"run_id":{json.dumps(self.run_id)},"session":{json.dumps(self.id)}'
+
+    def enter(self, counter: int | None, step: int | None, commit: bool | None) -> tuple[int, bool]:
+        """The row's step by wandb's own rule, and whether wandb drops the row; call with the buffer's lock held.
+
+        `counter` is wandb's (None where it has none: then ours runs alone). While other threads are inside
+        wandb's log its counter lags behind, so ours is used if it is ahead: two rows never get one implicit step.
+        """
+        if counter is None or (self._inflight > 0 and self._next_step > counter):
+            counter = self._next_step
+        self._inflight += 1
+        row_step = counter if step is None else step
+        following = max(counter, row_step)
+        if commit or (step is None and commit is None):
+            following += 1
+        self._next_step = following
+        return row_step, row_step < counter
+
+    def leave(self) -> None:
+        """wandb's log has returned or raised; call with the buffer's lock held."""
+        if self._inflight > 0:
+            self._inflight -= 1
+
+    def define_axis(self, name: str, step_metric: str) -> None:
+        """Remember a `define_metric(name, step_metric=...)`; `name` may hold wildcards."""
+        if (name, step_metric) not in self.axes and len(self.axes) < 1000:
+            self.axes.append((name, step_metric))
+
+    def iteration(self, values: Mapping[str, Number], row_step: int) -> int:
+        """The training step of a row: its axis if it carries one, else wandb's step."""
+        for pattern, axis in self.axes:
+            step = _whole(values.get(axis))
+            if step is not None and any(_matches(name, pattern) for name in values if name != axis):
+                return step
+        for axis in _USUAL_AXES:
+            step = _whole(values.get(axis))
+            if step is not None:
+                return step
+        return row_step
+
+
+def _matches(name: str, pattern: str) -> bool:
+    if name == pattern or pattern == "*":
+        return True
+    return "*" in pattern and fnmatch.fnmatchcase(name, pattern)
+
+
+def _whole(value: Number | None) -> int | None:
+    if isinstance(value, int):
+        return value if abs(value) < 1 << 62 else None
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 62:
+        return int(value)
+    return None

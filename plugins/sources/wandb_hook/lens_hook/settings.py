@@ -1,0 +1,138 @@
+"""What the hook is told: switches and tuning from the environment or from `attach()`, and who this process is."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from .say import debug
+
+DEFAULT_BASE_URL = "http://primus-lens-telemetry-processor:8080/api/v1"
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+
+
+def _setting(variable: str, default: Any, *, secret: bool = False) -> Any:
+    return dataclasses.field(default=default, repr=not secret, metadata={"variable": variable})
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Every switch of the hook; each field's metadata names the variable that sets it."""
+
+    enabled: bool = _setting("PRIMUS_LENS_WANDB_HOOK", True)
+    reporting: bool = _setting("PRIMUS_LENS_WANDB_API_REPORTING", True)
+    base_url: str = _setting("PRIMUS_LENS_API_BASE_URL", DEFAULT_BASE_URL)
+    token: str = _setting("PRIMUS_LENS_API_TOKEN", "", secret=True)
+    flush_interval_seconds: float = _setting("PRIMUS_LENS_FLUSH_INTERVAL_SECONDS", 1.0)
+    batch_size: int = _setting("PRIMUS_LENS_BATCH_SIZE", 1000)
+    queue_bytes: int = _setting("PRIMUS_LENS_QUEUE_BYTES", 16 * 1024 * 1024)
+    exit_deadline_seconds: float = _setting("PRIMUS_LENS_EXIT_DEADLINE_SECONDS", 5.0)
+    spool_path: str = _setting("PRIMUS_LENS_SPOOL_PATH", "")
+    save_local: bool = _setting("PRIMUS_LENS_WANDB_SAVE_LOCAL", True)
+    output_path: str = _setting("PRIMUS_LENS_WANDB_OUTPUT_PATH", "")
+    enhance_metrics: bool = _setting("PRIMUS_LENS_WANDB_ENHANCE_METRICS", False)
+    debug: bool = _setting("PRIMUS_LENS_WANDB_DEBUG", False)
+    config: str = _setting("LENS_CONFIG", "")
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str], options: Mapping[str, Any] | None = None) -> Settings:
+        """Settings from the environment; `options` win. A malformed variable leaves its default, with a debug line."""
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            text = environment.get(field.metadata["variable"], "").strip()
+            if text:
+                values[field.name] = _parsed(field.metadata["variable"], text, field.default)
+        values.update(options or {})
+        return cls(**values).bounded()
+
+    def bounded(self) -> Settings:
+        """The same settings with every number in a range in which the hook works."""
+        return dataclasses.replace(
+            self,
+            base_url=self.base_url.rstrip("/"),
+            flush_interval_seconds=min(max(self.flush_interval_seconds, 0.01), 3600.0),
+            batch_size=min(max(self.batch_size, 1), 100_000),
+            queue_bytes=max(self.queue_bytes, 64 * 1024),
+            exit_deadline_seconds=min(max(self.exit_deadline_seconds, 0.0), 600.0),
+        )
+
+
+def _parsed(variable: str, text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        if text.lower() in _TRUE | _FALSE:
+            return text.lower() in _TRUE
+    elif isinstance(default, (int, float)):
+        number = _number(text)
+        if number is not None:
+            return type(default)(number)
+    else:
+        return text
+    debug(f"{variable} is malformed and ignored; the default is {default}")
+    return default
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if abs(number) < 1e15 else None  # also refuses nan and the infinities
+
+
+def _integer(environment: Mapping[str, str], *variables: str) -> int | None:
+    """The first of `variables` that is set, as a number; a malformed one is skipped with a debug line."""
+    for variable in variables:
+        text = environment.get(variable, "").strip()
+        if not text:
+            continue
+        try:
+            number = int(text)
+        except ValueError:
+            debug(f"{variable} is malformed and ignored")
+            continue
+        if number >= 0:  # -1 is what some launchers say for "no rank"
+            return number
+    return None
+
+
+def node_rank(environment: Mapping[str, str]) -> int | None:
+    """The node's rank, from whichever launcher says it."""
+    return _integer(environment, "NODE_RANK", "SLURM_NODEID", "PET_NODE_RANK")
+
+
+def local_rank(environment: Mapping[str, str]) -> int | None:
+    """The rank within the node."""
+    return _integer(environment, "LOCAL_RANK")
+
+
+def read_origin(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Who this process is (the wire's `origin`): only what is known."""
+    origin: dict[str, Any] = {}
+    for key, variable in (
+        ("workload_uid", "WORKLOAD_UID"),
+        ("pod_uid", "POD_UID"),
+        ("pod_name", "POD_NAME"),
+        ("namespace", "POD_NAMESPACE"),
+    ):
+        text = environment.get(variable, "").strip()
+        if text:
+            origin[key] = text[:500]
+    if not any(key in origin for key in ("workload_uid", "pod_uid", "pod_name")):
+        origin["pod_name"] = socket.gethostname() or "localhost"
+    numbers = {
+        "rank": _integer(environment, "RANK"),
+        "local_rank": local_rank(environment),
+        "node_rank": node_rank(environment),
+        "world_size": _integer(environment, "WORLD_SIZE"),
+    }
+    origin.update({key: number for key, number in numbers.items() if number is not None})
+    return origin
+
+
+def current(options: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of this process now."""
+    return Settings.read(os.environ, options)

@@ -1,0 +1,288 @@
+"""wandb: patches on the class `Run`, below every guard and decorator, through which all logging passes.
+
+`Run._log` is looked up through the run at call time, so it also catches bound methods that somebody kept. A row is
+taken after wandb accepted it. Checked with wandb 0.16.6 to 0.31.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import runtime, say
+from .session import Session
+from .values import snapshot
+
+_SESSION = "_lens_hook_session"
+_MARK = "_lens_hook_original"
+_EXPORTER = "primus_lens_wandb_exporter"
+
+
+def on_wandb(module: Any) -> None:
+    """wandb itself has been imported: say on it that the hook is on."""
+    if runtime.get_settings().enabled:
+        module._primus_lens_patched = True
+
+
+def on_wandb_run(module: Any) -> None:
+    """Patch the class `Run` of `wandb.sdk.wandb_run`."""
+    if not runtime.get_settings().enabled:
+        return
+    runtime.expect()
+    run_class = module.Run
+    name = "_log" if hasattr(run_class, "_log") else "log"
+    _wrap(run_class, name, _logging)
+    _wrap(run_class, "_on_start", functools.partial(_followed_by, after=_started))
+    _wrap(run_class, "_on_finish", functools.partial(_followed_by, after=_finished))
+    _wrap(run_class, "_define_metric", _defining)
+    _wrap(run_class, "_config_callback", functools.partial(_followed_by, after=_config_changed))
+
+
+def on_wandb_init(module: Any) -> None:
+    """Patch the making of disabled runs, which log nothing and start nothing."""
+    if not runtime.get_settings().enabled:
+        return
+    for owner in vars(module).values():
+        for name in ("make_disabled_run", "_make_run_disabled"):
+            if isinstance(owner, type) and name in vars(owner):
+                _wrap(owner, name, _disabling)
+
+
+def _wrap(owner: type, name: str, wrapper: Callable[[Any], Any]) -> None:
+    """Replace a method unless it is missing or replaced already."""
+    original = vars(owner).get(name)
+    if original is None or hasattr(original, _MARK):
+        return
+    replacement = functools.wraps(original)(wrapper(original))
+    setattr(replacement, _MARK, original)
+    setattr(owner, name, replacement)
+
+
+def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`_log(self, data, step=None, commit=None)` with the row taken once wandb has accepted it."""
+
+    def _log(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            call = _begin(self, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            call = None
+            _missed(error)
+        if call is None:
+            return original(self, *args, **kwargs)
+        hook, session, data, row_step, dropped, args, kwargs = call
+        now = time.time()
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            with hook.buffer.lock:
+                session.leave()
+            raise
+        try:
+            hook.add(session, snapshot(data), row_step, now, dropped)
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            _missed(error)
+        return result
+
+    return _log
+
+
+def _begin(run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """What has to be known before wandb runs: the session and the step; None if the row is none of ours."""
+    hook = runtime.get()
+    if not hook.active:
+        return None
+    data = args[0] if args else kwargs.get("data")
+    if not isinstance(data, Mapping):
+        return None  # wandb raises TypeError
+    count = len(args)
+    step = args[1] if count > 1 else kwargs.get("step")
+    commit = args[2] if count > 2 else kwargs.get("commit")
+    if step is not None and type(step) is not int:
+        step = int(step)
+    own = run.__dict__
+    session = own.get(_SESSION)
+    if session is None:
+        session = _session_of(hook, run)
+    counter = own.get("_local_step")
+    if counter is None:
+        counter = own.get("_step", 0)
+    if hook.settings.enhance_metrics:
+        data = {**data, "_primus_lens_enabled": True, **hook.system_values}
+        args, kwargs = _with_data(data, args, kwargs)
+    with hook.buffer.lock:
+        row_step, dropped = session.enter(counter, step, commit)
+    return hook, session, data, row_step, dropped, args, kwargs
+
+
+def _with_data(
+    data: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return ((data, *args[1:]), kwargs) if args else (args, {**kwargs, "data": data})
+
+
+def _missed(error: Exception) -> None:
+    hook = runtime.existing()
+    if hook is not None:
+        hook.buffer.counts.missed += 1
+    say.once("missed", f"a row was missed: {type(error).__name__}: {error}")
+
+
+def _session_of(hook: runtime.Runtime, run: Any) -> Session:
+    """The run's session; made now if its start was not seen (hook attached later, or run of another process)."""
+    session: Session | None = run.__dict__.get(_SESSION)
+    if session is None:
+        session = hook.open_session("wandb", _run_id(run), run_facts(run))
+        run.__dict__[_SESSION] = session
+    return session
+
+
+def _run_id(run: Any) -> str:
+    return str(_read(run, "id") or "")[:500]
+
+
+def run_facts(run: Any) -> dict[str, Any]:
+    """What wandb knows about the run; the configuration is read when evidence is made."""
+    config = _read(run, "config")
+
+    def wandb_facts() -> dict[str, Any]:
+        tags = _read(run, "tags")
+        return {
+            "project": _read(run, "project"),
+            "name": _read(run, "name"),
+            "id": _read(run, "id"),
+            "tags": list(tags) if isinstance(tags, (list, tuple)) else [],
+            "config": _config(config),
+        }
+
+    return {"wandb": wandb_facts}
+
+
+def _config(config: Any) -> Any:
+    try:
+        return config.as_dict() if hasattr(config, "as_dict") else dict(config or {})
+    except Exception as error:  # noqa: BLE001 - the user's own code may fail in any way
+        return {"...": f"unreadable: {type(error).__name__}"}
+
+
+def _read(run: Any, name: str) -> Any:
+    try:
+        return getattr(run, name, None)
+    except Exception as error:  # noqa: BLE001 - wandb's own errors for runs in some states
+        say.debug(f"run.{name} is not readable: {type(error).__name__}")
+        return None
+
+
+def _followed_by(original: Callable[..., Any], after: Callable[[Any], None]) -> Callable[..., Any]:
+    """The original, and `after(self)` once it has returned."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        try:
+            after(self)
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            _missed(error)
+        return result
+
+    return method
+
+
+def adopt(run: Any) -> None:
+    """Begin with a run that was started before the hook came."""
+    hook = runtime.get()
+    if stands_back(hook):
+        return
+    if "log" in getattr(run, "__dict__", {}) or type(run).__name__ in ("NoopRun", "RunDisabled"):
+        watch_disabled(run)
+    else:
+        _session_of(hook, run)
+
+
+def _started(run: Any) -> None:
+    hook = runtime.get()
+    if stands_back(hook):
+        return
+    run.__dict__.pop(_SESSION, None)
+    _session_of(hook, run)
+
+
+def stands_back(hook: runtime.Runtime) -> bool:
+    """Whether upstream's exporter does the work in this process already."""
+    if hook.active and any(name == _EXPORTER or name.startswith(_EXPORTER + ".") for name in list(sys.modules)):
+        hook.active = False
+        say.once("exporter", f"{_EXPORTER} is active in this process; standing back")
+    return not hook.active
+
+
+def _finished(run: Any) -> None:
+    hook = runtime.existing()
+    session = run.__dict__.get(_SESSION)
+    if hook is None or session is None or not hook.active:
+        return
+    code = run.__dict__.get("_exit_code")
+    hook.close_session(session, {"finished": True, **({"exit_code": code} if isinstance(code, int) else {})})
+
+
+def _config_changed(run: Any) -> None:
+    session = run.__dict__.get(_SESSION)
+    if session is not None:
+        session.evidence_due = True
+
+
+def _defining(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`_define_metric(self, name, step_metric=None, ...)`: remember the axis."""
+
+    def _define_metric(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        try:
+            name = args[0] if args else kwargs.get("name")
+            axis = args[1] if len(args) > 1 else kwargs.get("step_metric")
+            axis = getattr(axis, "name", axis)
+            if isinstance(name, str) and isinstance(axis, str):
+                _session_of(runtime.get(), self).define_axis(name, axis)
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            _missed(error)
+        return result
+
+    return _define_metric
+
+
+def _disabling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The making of a disabled run, whose `log` is then ours."""
+
+    def make_disabled_run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        run = original(self, *args, **kwargs)
+        try:
+            watch_disabled(run)
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            _missed(error)
+        return run
+
+    return make_disabled_run
+
+
+def watch_disabled(run: Any) -> None:
+    """Take the rows of a disabled run: its `log` is an attribute of the object, and so is ours."""
+    hook = runtime.get()
+    if stands_back(hook) or hasattr(run.log, _MARK):
+        return
+    original = run.log
+    session = hook.open_session("wandb", _run_id(run), run_facts(run))
+
+    def log(data: Any, step: int | None = None, commit: bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        result = original(data, step, commit, *args, **kwargs)
+        try:
+            with hook.buffer.lock:
+                row_step, _ = session.enter(None, int(step) if step is not None else None, commit)
+            hook.add(session, snapshot(data), row_step, time.time(), False)
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            _missed(error)
+        return result
+
+    setattr(log, _MARK, original)
+    run.log = log
+    wandb: Any = sys.modules.get("wandb")
+    if getattr(wandb, "run", None) is run:
+        wandb.log = log

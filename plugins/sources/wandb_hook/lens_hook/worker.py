@@ -1,0 +1,263 @@
+"""The one thread: takes rows from the buffer, encodes them, keeps them, sends them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import evidence, local_file, say, settings, spool
+from .client import REQUEST_SECONDS, Client
+from .sender import Sender
+from .session import Session
+from .store import MemoryStore, Store
+from .wire import Encoder, Line, Merged, encode_origin, merge
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+_CHUNK_ROWS = 32  # encoded at a stretch: about 0.3 ms of the interpreter's lock
+_REST_SECONDS = 0.0005
+_APPEND_ROWS = 512
+_HELP_WAIT_SECONDS = 0.05
+_LOOK_FOR_ORPHANS_SECONDS = 60.0
+_MAX_EVENTS = 1000
+
+_Event = tuple[Session, str, float, dict[str, Any]]
+
+
+class Worker:
+    """Moves rows from the buffer to the receiver; `run` is the thread, the rest also works without one."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._buffer = runtime.buffer
+        self._settings = runtime.settings
+        self._encoder = Encoder()
+        self._drain_lock = threading.Lock()
+        self._events: list[_Event] = []
+        self._finish_by = 0.0
+        self._finished = threading.Event()
+        self._orphans_at = 0.0
+        self._store: Store | None = None
+        self._sender: Sender | None = None
+        self._client: Client | None = None
+        self._local: local_file.LocalFile | None = None
+        self._evidence = evidence.Watch()
+
+    def _open(self) -> None:
+        """Make store and sender, on the first use: the identity is then what the job's launcher has set."""
+        chosen = self._settings
+        if chosen.save_local and chosen.output_path:
+            self._local = local_file.LocalFile(chosen.output_path, os.environ)
+        if not chosen.reporting:
+            return
+        origin = encode_origin(settings.read_origin(os.environ))
+        counts = self._buffer.counts
+        memory = MemoryStore(origin, chosen.queue_bytes // 2, counts)
+        self._store = spool.DiskStore(chosen.spool_path, origin, memory, counts) if chosen.spool_path else memory
+        if chosen.spool_path:
+            self._buffer.help = self._help
+            self._buffer.help_after_seconds = 2 * chosen.flush_interval_seconds
+            self._buffer.drained_at = time.time()
+        self._client = Client(chosen, self._drain_quietly)
+        self._sender = Sender(self._client, counts)
+
+    def event(self, session: Session, kind: str, details: dict[str, Any]) -> None:
+        """Queue an event record."""
+        with self._buffer.lock:
+            if len(self._events) < _MAX_EVENTS:
+                self._events.append((session, kind, time.time(), details))
+
+    def run(self) -> None:
+        """The thread: sleeps in C until there is a batch or the interval is over."""
+        wake = self._buffer.wake
+        while wake is self._buffer.wake:  # another one after a fork: this is not our process any more
+            wake.acquire(True, self._settings.flush_interval_seconds)
+            try:
+                if self._finish_by:
+                    self.finish(self._finish_by)
+                else:
+                    self.cycle()
+            except Exception as error:  # noqa: BLE001 - the thread must live, whatever one cycle meets
+                self._buffer.counts.missed += 1
+                say.once("worker", f"internal error: {type(error).__name__}: {error}")
+            if self._finish_by:
+                self._finish_by = 0.0
+                self._finished.set()
+
+    def cycle(self) -> None:
+        """One round: drain, look around, send."""
+        self.drain(gently=not self._buffer.urgent)
+        self._look_around(final=False)
+        while self._send_one(REQUEST_SECONDS):
+            continue
+        self._adopt()
+
+    def drain(self, *, gently: bool) -> None:
+        """Take all rows and events from the buffer into the store and the local file."""
+        with self._drain_lock:
+            self._drain(gently)
+
+    def _drain_quietly(self) -> None:
+        """While a request waits for the network: keep the queue short. Never raises into the client."""
+        try:
+            self.drain(gently=True)
+        except Exception as error:  # noqa: BLE001 - the request must go on
+            self._buffer.counts.missed += 1
+            say.once("worker", f"internal error: {type(error).__name__}: {error}")
+
+    def _help(self) -> bool:
+        """The caller's thread does what the worker is too late for; waits 50 ms at most. False: it could not."""
+        if not self._drain_lock.acquire(timeout=_HELP_WAIT_SECONDS if self._buffer.drained_at else 0.0):
+            self._buffer.drained_at = time.time()  # the disk hangs: not again before the next interval
+            return False
+        try:
+            self._drain(gently=False)
+        except Exception as error:  # noqa: BLE001 - this is the user's thread
+            say.once("worker", f"internal error: {type(error).__name__}: {error}")
+            return False
+        finally:
+            self._drain_lock.release()
+        return True
+
+    def _drain(self, gently: bool) -> None:
+        if self._store is None and self._local is None:
+            self._open()
+        rows = self._buffer.take(time.time())
+        with self._buffer.lock:
+            events, self._events = self._events, []
+        started = [event for event in events if event[1] == "training_started"]
+        lines = [self._encoder.event(*event) for event in started]
+        merged = merge(rows)
+        self._buffer.counts.merged_rows += len(rows) - len(merged)
+        for begin in range(0, len(merged), _CHUNK_ROWS):
+            chunk = merged[begin : begin + _CHUNK_ROWS]
+            lines += self._encode(chunk)
+            if len(lines) >= _APPEND_ROWS:
+                lines = self._append(lines)
+            if gently:
+                time.sleep(_REST_SECONDS)
+        self._append(lines + [self._encoder.event(*event) for event in events if event not in started])
+
+    def _encode(self, rows: list[Merged]) -> list[Line]:
+        if self._local is not None:
+            self._local.write(rows)
+        return [self._encoder.row(row) for row in rows] if self._store is not None else []
+
+    def _append(self, lines: list[Line]) -> list[Line]:
+        if self._store is not None and lines:
+            self._store.append(lines)
+        return []
+
+    def _look_around(self, *, final: bool) -> None:
+        """Evidence that is due, and a sample of the machine where that is asked for."""
+        runtime = self._runtime
+        for session, source, facts in self._evidence.due(list(runtime.sessions), final=final):
+            with self._drain_lock:
+                self._append([self._encoder.evidence(session, source, time.time(), facts)])
+        if self._settings.enhance_metrics and not final:
+            from .system_metrics import sample
+
+            runtime.system_values = sample()
+
+    def _send_one(self, seconds: float) -> bool:
+        """Send one batch; True when it is done with and there may be another."""
+        if self._store is None or self._sender is None or self._sender.wait_seconds() > 0.0:
+            return False
+        with self._drain_lock:
+            batch = self._store.peek(self._settings.batch_size)
+        if batch is None or not self._sender.send(batch, seconds):
+            return False
+        with self._drain_lock:
+            self._store.done(batch)
+        return True
+
+    def _adopt(self) -> None:
+        """Send what dead processes left in the spool."""
+        now = time.monotonic()
+        if not isinstance(self._store, spool.DiskStore) or self._sender is None or now < self._orphans_at:
+            return
+        if not self._sender.healthy or self._store.waiting():
+            return
+        self._orphans_at = now + _LOOK_FOR_ORPHANS_SECONDS
+        for orphan in spool.orphans(self._settings.spool_path, self._store.path):
+            try:
+                self._send_orphan(orphan)
+            finally:
+                orphan.close(remove=not orphan.waiting())
+
+    def _send_orphan(self, orphan: spool.SpoolFile) -> None:
+        while orphan.waiting() and not self._finish_by:
+            batch = spool.file_batch(orphan, self._settings.batch_size, check=True)
+            if self._sender is None or not self._sender.send(batch, REQUEST_SECONDS):
+                return
+            orphan.advance(batch.end)
+            self.drain(gently=True)
+
+    def finish_in_thread(self, deadline: float) -> bool:
+        """Have the thread deliver everything until `deadline`; True when nothing is left."""
+        self._finished.clear()
+        self._finish_by = deadline
+        self._buffer.wake_worker()
+        self._finished.wait(max(0.0, deadline - time.monotonic()) + 0.05)
+        return self._store is None or not self._store.waiting()
+
+    def finish(self, deadline: float) -> bool:
+        """Deliver everything until `deadline` (monotonic); a receiver that is down ends it early."""
+        self.drain(gently=False)
+        self._look_around(final=True)
+        if self._store is None or self._sender is None:
+            return True
+        was_healthy = self._sender.healthy
+        self._sender.try_now()
+        while self._store.waiting():
+            left = deadline - time.monotonic()
+            if left <= 0.0:
+                break
+            if self._send_one(left):
+                self.drain(gently=False)
+                continue
+            if isinstance(self._store, spool.DiskStore) or not was_healthy:
+                break  # the spool keeps it; or it has been down for long
+            time.sleep(max(0.0, min(self._sender.wait_seconds(), left)))
+        return not self._store.waiting()
+
+    def say_account(self) -> None:
+        """One line if anything that was logged did not arrive."""
+        if self._store is None or self._client is None or self._sender is None:
+            return
+        counts = self._buffer.counts
+        rows, points = self._store.rows_left()
+        why = f"; last error: {self._sender.last_error}" if self._sender.last_error else ""
+        lost = rows + counts.dropped_rows + counts.rejected_rows
+        if lost:
+            lost_points = points + counts.dropped_points
+            say.once(
+                "account",
+                f"{lost} of {counts.logged - counts.merged_rows} rows ({lost_points} points) did not reach "
+                f"{self._client.shown_url}{why}",
+            )
+        elif self._store.waiting():
+            say.once("account", f"rows that did not reach {self._client.shown_url} wait in the spool{why}")
+
+    def close(self) -> None:
+        """Let go of connection and files."""
+        if self._client is not None:
+            self._client.close()
+        if self._store is not None:
+            self._store.close()
+
+    def abandon_in_child(self) -> None:
+        """After a fork: connection, spool file and thread are the parent's; begin anew when a row comes."""
+        if self._client is not None:
+            self._client.close()
+        if isinstance(self._store, spool.DiskStore):
+            self._store.abandon_in_child()
+        self._store, self._sender, self._client, self._local = None, None, None, None
+        self._buffer.help = None
+        self._drain_lock = threading.Lock()
+        self._finished = threading.Event()
+        self._finish_by = 0.0
+        self._events = []

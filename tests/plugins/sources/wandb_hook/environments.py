@@ -1,0 +1,115 @@
+"""Virtual environments with real packages, made once and kept; scripts that run in them with the hook on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[4]
+HOOK = ROOT / "plugins" / "sources" / "wandb_hook"
+CACHE = Path(os.environ.get("LENS_TEST_ENVIRONMENTS", "~/.cache/lens-test-environments")).expanduser()
+
+WANDB_VERSIONS: dict[str, Sequence[str]] = {
+    "0.16.6": ("wandb==0.16.6", "numpy<2", "setuptools<81"),
+    "0.19.11": ("wandb==0.19.11", "numpy"),
+    "0.22.3": ("wandb==0.22.3", "numpy"),
+    "0.31.0": ("wandb==0.31.0", "numpy", "psutil"),
+}
+NEWEST = "0.31.0"
+TORCH: Sequence[str] = (
+    "torch==2.13.0",
+    "numpy",
+    "wandb==0.31.0",
+    "transformers",
+    "accelerate",
+    "lightning",
+    "tensorboard",
+    "tensorboardX",
+    "psutil",
+)
+
+
+class Environment:
+    """A virtual environment that scripts are run in."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.python = str(directory / "bin" / "python")
+
+    def run(
+        self,
+        script: str,
+        work: Path,
+        variables: Mapping[str, str] | None = None,
+        *,
+        launcher: Sequence[str] = (),
+        seconds: float = 120.0,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `script` to its end; with `check` it must have succeeded."""
+        process = subprocess.run(
+            [*(launcher or [self.python]), str(write_script(script, work))],
+            env=self.variables(work, variables),
+            cwd=work,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        assert not check or process.returncode == 0, process.stdout + process.stderr
+        return process
+
+    def start(self, script: str, work: Path, variables: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start `script`; the caller ends it."""
+        return subprocess.Popen(
+            [self.python, str(write_script(script, work))],
+            env=self.variables(work, variables),
+            cwd=work,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def variables(self, work: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The environment of a training process: the hook on the path and armed, wandb offline."""
+        return {
+            "PATH": f"{self.directory}/bin:/usr/bin:/bin",
+            "HOME": str(work),
+            "PYTHONPATH": f"{HOOK / 'lens_hook' / 'bootstrap'}:{HOOK}",
+            "LENS_RUN": "1",
+            "WANDB_MODE": "offline",
+            "WANDB_DIR": str(work),
+            "WANDB_SILENT": "true",
+            "WANDB_ERROR_REPORTING": "false",
+            "PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "0.2",
+            "HF_HUB_OFFLINE": "1",
+            **(more or {}),
+        }
+
+
+def write_script(script: str, work: Path) -> Path:
+    """`script`, without its indentation, as a file in `work`."""
+    path = work / f"script_{len(list(work.glob('script_*.py')))}.py"
+    path.write_text(textwrap.dedent(script))
+    return path
+
+
+def environment(name: str, packages: Sequence[str], python: str = sys.executable) -> Environment:
+    """The cached environment `name` with exactly `packages` asked for; made anew if that list has changed."""
+    directory = CACHE / name
+    mark = directory / ".complete"
+    wanted = " ".join(packages)
+    if not mark.exists() or mark.read_text().strip() != wanted:
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([python, "-m", "venv", str(directory)], check=True, capture_output=True, timeout=120)
+        pip = [str(directory / "bin" / "python"), "-m", "pip", "-q", "install", "--disable-pip-version-check"]
+        done = subprocess.run([*pip, *packages], capture_output=True, text=True, timeout=900, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        mark.write_text(wanted)
+    return Environment(directory)
