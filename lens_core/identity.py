@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from .records import NOWHERE, Origin, Pod, Record
+from .records import NOWHERE, Origin, Pod
 
 
 class _Picture(msgspec.Struct, frozen=True):
@@ -46,23 +46,11 @@ class Directory:
             return pod
         return picture.by_name.get((origin.namespace, origin.pod_name))
 
-    def complete(self, records: Iterable[Record]) -> list[Record]:
-        """Fill in what the senders did not know: the cluster, and of a known pod its uid, namespace and node.
+    def complete(self, origin: Origin) -> Origin:
+        """Fill in what the sender did not know: the cluster, and of a known pod its uid, namespace and node.
 
         A workload is never filled in: which workloads a pod belongs to is resolved when somebody asks.
         """
-        cache: dict[int, tuple[Origin, Origin]] = {}
-        completed = []
-        for record in records:
-            origin = record.origin
-            # Records of one request share one origin object, so that it is completed once.
-            known = cache.get(id(origin))
-            if known is None:
-                known = cache[id(origin)] = (origin, self._complete(origin))
-            completed.append(record if known[1] is origin else msgspec.structs.replace(record, origin=known[1]))
-        return completed
-
-    def _complete(self, origin: Origin) -> Origin:
         changes: dict[str, str] = {}
         if not origin.cluster:
             changes["cluster"] = self.cluster

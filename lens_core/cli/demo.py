@@ -141,6 +141,8 @@ def _picture(points: list[dict[str, Any]], width: int) -> str:
 
 def _report(url: str, workload: str, training: subprocess.Popen[bytes]) -> None:
     """What was logged beside what is stored."""
+    if training.poll():
+        raise LensError(f"the training script failed with exit code {training.returncode}; its messages are above")
     logged = _logged_steps(training.stdout)
     points = _points(url, workload)
     if logged is None:

@@ -43,31 +43,33 @@ def _show(status: dict[str, Any]) -> None:
     for column in ("component", "pipeline", "state", "in", "out", "pending", "rate/s", "lag s", "last error"):
         table.add_column(column, justify="right" if column in ("in", "out", "pending", "rate/s", "lag s") else "left")
     for source in status["sources"]:
-        table.add_row(
-            source["name"],
-            ", ".join(source["pipelines"]),
-            source["state"],
-            _count(source["received"]),
-            _count(source["accepted"]),
-            "",
-            "",
-            "",
-            source["last_error"],
-        )
+        table.add_row(*_source_row(source))
     for pipeline in status["pipelines"]:
         for sink in pipeline["sinks"]:
-            table.add_row(
-                sink["name"],
-                pipeline["name"],
-                sink["state"],
-                _count(sink["accepted"]),
-                _count(sink["delivered"]),
-                _count(sink["pending"]),
-                f"{sink['rate_per_second']:.0f}",
-                f"{sink['lag_seconds']:.1f}",
-                sink["last_error"],
-            )
+            table.add_row(*_sink_row(pipeline["name"], sink))
     console.print(table)
+
+
+def _source_row(source: dict[str, Any]) -> list[str]:
+    pipelines = ", ".join(source["pipelines"])
+    counts = [_count(source["received"]), _count(source["accepted"]), ""]
+    rates = [_rate(source["accepted_per_second"]), ""]
+    return [source["name"], pipelines, source["state"], *counts, *rates, source["last_error"]]
+
+
+def _sink_row(pipeline: str, sink: dict[str, Any]) -> list[str]:
+    ledger = sink["ledger"]
+    counts = [
+        _count(ledger["accepted"] + ledger["recovered"]),
+        _count(ledger["delivered"]),
+        _count(sink["pending_records"]),
+    ]
+    rates = [_rate(sink["delivered_per_second"]), f"{sink['lag_seconds']:.1f}"]
+    return [sink["name"], pipeline, sink["state"], *counts, *rates, sink["last_error"]]
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.1f}"
 
 
 def _count(number: float) -> str:

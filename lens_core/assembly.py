@@ -1,0 +1,238 @@
+"""From a configuration to running components: sinks, pipelines, doors, sources, collectors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .collecting import CollectorRunner
+from .config import CollectorConfig, ComponentConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from .delivery.sender import SinkSlot
+from .delivery.spool import Spool
+from .door import PipelineDoor
+from .errors import LensError
+from .identity import Directory
+from .pipeline import Pipeline, RecordProcessor
+from .plugin_api import Collector, Component, Context, Sink, Source, Store
+from .plugin_host import PluginHost
+from .record_filter import RecordFilter
+from .self_metrics import SelfMetrics
+
+logger = logging.getLogger("lens.assembly")
+
+# How often processors are called although nothing came, so that they notice silence.
+TICK_SECONDS = 5.0
+
+
+@dataclass
+class Assembly:
+    """What runs for one configuration."""
+
+    config: Config
+    pipelines: list[Pipeline] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    collectors: list[CollectorRunner] = field(default_factory=list)
+    sinks: dict[str, Sink] = field(default_factory=dict)
+    store: Store | None = None
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    source_errors: dict[str, str] = field(default_factory=dict)
+
+    def doors(self) -> dict[str, PipelineDoor]:
+        """The door of each source."""
+        return {source.context.name: source.door for source in self.sources if isinstance(source.door, PipelineDoor)}
+
+    def why_not_ready(self) -> str:
+        """'' when a submission would be taken now."""
+        for pipeline in self.pipelines:
+            if pipeline.is_required:
+                try:
+                    pipeline.ensure_room()
+                except LensError as error:
+                    return f"pipeline {pipeline.name}: {error}"
+        return ""
+
+    async def replay(self, sink: str) -> int:
+        """Send dead letters again; raises LensError for a sink that there is not."""
+        if sink and sink not in self.sinks:
+            raise LensError(f"there is no sink {sink!r}; there are: {', '.join(self.sinks)}")
+        records = 0
+        for pipeline in self.pipelines:
+            for sender in pipeline.senders:
+                if sink in ("", sender.slot.name):
+                    records += await pipeline.dead_letters.replay(sender.slot.name)
+        return records
+
+    async def stop(self, deadline_seconds: float) -> None:
+        """End sources and collectors, then drain the pipelines within the deadline, then end the sinks."""
+        ends = time.monotonic() + deadline_seconds
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await asyncio.gather(*(_stop(source) for source in self.sources))
+        await asyncio.gather(*(pipeline.stop(max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
+        await asyncio.gather(*(_stop(sink) for sink in self.sinks.values()))
+
+
+async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, directory: Directory) -> Assembly:
+    """Build and start everything. Raises LensError that names the component which cannot be started."""
+    assembly = Assembly(config)
+    try:
+        await _start_sinks(assembly, metrics)
+        await _start_pipelines(assembly, metrics)
+        await _start_sources(assembly, metrics, directory)
+    except BaseException:
+        await assembly.stop(config.server.shutdown_deadline_seconds)
+        raise
+    _show_states(host, metrics)
+    return assembly
+
+
+def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics) -> Context:
+    """What the host gives to a component."""
+    return Context(
+        name=component.name,
+        logger=logging.getLogger(f"lens.{component.type}.{component.name}"),
+        data_dir=config.data_dir / "plugins" / component.name,
+        metrics=metrics,
+        cluster=config.server.cluster_name,
+    )
+
+
+def make(config: Config, component: ComponentConfig, metrics: SelfMetrics) -> Component:
+    """Make a component. Raises LensError when its constructor fails."""
+    try:
+        return component.plugin(component.settings, context_of(config, component, metrics))
+    except Exception as error:
+        raise LensError(f"{component.type} {component.name!r} cannot be made: {error}") from error
+
+
+async def _start(component: Component, what: str) -> None:
+    try:
+        await component.start()
+    except Exception as error:
+        raise LensError(f"{what} {component.context.name!r} cannot be started: {error}") from error
+
+
+async def _stop(component: Component) -> None:
+    try:
+        await component.stop()
+    except Exception:
+        component.context.logger.exception("Stopping failed.")
+
+
+async def _start_sinks(assembly: Assembly, metrics: SelfMetrics) -> None:
+    used = {name for pipeline in assembly.config.pipelines.values() for name in pipeline.sinks}
+    for name, sink_config in assembly.config.sinks.items():
+        if name not in used and name != assembly.config.store:
+            continue
+        sink = make(assembly.config, sink_config, metrics)
+        assert isinstance(sink, Sink)
+        sink.context.data_dir.mkdir(parents=True, exist_ok=True)
+        await _start(sink, "sink")
+        assembly.sinks[name] = sink
+    store = assembly.sinks.get(assembly.config.store or "")
+    assembly.store = store if isinstance(store, Store) else None
+
+
+async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics) -> None:
+    for name, pipeline_config in assembly.config.pipelines.items():
+        slots = [_slot(assembly.config.sinks[sink], assembly.sinks[sink]) for sink in pipeline_config.sinks]
+        pipeline = Pipeline(
+            name,
+            _spool(assembly.config.data_dir, pipeline_config),
+            slots,
+            metrics=metrics,
+            processor=_processor(assembly.config, metrics),
+            record_filter=_filter(pipeline_config.filter),
+        )
+        await pipeline.start()
+        assembly.pipelines.append(pipeline)
+    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines), name="tick"))
+
+
+def _slot(config: SinkConfig, sink: Sink) -> SinkSlot:
+    return SinkSlot(
+        name=config.name, sink=sink, required=config.required, filter=_filter(config.filter), limits=config.limits
+    )
+
+
+def _spool(data_dir: Path, config: PipelineConfig) -> Spool:
+    path = data_dir / "spool" / f"{config.name}.sqlite3" if config.spool.kind == "disk" else None
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return Spool(path, max_bytes=config.spool.max_bytes)
+
+
+def _filter(settings: FilterSettings) -> RecordFilter:
+    return RecordFilter(kinds=settings.kinds, data_sources=settings.data_sources, labels=settings.labels)
+
+
+def _processor(config: Config, metrics: SelfMetrics) -> RecordProcessor | None:
+    """What reads log lines and evidence by the rules of the configured detectors; none without detectors."""
+    return None
+
+
+async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
+    for component in assembly.config.sources.values():
+        source = make(assembly.config, component, metrics)
+        assert isinstance(source, Source)
+        source.door = _door(assembly, component, metrics, directory)
+        await _start(source, "source")
+        assembly.sources.append(source)
+        assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
+    for collector_config in assembly.config.collectors.values():
+        await _start_collector(assembly, collector_config, metrics, directory)
+
+
+async def _start_collector(
+    assembly: Assembly, config: CollectorConfig, metrics: SelfMetrics, directory: Directory
+) -> None:
+    collector = make(assembly.config, config, metrics)
+    assert isinstance(collector, Collector)
+    await _start(collector, "collector")
+    runner = CollectorRunner(
+        collector,
+        _door(assembly, config, metrics, directory),
+        interval_seconds=config.interval_seconds,
+        timeout_seconds=config.timeout_seconds,
+    )
+    assembly.collectors.append(runner)
+    assembly.tasks.append(asyncio.create_task(runner.run(), name=f"collector {config.name}"))
+
+
+def _door(assembly: Assembly, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> PipelineDoor:
+    fed = [name for name, pipeline in assembly.config.pipelines.items() if component.name in pipeline.sources]
+    pipelines = [pipeline for pipeline in assembly.pipelines if pipeline.name in fed]
+    return PipelineDoor(component.name, pipelines, metrics=metrics, identity=directory)
+
+
+async def _run_source(assembly: Assembly, source: Source) -> None:
+    """A source's own task; one that fails is said and shown, and the others go on."""
+    try:
+        await source.run()
+    except Exception as error:
+        assembly.source_errors[source.context.name] = str(error) or type(error).__name__
+        source.context.logger.exception("Source failed. source=%s", source.context.name)
+
+
+async def _tick(pipelines: Sequence[Pipeline]) -> None:
+    """Call processors although nothing came, and keep the gauges fresh."""
+    while True:
+        await asyncio.sleep(TICK_SECONDS)
+        for pipeline in pipelines:
+            pipeline.refresh_metrics()
+            try:
+                await pipeline.submit([])
+            except LensError as error:
+                logger.debug("Tick refused. pipeline=%s error=%s", pipeline.name, error)
+
+
+def _show_states(host: PluginHost, metrics: SelfMetrics) -> None:
+    metrics.plugin_state.clear()
+    for plugin in host.plugins():
+        kinds = sorted({component.kind for component in plugin.components})
+        metrics.plugin_state.labels(plugin.name, ",".join(kinds), plugin.state).set(1)

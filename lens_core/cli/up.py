@@ -1,0 +1,96 @@
+"""`lens up`: the daemon."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .client import data_dir_option
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..daemon import Daemon
+
+
+@click.command("up")
+@click.option("--config", "-c", type=click.Path(dir_okay=False, path_type=Path), help="The configuration file.")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen; wins over the file. Port 0 takes a free one.")
+@data_dir_option
+@click.option("--announce-json", is_flag=True, help="Print one JSON line on standard output when ready, nothing else.")
+@click.option("--exit-with-parent", type=int, metavar="PID", help="End when this process is gone.")
+def command(
+    config: Path | None,
+    listen: str | None,
+    data_dir: Path | None,
+    announce_json: bool,
+    exit_with_parent: int | None,
+) -> None:
+    """Run the daemon: take what training jobs send, store it, answer queries.
+
+    Without a file everything works on defaults: an embedded PostgreSQL in the data directory, HTTP on 127.0.0.1:8080.
+    SIGTERM drains and ends; SIGHUP reads the file again.
+
+    \b
+    Examples:
+      lens up
+      lens up --config lens.yaml --listen 0.0.0.0:8080
+    """
+    from ..daemon import Daemon
+    from ..logs import configure_logging
+    from ..plugin_host import PluginHost
+
+    configure_logging(os.environ)
+    host = PluginHost.load()
+
+    def load() -> Config:
+        return _load(config, listen, data_dir, host)
+
+    settings = load()
+    for notice in settings.notices:
+        click.echo(f"lens: {notice}", err=True)
+    announce = _announce_json if announce_json else _announce
+    daemon = Daemon(settings, host, reload=load if config else None, announce=announce)
+    _run(daemon, exit_with_parent)
+
+
+def _load(config: Path | None, listen: str | None, data_dir: Path | None, host: object) -> Config:
+    import msgspec
+
+    from ..config import load_config
+    from ..plugin_host import PluginHost
+
+    assert isinstance(host, PluginHost)
+    loaded = load_config(config, host, os.environ, data_dir)
+    if listen:
+        loaded = msgspec.structs.replace(loaded, server=msgspec.structs.replace(loaded.server, listen=listen))
+    return loaded
+
+
+def _run(daemon: Daemon, exit_with_parent: int | None) -> None:
+    import uvloop
+
+    uvloop.run(daemon.run(exit_with_parent))
+
+
+def _announce_json(daemon: Daemon) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode({"listening": daemon.url, "pid": os.getpid()}))
+
+
+def _announce(daemon: Daemon) -> None:
+    config = daemon.config
+    states = daemon.host.plugins()
+    loaded = [plugin.name for plugin in states if plugin.state == "loaded"]
+    click.echo(f"Lens listens on {daemon.url}")
+    for name, pipeline in config.pipelines.items():
+        click.echo(f"  pipeline {name}: {', '.join(pipeline.sources) or 'nothing'} → {', '.join(pipeline.sinks)}")
+    click.echo(f"  data:     {config.data_dir}")
+    click.echo(f"  plugins:  {', '.join(loaded)}")
+    for plugin in states:
+        if plugin.state not in ("loaded", "disabled"):
+            click.echo(f"  plugin {plugin.name} is {plugin.state}: {plugin.reason}", err=True)
+    click.echo(f"Try: lens run --workload my-run -- python train.py, or curl {daemon.url}/api/v1/workloads")

@@ -1,0 +1,227 @@
+"""The daemon: from a configuration to running pipelines, until somebody says stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+from starlette.applications import Starlette
+
+from .api.app import build_app
+from .api.errors import error_response
+from .api.state import ApiState
+from .api.status import StatusRoutes
+from .assembly import Assembly, assemble
+from .config import Config
+from .data_dir import DataDirLock
+from .errors import ConfigurationError, LensError, Unavailable
+from .identity import Directory
+from .plugin_host import PluginHost
+from .self_metrics import SelfMetrics
+from .server import HttpServer, bind
+from .status import daemon_status
+from .tokens import TokenStore
+
+logger = logging.getLogger("lens.daemon")
+
+
+class Daemon:
+    """One daemon on one data directory.
+
+    `reload` gives the configuration anew at SIGHUP. `announce` is called once, when everything answers.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        host: PluginHost,
+        *,
+        reload: Callable[[], Config] | None = None,
+        announce: Callable[[Daemon], None] = lambda daemon: None,
+    ) -> None:
+        self.config = config
+        self.host = host
+        self.metrics = SelfMetrics()
+        self.directory = Directory(config.server.cluster_name)
+        self.started_at = time.time()
+        self.state = "starting"
+        self.url = ""
+        self.assembly: Assembly | None = None
+        self._reload = reload
+        self._announce = announce
+        self._tokens = TokenStore(config.data_dir)
+        self._lock = DataDirLock(config.data_dir)
+        self._stop = asyncio.Event()
+        self._reload_wanted = asyncio.Event()
+        self._servers: list[HttpServer] = []
+
+    async def run(self, exit_with_pid: int | None = None) -> None:
+        """Run until SIGTERM, SIGINT or `stop`, or until the process `exit_with_pid` is gone."""
+        self._lock.acquire()
+        try:
+            # The addresses are taken first: a port that is in use is said before a database is started.
+            listener = bind(self.config.server.listen)
+            extra = bind(self.config.server.metrics_listen) if self.config.server.metrics_listen else None
+            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory)
+            self._servers = [HttpServer(listener, self._app())]
+            if extra is not None:
+                self._servers.append(HttpServer(extra, self._metrics_app()))
+            await self._run(exit_with_pid)
+        finally:
+            await self._shut_down()
+            self._lock.release()
+
+    def stop(self) -> None:
+        """Ask the daemon to drain and end."""
+        self._stop.set()
+
+    def ready(self) -> str:
+        """'' when data may be sent here, else why not."""
+        if self.state != "running":
+            return self.state
+        assert self.assembly is not None
+        return self.assembly.why_not_ready()
+
+    async def replay(self, sink: str) -> int:
+        """Send dead letters again; the number of records."""
+        assert self.assembly is not None
+        return await self.assembly.replay(sink)
+
+    def status(self) -> Any:
+        """What /api/v1/status answers."""
+        return daemon_status(self)
+
+    async def _run(self, exit_with_pid: int | None) -> None:
+        for server in self._servers:
+            await server.start()
+        self.url = self._servers[0].url
+        self._lock.publish(self.url)
+        self.state = "running"
+        with _signals(self._stop, self._reload_wanted):
+            self._announce(self)
+            helpers = [asyncio.create_task(self._reload_loop())]
+            if exit_with_pid is not None:
+                helpers.append(asyncio.create_task(self._watch_parent(exit_with_pid)))
+            try:
+                await self._stop.wait()
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+                await asyncio.gather(*helpers, return_exceptions=True)
+
+    async def _shut_down(self) -> None:
+        """Readiness fails first, then no new request, then the pipelines drain; one deadline for all of it."""
+        self.state = "stopping"
+        ends = time.monotonic() + self.config.server.shutdown_deadline_seconds
+        for server in self._servers:
+            await server.stop(max(0.1, ends - time.monotonic()))
+        if self.assembly is not None:
+            await self.assembly.stop(max(0.1, ends - time.monotonic()))
+        self.state = "stopped"
+
+    def _app(self) -> Starlette:
+        assert self.assembly is not None
+        return build_app(self._api_state(self.assembly))
+
+    def _api_state(self, assembly: Assembly) -> ApiState:
+        server = self.config.server
+        return ApiState(
+            metrics=self.metrics,
+            tokens=self._tokens,
+            directory=self.directory,
+            sources=assembly.sources,
+            status=self.status,
+            ready=self.ready,
+            replay=self.replay,
+            store=assembly.store,
+            cluster_name=server.cluster_name,
+            open_ingest=server.open_ingest,
+            max_body_bytes=server.max_body_bytes,
+            max_in_flight_bytes=server.max_in_flight_bytes,
+        )
+
+    def _metrics_app(self) -> Starlette:
+        assert self.assembly is not None
+        return Starlette(routes=StatusRoutes(self._api_state(self.assembly)).root_routes())
+
+    async def _reload_loop(self) -> None:
+        while True:
+            await self._reload_wanted.wait()
+            self._reload_wanted.clear()
+            await self.reload()
+
+    async def reload(self) -> bool:
+        """Validate the configuration anew, drain, rebuild; a broken one changes nothing. True when it was taken."""
+        if self._reload is None:
+            logger.warning("Reload refused: this daemon runs on its built-in configuration.")
+            return False
+        try:
+            config = await asyncio.to_thread(self._reload)
+        except ConfigurationError as error:
+            logger.error("Reload refused, nothing was changed.\n%s", error)
+            return False
+        for name in ("listen", "metrics_listen"):
+            if getattr(config.server, name) != getattr(self.config.server, name):
+                logger.warning("server.%s takes effect after a restart.", name)
+        if config.data_dir != self.config.data_dir:
+            logger.error("Reload refused: data_dir changed; that needs a restart.")
+            return False
+        await self._exchange(config)
+        return self.config is config
+
+    async def _exchange(self, config: Config) -> None:
+        assert self.assembly is not None
+        self.state = "reloading"
+        self._servers[0].app = _comes_back
+        await self.assembly.stop(self.config.server.shutdown_deadline_seconds)
+        try:
+            self.assembly = await assemble(config, self.host, self.metrics, self.directory)
+            self.config = config
+            logger.info("Reloaded. pipelines=%s", ",".join(config.pipelines))
+        except LensError as error:
+            logger.error("Reload failed, the configuration before it goes on. error=%s", error)
+            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory)
+        self._servers[0].app = self._app()
+        self.state = "running"
+
+    async def _watch_parent(self, pid: int) -> None:
+        """Stop when a process is gone: a private daemon must not outlive the training that it serves."""
+        try:
+            parent = psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            self.stop()
+            return
+        while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
+            await asyncio.sleep(0.5)
+        logger.info("The process that this daemon belongs to is gone; stopping. pid=%d", pid)
+        self.stop()
+
+
+async def _comes_back(scope: Any, receive: Any, send: Any) -> None:
+    """The application while a configuration is exchanged."""
+    response = error_response(Unavailable("the configuration is being exchanged", retry_after_seconds=1))
+    await response(scope, receive, send)
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event, reload: asyncio.Event) -> Any:
+    """SIGTERM and SIGINT stop, SIGHUP reloads, for as long as the daemon runs."""
+    loop = asyncio.get_running_loop()
+    wanted = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set, signal.SIGHUP: reload.set}
+    set_up: list[signal.Signals] = []
+    try:
+        for number, action in wanted.items():
+            # Only the main thread may have handlers; a daemon inside a test has none and is stopped by `stop`.
+            with contextlib.suppress(ValueError, RuntimeError):
+                loop.add_signal_handler(number, action)
+                set_up.append(number)
+        yield
+    finally:
+        for number in set_up:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,100 @@
+"""The HTTP listener: uvicorn in the daemon's own event loop, on sockets that are bound before anything is promised."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .errors import LensError
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, `[IPv6]:PORT` or `:PORT` (all addresses). Raises LensError."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535:
+        raise LensError(f"{address!r} is not an address; write HOST:PORT, for example 127.0.0.1:8080")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def bind(address: str) -> socket.socket:
+    """A bound socket. Raises LensError in words when the address cannot be had."""
+    host, port = parse_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise LensError(
+            f"cannot listen on {address}: {error.strerror or error}; choose another with --listen"
+        ) from None
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """The address at which this machine reaches a bound socket."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: the daemon has its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpServer:
+    """Serves an application that may be exchanged while it runs."""
+
+    def __init__(self, listener: socket.socket, app: ASGIApp) -> None:
+        self.url = url_of(listener)
+        self.app = app
+        self._listener = listener
+        self._server = _Server(
+            uvicorn.Config(
+                self._serve,
+                http="httptools",
+                interface="asgi3",
+                proxy_headers=False,
+                loop="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=75,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._listener]), name=f"http {self.url}")
+        while not self._server.started:
+            if self._task.done():
+                self._task.result()
+                raise LensError(f"the listener on {self.url} ended before it began")
+            await asyncio.sleep(0.005)
+
+    async def stop(self, deadline_seconds: float) -> None:
+        """Take no new connection, finish what is being answered, within the deadline."""
+        if self._task is None:
+            return
+        self._server.should_exit = True
+        done, _ = await asyncio.wait([self._task], timeout=deadline_seconds)
+        if not done:
+            self._server.force_exit = True
+            await asyncio.wait([self._task], timeout=1.0)
+            self._task.cancel()
