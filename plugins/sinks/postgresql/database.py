@@ -1,0 +1,219 @@
+"""The way to PostgreSQL: brought up in the background, kept up, one connection to write and a pool to read.
+
+A PostgreSQL that is not there stops nobody: writing answers with the reason, reading raises Unavailable, and bringing
+it up goes on. An embedded server that ends is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from lens_core import ConfigurationError, Context, LensError, Unavailable
+
+from .embedded import EmbeddedPostgres
+from .errors import describe
+from .identity import Connection
+from .migrate import DatabaseTooNew, migrate
+from .settings import PostgreSQLSettings
+
+_FIRST_TRY_SECONDS = 20.0
+_LONGEST_PAUSE_SECONDS = 5.0
+_POOL_WAIT_SECONDS = 10.0
+
+
+class NotReady(LensError):
+    """PostgreSQL is not there now; the text says why."""
+
+
+class Database:
+    """Connections to one database."""
+
+    def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
+        self._settings = settings
+        self._logger = context.logger
+        self._embedded: EmbeddedPostgres | None = None
+        if settings.dsn is None:
+            self._embedded = EmbeddedPostgres(
+                context.data_dir / "postgresql",
+                context.logger,
+                shared_buffers=settings.embedded_shared_buffers_bytes,
+                max_wal=settings.embedded_max_wal_bytes,
+            )
+        self._ready = asyncio.Event()
+        self._problem = "not started"
+        self._keeper: asyncio.Task[None] | None = None
+        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._writer: Connection | None = None
+        self._writing = asyncio.Lock()
+
+    @property
+    def dsn(self) -> str:
+        """The connection string; it may hold a password. Raises LensError before the embedded server runs."""
+        if self._settings.dsn is not None:
+            return self._settings.dsn.reveal()
+        assert self._embedded is not None  # one of the two is always there
+        return self._embedded.dsn
+
+    @property
+    def embedded_pid(self) -> int | None:
+        """The process id of the embedded server, while there is one."""
+        return None if self._embedded is None else self._embedded.pid
+
+    async def start(self) -> None:
+        """Try once, go on trying in the background if that fails.
+
+        Raises ConfigurationError for a dsn that cannot be read, DatabaseTooNew for a database of a newer Lens.
+        """
+        self._check_dsn()
+        first_try: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep_up(first_try))
+        with contextlib.suppress(asyncio.TimeoutError):  # it takes long; the keeper goes on
+            await asyncio.wait_for(asyncio.shield(first_try), _FIRST_TRY_SECONDS)
+
+    async def stop(self) -> None:
+        """Close all connections; end the embedded server."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        await self._disconnect()
+        if self._embedded is not None:
+            await self._embedded.stop()
+
+    async def connect(self, timeout_seconds: float | None = None) -> Connection:
+        """A new connection in autocommit mode (transactions are explicit). Raises psycopg.OperationalError."""
+        connection: Connection = await psycopg.AsyncConnection.connect(
+            self.dsn, autocommit=True, **self._connection_options()
+        )
+        await self._configure(connection, timeout_seconds or self._settings.write_timeout_seconds)
+        return connection
+
+    @contextlib.asynccontextmanager
+    async def writing(self) -> AsyncIterator[Connection]:
+        """The connection to write with, for one at a time; a broken one is replaced by the next. Raises NotReady."""
+        async with self._writing:
+            if not self._ready.is_set():
+                raise NotReady(self._problem)
+            if self._writer is None or self._writer.closed:
+                self._writer = await self.connect()
+            try:
+                yield self._writer
+            except BaseException:
+                await self._drop_unless_idle()
+                raise
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[Connection]:
+        """A connection to read with, in a transaction of one snapshot. Raises Unavailable."""
+        pool = self._pool
+        if not self._ready.is_set() or pool is None:
+            raise Unavailable(f"PostgreSQL is not available: {self._problem}")
+        try:
+            async with pool.connection() as connection:
+                yield connection
+        except (PoolTimeout, psycopg.OperationalError) as error:
+            raise Unavailable(f"PostgreSQL is not available: {describe(error)}") from None
+
+    def _check_dsn(self) -> None:
+        if self._settings.dsn is None:
+            return
+        try:
+            psycopg.conninfo.conninfo_to_dict(self._settings.dsn.reveal())
+        except psycopg.Error:
+            # The parser quotes what it could not read, which may be the password.
+            raise ConfigurationError("dsn is no connection string that PostgreSQL's client can read") from None
+
+    async def _keep_up(self, first_try: asyncio.Future[None]) -> None:
+        pause = 0.1
+        while True:
+            try:
+                await self._bring_up()
+            except DatabaseTooNew as error:
+                self._problem = str(error)
+                self._logger.error("%s", error)
+                if not first_try.done():
+                    first_try.set_exception(error)
+                return
+            except (psycopg.Error, OSError, LensError) as error:
+                self._problem = describe(error)
+                self._logger.warning("PostgreSQL is not available, trying again in %.1f s: %s", pause, self._problem)
+                if not first_try.done():
+                    first_try.set_result(None)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                continue
+            pause = 0.1
+            self._ready.set()
+            if not first_try.done():
+                first_try.set_result(None)
+            if self._embedded is None:
+                return
+            code = await self._embedded.wait()
+            self._ready.clear()
+            self._problem = f"the embedded PostgreSQL ended with code {code}"
+            self._logger.error("%s; it is started again", self._problem)
+            await self._disconnect()
+
+    async def _bring_up(self) -> None:
+        if self._embedded is not None and self._embedded.pid is None:
+            await self._embedded.start()
+        connection = await self.connect()
+        try:
+            steps = await migrate(connection)
+        finally:
+            await connection.close()
+        if steps:
+            self._logger.info("the database was brought up to date in %d steps", steps)
+        self._pool = AsyncConnectionPool(
+            self.dsn,
+            kwargs={"autocommit": True, **self._connection_options()},
+            min_size=1,
+            max_size=self._settings.query_connections,
+            timeout=_POOL_WAIT_SECONDS,
+            reconnect_timeout=3600.0,
+            configure=self._configure_reader,
+            open=False,
+            name="lens-queries",
+        )
+        await self._pool.open()
+
+    async def _disconnect(self) -> None:
+        if self._pool is not None:
+            await self._pool.close(timeout=1.0)
+            self._pool = None
+        if self._writer is not None:
+            await self._writer.close()
+            self._writer = None
+
+    async def _drop_unless_idle(self) -> None:
+        """A connection that was left in the middle of something (cancelled, broken) is not used again."""
+        writer = self._writer
+        if writer is not None and writer.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            self._writer = None
+            await writer.close()
+
+    async def _configure_reader(self, connection: Connection) -> None:
+        await self._configure(connection, self._settings.statement_timeout_seconds)
+
+    async def _configure(self, connection: Connection, timeout_seconds: float) -> None:
+        await connection.execute(
+            "select set_config('statement_timeout', %s, false),"
+            # Acknowledged means on disk, whatever the server's default is.
+            " case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', false)"
+            " end",
+            [str(int(timeout_seconds * 1000))],
+        )
+
+    def _connection_options(self) -> dict[str, Any]:
+        timeout_ms = int(self._settings.write_timeout_seconds * 1000)
+        return {
+            "connect_timeout": self._settings.connect_timeout_seconds,
+            "application_name": "lens",
+            "tcp_user_timeout": timeout_ms,
+        }

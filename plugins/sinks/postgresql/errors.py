@@ -1,0 +1,33 @@
+"""What an error of PostgreSQL means for a batch and for a query. No text ever holds the connection string."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors
+
+from lens_core import Answer, Poisoned, Retry
+
+# Classes of SQLSTATE that say something about the data, so that the same batch fails again (PostgreSQL's appendix A).
+_DATA_CLASSES = frozenset({"22", "23", "54"})
+_NOT_DATA = frozenset({"23503"})  # a stream was removed in the meantime: the next try makes it again
+
+
+def answer_for(error: BaseException) -> Answer:
+    """Poisoned where the data is at fault, Retry for all else: connections, locks, full disks, wrong rights."""
+    if isinstance(error, psycopg.DataError | errors.StatementTooComplex | UnicodeError):
+        return Poisoned(describe(error))
+    state = getattr(error, "sqlstate", None) or ""
+    if state[:2] in _DATA_CLASSES and state not in _NOT_DATA:
+        return Poisoned(describe(error))
+    return Retry(describe(error))
+
+
+def describe(error: BaseException) -> str:
+    """One line about an error: the server's own message, without the row that it quotes in its detail."""
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    lines = [line.strip() for line in (primary or str(error)).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+class StreamsGone(Exception):
+    """Streams that were cached exist no more: somebody removed them."""

@@ -1,0 +1,168 @@
+"""Events, evidence, detections and pods: few and small, written in the rows' transaction; a redelivery adds nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lens_core import Detection, Event, Evidence, Pod
+
+from .grouping import StreamKey, SubjectKey
+from .identity import Connection, StreamId
+from .text import clean, jsonb, microseconds
+
+
+async def write_events(
+    connection: Connection,
+    events: Iterable[tuple[SubjectKey, StreamKey, Event]],
+    subjects: Mapping[SubjectKey, int],
+    streams: Mapping[StreamKey, StreamId],
+    now_us: int,
+) -> None:
+    """Store events; two that say the same of the same time are one."""
+    rows = []
+    for subject, stream, event in events:
+        details = jsonb(event.details)
+        attempt = streams[stream].attempt if stream in streams else event.attempt
+        time_us = microseconds(event.event_time)
+        said = (event.type, event.data_source, event.run_id, attempt, event.origin.rank, event.iteration, time_us)
+        digest = hashlib.sha256(repr(said).encode("utf-8", "replace") + details).digest()
+        rows.append(
+            (
+                subjects[subject],
+                digest,
+                clean(event.type),
+                clean(event.data_source),
+                clean(event.run_id),
+                attempt,
+                event.origin.rank,
+                event.iteration,
+                now_us if time_us is None else time_us,
+                details.decode(),
+            )
+        )
+    await _many(
+        connection,
+        "insert into lens_event (subject_id, digest, type, data_source, run_id, attempt, rank, iteration,"
+        " event_time_us, details) values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        " on conflict (subject_id, digest) do nothing",
+        rows,
+    )
+
+
+async def write_evidence(
+    connection: Connection,
+    evidence: Iterable[tuple[SubjectKey, Evidence]],
+    subjects: Mapping[SubjectKey, int],
+    now_us: int,
+) -> None:
+    """Keep the newest evidence of each source and run."""
+    rows = [
+        (
+            subjects[subject],
+            clean(record.source),
+            clean(record.run_id),
+            clean(record.session),
+            _time(record.event_time, now_us),
+            jsonb(record.facts).decode(),
+        )
+        for subject, record in evidence
+    ]
+    await _many(
+        connection,
+        "insert into lens_evidence as known (subject_id, source, run_id, session, event_time_us, facts)"
+        " values (%s, %s, %s, %s, %s, %s) on conflict (subject_id, source, run_id) do update"
+        " set session = excluded.session, event_time_us = excluded.event_time_us, facts = excluded.facts"
+        " where known.event_time_us <= excluded.event_time_us",
+        rows,
+    )
+
+
+async def write_detections(
+    connection: Connection,
+    detections: Iterable[tuple[SubjectKey, Detection]],
+    subjects: Mapping[SubjectKey, int],
+    now_us: int,
+) -> None:
+    """Keep the newest opinion of each source, layer, framework and method."""
+    rows = [
+        (
+            subjects[subject],
+            clean(record.source),
+            clean(record.layer),
+            clean(record.framework),
+            clean(record.method),
+            record.confidence,
+            _time(record.event_time, now_us),
+            jsonb(record.facts).decode(),
+        )
+        for subject, record in detections
+    ]
+    await _many(
+        connection,
+        "insert into lens_detection as known (subject_id, source, layer, framework, method, confidence,"
+        " event_time_us, facts) values (%s, %s, %s, %s, %s, %s, %s, %s)"
+        " on conflict (subject_id, source, layer, framework, method) do update"
+        " set confidence = excluded.confidence, event_time_us = excluded.event_time_us, facts = excluded.facts"
+        " where known.event_time_us <= excluded.event_time_us",
+        rows,
+    )
+
+
+async def write_pods(connection: Connection, pods: Iterable[Pod], cluster: str, now_us: int) -> None:
+    """Which workloads a pod belongs to, and which ancestors these have."""
+    memberships: dict[tuple[str, ...], tuple[Any, ...]] = {}
+    lineage: set[tuple[str, str, str]] = set()
+    for pod in pods:
+        where = clean(pod.origin.cluster) or cluster
+        uid, namespace, name = clean(pod.uid), clean(pod.namespace), clean(pod.name)
+        for workload in pod.workloads:
+            texts = (workload.uid, workload.name, workload.kind, workload.parent_uid, workload.namespace)
+            work = tuple(map(clean, texts))
+            memberships[work[0], where, uid, namespace, name] = (
+                *(where, uid, namespace, name),
+                *work,
+                *(clean(pod.node), now_us, now_us),
+            )
+        lineage.update((where, ancestor, below) for ancestor, below in _lineage(pod))
+    await _many(
+        connection,
+        "insert into lens_membership as known (cluster, pod_uid, namespace, pod_name, workload_uid, workload_name,"
+        " kind, parent_uid, workload_namespace, node, first_seen_us, last_seen_us)"
+        " values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        " on conflict (workload_uid, cluster, pod_uid, namespace, pod_name) do update"
+        " set workload_name = excluded.workload_name, kind = excluded.kind, parent_uid = excluded.parent_uid,"
+        " workload_namespace = excluded.workload_namespace, node = excluded.node,"
+        " last_seen_us = greatest(known.last_seen_us, excluded.last_seen_us)",
+        [memberships[key] for key in sorted(memberships)],
+    )
+    await _many(
+        connection,
+        "insert into lens_lineage (cluster, ancestor_uid, workload_uid) values (%s, %s, %s) on conflict do nothing",
+        sorted(lineage),
+    )
+
+
+def _lineage(pod: Pod) -> set[tuple[str, str]]:
+    """(ancestor, workload) for every workload of a pod, parents followed upward; a circle ends where it began."""
+    parents = {clean(workload.uid): clean(workload.parent_uid) for workload in pod.workloads}
+    pairs = set()
+    for uid in parents:
+        ancestor, passed = parents[uid], {uid}
+        while ancestor and ancestor not in passed:
+            pairs.add((ancestor, uid))
+            passed.add(ancestor)
+            ancestor = parents.get(ancestor, "")
+    return pairs
+
+
+def _time(seconds: float | None, now_us: int) -> int:
+    known = microseconds(seconds)
+    return now_us if known is None else known
+
+
+async def _many(connection: Connection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+    if rows:
+        async with connection.cursor() as cursor:
+            await cursor.executemany(statement, rows)

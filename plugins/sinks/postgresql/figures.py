@@ -1,0 +1,85 @@
+"""The figures kept beside the rows: of streams, of the catalogue, of subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .encoding import StreamChange
+from .identity import Connection
+
+
+async def update_streams(connection: Connection, changes: Mapping[int, StreamChange]) -> None:
+    """Figures of the streams. Not empty means that every figure of a change is set."""
+    changed = [(stream_id, change) for stream_id, change in changes.items() if not change.is_empty]
+    if not changed:
+        return
+    await connection.execute(
+        "update lens_stream s set rows = s.rows + c.new_rows, last_step = greatest(s.last_step, c.last_step),"
+        " own_iterations = s.own_iterations or c.own_iterations,"
+        " first_iteration = least(s.first_iteration, c.first_iteration),"
+        " last_iteration = greatest(s.last_iteration, c.last_iteration),"
+        " target_iteration = greatest(s.target_iteration, c.target_iteration),"
+        " first_seen_us = least(s.first_seen_us, c.first_seen_us),"
+        " last_seen_us = greatest(s.last_seen_us, c.last_seen_us)"
+        " from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bool[], %s::bigint[], %s::bigint[], %s::bigint[],"
+        " %s::bigint[], %s::bigint[]) c (id, new_rows, last_step, own_iterations, first_iteration, last_iteration,"
+        " target_iteration, first_seen_us, last_seen_us) where s.id = c.id",
+        [
+            [stream_id for stream_id, _ in changed],
+            [change.new_rows for _, change in changed],
+            [change.last_step for _, change in changed],
+            [change.own_iterations for _, change in changed],
+            [change.first_iteration for _, change in changed],
+            [change.last_iteration for _, change in changed],
+            [change.target_iteration for _, change in changed],
+            [change.first_seen_us for _, change in changed],
+            [change.last_seen_us for _, change in changed],
+        ],
+    )
+
+
+async def update_catalogue(connection: Connection, changes: Mapping[int, StreamChange]) -> None:
+    entries = [(stream_id, name, count) for stream_id, c in changes.items() for name, count in c.points.items()]
+    if not entries:
+        return
+    await connection.execute(
+        "insert into lens_catalogue as known (stream_id, metric, points)"
+        " select * from unnest(%s::bigint[], %s::text[], %s::bigint[])"
+        " on conflict (stream_id, metric) do update set points = known.points + excluded.points",
+        [list(column) for column in zip(*entries, strict=True)],
+    )
+
+
+async def touch_subjects(
+    connection: Connection, changes: Mapping[int, StreamChange], subjects: Mapping[int, int], seen: Mapping[int, int]
+) -> None:
+    """The figures of the subjects, last of all: rows by stream (`subjects`: stream to subject), and `seen` (subject
+    to time) for those of which there was something else."""
+    totals: dict[int, list[Any]] = {}
+    for stream_id, change in changes.items():
+        if change.is_empty:
+            continue
+        total = totals.setdefault(subjects[stream_id], [0, None, None, None])
+        total[0] += change.new_rows
+        total[1] = change.last_iteration if total[1] is None else max(total[1], change.last_iteration)
+        total[2] = change.first_seen_us if total[2] is None else min(total[2], change.first_seen_us)
+        total[3] = change.last_seen_us if total[3] is None else max(total[3], change.last_seen_us)
+    for subject_id, time_us in seen.items():
+        total = totals.setdefault(subject_id, [0, None, None, None])
+        total[2] = time_us if total[2] is None else min(total[2], time_us)
+        total[3] = time_us if total[3] is None else max(total[3], time_us)
+    if not totals:
+        return
+    ordered = sorted(totals)
+    columns = [[totals[subject_id][column] for subject_id in ordered] for column in range(4)]
+    await connection.execute("select id from lens_subject where id = any(%s) order by id for no key update", [ordered])
+    await connection.execute(
+        "update lens_subject s set rows = s.rows + c.rows, version = s.version + 1,"
+        " last_iteration = greatest(s.last_iteration, c.last_iteration),"
+        " first_seen_us = least(s.first_seen_us, c.first_seen_us),"
+        " last_seen_us = greatest(s.last_seen_us, c.last_seen_us)"
+        " from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"
+        " c (id, rows, last_iteration, first_seen_us, last_seen_us) where s.id = c.id",
+        [ordered, *columns],
+    )

@@ -1,0 +1,193 @@
+"""From a batch's rows to streams: whose they are, and which of them have the same key. Pure, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from lens_core import Origin, StepMetrics
+
+from .rows import RowState, merge, order_of, written
+from .text import MAX_KEY_BYTES, clean, metric_key, microseconds
+
+LOG_SOURCE = "log"
+UNKNOWN_RANK = -1
+_MAX_BIGINT = 2**63 - 1
+_MAX_INTEGER = 2**31 - 1
+_SHOWN_NAME_LABEL = "training.kubeflow.org/job-name"
+_REMEMBERED_NAMES = 200_000
+
+
+class SubjectKey(NamedTuple):
+    """Whom a record belongs to: `key` is unique within the cluster."""
+
+    cluster: str
+    key: str
+
+
+class Subject(NamedTuple):
+    """A subject as its table holds it."""
+
+    cluster: str
+    key: str
+    workload_uid: str
+    pod_uid: str
+    namespace: str
+    pod_name: str
+    name: str
+
+
+class StreamKey(NamedTuple):
+    """Which stream a row belongs to, before ids are known: `attempt` None means that `session` decides it."""
+
+    subject: SubjectKey
+    data_source: str
+    run_id: str
+    rank: int
+    attempt: int | None
+    session: str
+
+    @property
+    def shared_by_ranks(self) -> bool:
+        """Whether all ranks write into one row."""
+        return self.data_source == LOG_SOURCE
+
+
+Pending: TypeAlias = StepMetrics | RowState
+"""A row to write: one write as it came, or several merged."""
+
+
+@dataclass(slots=True)
+class Grouped:
+    """A batch's rows by stream and row_step, the subjects they speak of, and what cannot be stored (by index)."""
+
+    subjects: dict[SubjectKey, Subject] = field(default_factory=dict)
+    streams: dict[StreamKey, dict[int, Pending]] = field(default_factory=dict)
+    rejected: dict[int, str] = field(default_factory=dict)
+
+
+def subject_of(origin: Origin, cluster: str) -> Subject:
+    """The subject of an origin: its workload, else its pod's uid, else namespace and name, else the name."""
+    workload_uid, pod_uid = clean(origin.workload_uid), clean(origin.pod_uid)
+    namespace, pod_name = clean(origin.namespace), clean(origin.pod_name)
+    if workload_uid:
+        key = f"workload:{workload_uid}"
+    elif pod_uid:
+        key = f"pod:{pod_uid}"
+    else:
+        key = f"name:{namespace}/{pod_name}"
+    name = clean(origin.labels.get(_SHOWN_NAME_LABEL, "")) or pod_name
+    return Subject(clean(origin.cluster) or cluster, key, workload_uid, pod_uid, namespace, pod_name, name)
+
+
+def origin_problem(origin: Origin) -> str | None:
+    """Why nothing can be stored under this origin; None when it can."""
+    if not origin.is_known:
+        return "neither workload_uid nor pod_uid nor pod_name"
+    texts = (origin.cluster, origin.workload_uid, origin.pod_uid, origin.namespace, origin.pod_name)
+    return "an identifier of the origin is longer than 512 bytes" if any(map(is_long, texts)) else None
+
+
+def is_long(text: str) -> bool:
+    """Whether a text is too long for a key."""
+    return len(text) * 4 > MAX_KEY_BYTES and len(text.encode("utf-8", "replace")) > MAX_KEY_BYTES
+
+
+def row_problem(row: StepMetrics) -> str | None:
+    """Why a row cannot be stored; None when it can."""
+    if is_long(row.data_source) or is_long(row.run_id) or is_long(row.session):
+        return "data_source, run_id or session is longer than 512 bytes"
+    numbers = (row.row_step, row.iteration or 0, row.sequence)
+    if any(abs(number) > _MAX_BIGINT for number in numbers):
+        return "row_step, iteration or sequence does not fit in 64 bits"
+    if any(abs(number) > _MAX_INTEGER for number in (row.attempt or 0, row.origin.rank or 0)):
+        return "attempt or rank does not fit in 32 bits"
+    return None
+
+
+def stream_key(row: StepMetrics, subject: Subject) -> StreamKey:
+    """The stream of a row."""
+    rank = row.origin.rank
+    shared = row.data_source == LOG_SOURCE or rank is None or rank < 0
+    return StreamKey(
+        SubjectKey(subject.cluster, subject.key),
+        clean(row.data_source),
+        clean(row.run_id),
+        UNKNOWN_RANK if shared or rank is None else rank,
+        row.attempt,
+        "" if row.attempt is not None else clean(row.session),
+    )
+
+
+def state_of(row: Pending, key: StreamKey) -> RowState:
+    """A pending row as a state that can be merged."""
+    if isinstance(row, RowState):
+        return row
+    return written(
+        row.values,
+        order_of(row.sequence, row.origin.rank, shared_by_ranks=key.shared_by_ranks),
+        tags=row.tags,
+        iteration=row.iteration,
+        time_us=microseconds(row.event_time),
+    )
+
+
+def group(rows: Iterable[tuple[int, StepMetrics]], cluster: str, history_limit: int, names: NameCache) -> Grouped:
+    """Sort rows (with their indexes in the batch) into streams and merge those of one key."""
+    grouped = Grouped()
+    keys: dict[tuple[object, ...], StreamKey] = {}
+    for index, row in rows:
+        origin = row.origin
+        problem = row_problem(row)
+        if problem is not None:
+            grouped.rejected[index] = problem
+            continue
+        identity = (
+            (origin.cluster, origin.workload_uid, origin.pod_uid, origin.namespace, origin.pod_name, origin.rank),
+            (row.data_source, row.run_id, row.attempt, row.session),
+        )
+        key = keys.get(identity)
+        if key is None:
+            problem = origin_problem(origin)
+            if problem is not None:
+                grouped.rejected[index] = problem
+                continue
+            subject = subject_of(origin, cluster)
+            key = keys[identity] = stream_key(row, subject)
+            grouped.subjects.setdefault(key.subject, subject)
+        steps = grouped.streams.setdefault(key, {})
+        row = names.with_stored_names(row)
+        present = steps.setdefault(row.row_step, row)
+        if present is not row:
+            steps[row.row_step] = merge(state_of(present, key), state_of(row, key), history_limit)
+    return grouped
+
+
+class NameCache:
+    """Which metric names may be stored as they are; nearly all rows have names that were seen before."""
+
+    def __init__(self) -> None:
+        self._as_they_are: set[str] = set()
+
+    def with_stored_names(self, row: StepMetrics) -> StepMetrics:
+        """The row with its metrics (and their tags) under the names by which they are stored."""
+        if self._as_they_are.issuperset(row.values) and not row.tags:
+            return row
+        stored = {name: metric_key(name) for name in row.values}
+        if len(self._as_they_are) + len(stored) > _REMEMBERED_NAMES:
+            self._as_they_are.clear()
+        self._as_they_are.update(name for name, key in stored.items() if name == key)
+        return StepMetrics(
+            origin=row.origin,
+            data_source=row.data_source,
+            row_step=row.row_step,
+            values={stored[name]: value for name, value in row.values.items()},
+            run_id=row.run_id,
+            session=row.session,
+            attempt=row.attempt,
+            iteration=row.iteration,
+            event_time=row.event_time,
+            sequence=row.sequence,
+            tags={stored[name]: tags for name, tags in row.tags.items() if name in stored and tags},
+        )

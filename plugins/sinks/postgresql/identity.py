@@ -1,0 +1,158 @@
+"""Subjects, attempts and streams: from keys to the ids of the database, made on first sight.
+
+Making one is a transaction of its own, before the rows': it is idempotent, harmless if the rows never come, and holds
+no lock while rows are written. Ids are cached; several daemons may do this at one time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import psycopg
+
+from .grouping import StreamKey, Subject, SubjectKey
+
+Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
+_CACHED = 100_000
+
+
+class StreamId(NamedTuple):
+    """A stream and its subject in the database, and the attempt's number."""
+
+    stream_id: int
+    subject_id: int
+    attempt: int
+
+
+class Identities:
+    """The ids of subjects and streams."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[SubjectKey, int] = {}
+        self._streams: dict[StreamKey, StreamId] = {}
+
+    def forget(self) -> None:
+        """Empty the cache: something in it has been removed from the database."""
+        self._subjects.clear()
+        self._streams.clear()
+
+    def trim(self) -> None:
+        """Start anew when there is too much in the cache; not while ids are in use."""
+        if len(self._subjects) + len(self._streams) > _CACHED:
+            self.forget()
+
+    async def subjects(self, connection: Connection, wanted: Mapping[SubjectKey, Subject]) -> Mapping[SubjectKey, int]:
+        """The ids of these subjects."""
+        missing = [subject for key, subject in wanted.items() if key not in self._subjects]
+        if missing:
+            async with connection.transaction():
+                found = await _make_subjects(connection, missing)
+            self._subjects.update(found)
+        return self._subjects
+
+    async def streams(
+        self, connection: Connection, subjects: Mapping[SubjectKey, Subject], wanted: Iterable[StreamKey]
+    ) -> Mapping[StreamKey, StreamId]:
+        """The ids of these streams; sessions that were never seen get the next attempt's number."""
+        missing = [key for key in wanted if key not in self._streams]
+        if missing:
+            subject_ids = await self.subjects(connection, subjects)
+            async with connection.transaction():
+                attempts = await _number_attempts(connection, subject_ids, missing)
+                made = await _make_streams(connection, subject_ids, attempts)
+            self._streams.update(made)
+        return self._streams
+
+
+async def _make_subjects(connection: Connection, subjects: Iterable[Subject]) -> dict[SubjectKey, int]:
+    columns = list(zip(*sorted(subjects), strict=True))
+    await connection.execute(
+        "insert into lens_subject (cluster, key, workload_uid, pod_uid, namespace, pod_name, name)"
+        " select * from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])"
+        " on conflict (cluster, key) do nothing",
+        [list(column) for column in columns],
+    )
+    cursor = await connection.execute(
+        "select s.cluster, s.key, s.id from lens_subject s"
+        " join unnest(%s::text[], %s::text[]) k (cluster, key) on s.cluster = k.cluster and s.key = k.key",
+        [list(columns[0]), list(columns[1])],
+    )
+    return {SubjectKey(cluster, key): int(identity) for cluster, key, identity in await cursor.fetchall()}
+
+
+async def _number_attempts(
+    connection: Connection, subject_ids: Mapping[SubjectKey, int], keys: Iterable[StreamKey]
+) -> dict[StreamKey, int]:
+    """The attempt of each key: its own, 1 without a session, else the session's number (in order of first sight)."""
+    numbers = {key: key.attempt if key.attempt is not None else 1 for key in keys}
+    sessions = [key for key in numbers if key.session]
+    if not sessions:
+        return numbers
+    ids = sorted({subject_ids[key.subject] for key in sessions})
+    # The lock makes numbering one daemon's work at a time for each subject.
+    await connection.execute("select id from lens_subject where id = any(%s) order by id for update", [ids])
+    known = await _known_sessions(connection, ids)
+    highest = await _highest_attempts(connection, ids)
+    fresh = []
+    for key in sessions:
+        group = (subject_ids[key.subject], key.data_source, key.run_id, key.rank)
+        number = known.get((*group, key.session))
+        if number is None:
+            number = highest[group] = highest.get(group, 0) + 1
+            known[(*group, key.session)] = number
+            fresh.append((*group, key.session, number))
+        numbers[key] = number
+    if fresh:
+        async with connection.cursor() as cursor:
+            await cursor.executemany(
+                "insert into lens_attempt (subject_id, data_source, run_id, rank, session, attempt)"
+                " values (%s, %s, %s, %s, %s, %s)",
+                fresh,
+            )
+    return numbers
+
+
+async def _known_sessions(connection: Connection, ids: list[int]) -> dict[tuple[Any, ...], int]:
+    cursor = await connection.execute(
+        "select subject_id, data_source, run_id, rank, session, attempt from lens_attempt where subject_id = any(%s)",
+        [ids],
+    )
+    return {tuple(row[:5]): row[5] for row in await cursor.fetchall()}
+
+
+async def _highest_attempts(connection: Connection, ids: list[int]) -> dict[tuple[Any, ...], int]:
+    """Numbers in use, those that producers gave themselves included."""
+    cursor = await connection.execute(
+        "select subject_id, data_source, run_id, rank, max(attempt) from ("
+        " select subject_id, data_source, run_id, rank, attempt from lens_attempt where subject_id = any(%(ids)s)"
+        " union all"
+        " select subject_id, data_source, run_id, rank, attempt from lens_stream where subject_id = any(%(ids)s)"
+        ") numbers group by 1, 2, 3, 4",
+        {"ids": ids},
+    )
+    return {tuple(row[:4]): row[4] for row in await cursor.fetchall()}
+
+
+async def _make_streams(
+    connection: Connection, subject_ids: Mapping[SubjectKey, int], attempts: Mapping[StreamKey, int]
+) -> dict[StreamKey, StreamId]:
+    identities = {
+        key: (subject_ids[key.subject], key.data_source, key.run_id, attempt, key.rank)
+        for key, attempt in attempts.items()
+    }
+    columns = [list(column) for column in zip(*sorted(set(identities.values())), strict=True)]
+    await connection.execute(
+        "insert into lens_stream (subject_id, data_source, run_id, attempt, rank)"
+        " select * from unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[])"
+        " on conflict (subject_id, data_source, run_id, attempt, rank) do nothing",
+        columns,
+    )
+    cursor = await connection.execute(
+        "select s.subject_id, s.data_source, s.run_id, s.attempt, s.rank, s.id from lens_stream s"
+        " join unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[])"
+        " k (subject_id, data_source, run_id, attempt, rank) using (subject_id, data_source, run_id, attempt, rank)",
+        columns,
+    )
+    found = {tuple(row[:5]): int(row[5]) for row in await cursor.fetchall()}
+    return {key: StreamId(found[tpl], tpl[0], tpl[3]) for key, tpl in identities.items()}

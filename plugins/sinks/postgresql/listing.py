@@ -1,0 +1,207 @@
+"""What there is: sources and metrics out of the catalogue, workloads, runs, events, evidence."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from lens_core import (
+    BadRequest,
+    EventRow,
+    MetricInfo,
+    RunSummary,
+    SourceCount,
+    WorkloadDetail,
+    WorkloadPage,
+    WorkloadSummary,
+)
+from lens_core.queries import metric_name
+
+from .identity import Connection
+
+_SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
+# A subject under the name by which it is shown: its workload; for a pod the lowest workload that it belongs to.
+_SHOWN = """
+    select s.cluster,
+        case when s.workload_uid <> '' then s.workload_uid when m.workload_uid is not null then m.workload_uid
+            when s.pod_uid <> '' then s.pod_uid when s.namespace <> '' then s.namespace || '/' || s.pod_name
+            else s.pod_name end as uid,
+        coalesce(nullif(m.workload_name, ''), nullif(s.name, ''), s.workload_uid) as name,
+        coalesce(nullif(m.workload_namespace, ''), nullif(m.namespace, ''), s.namespace) as namespace,
+        s.rows, s.last_iteration, s.first_seen_us, s.last_seen_us
+    from lens_subject s left join lateral (
+        select m.workload_uid, m.workload_name, m.workload_namespace, m.namespace
+        from lens_name n join lens_membership m on m.workload_uid = n.uid
+        where n.subject_id = s.id and (s.workload_uid = '' or m.workload_uid = s.workload_uid)
+            and not exists (
+                select from lens_membership below
+                where below.parent_uid = m.workload_uid and below.cluster = m.cluster
+                    and below.pod_uid = m.pod_uid and below.pod_name = m.pod_name and below.namespace = m.namespace
+                    and s.workload_uid = '')
+        order by m.last_seen_us desc, m.workload_uid limit 1
+    ) m on true
+    where s.last_seen_us is not null
+"""
+
+
+async def metric_sources(connection: Connection, uid: str) -> list[SourceCount]:
+    """Rows of each source."""
+    cursor = await connection.execute(
+        "select data_source, sum(rows)::bigint from lens_stream"
+        f" where subject_id in {_SUBJECTS} and rows > 0 group by 1 order by 1",
+        {"uid": uid},
+    )
+    return [SourceCount(name, int(count)) for name, count in await cursor.fetchall()]
+
+
+async def available_metrics(connection: Connection, uid: str, data_source: str) -> list[MetricInfo]:
+    """Points of each metric and its sources."""
+    cursor = await connection.execute(
+        "select c.metric, s.data_source, sum(c.points)::bigint"
+        " from lens_stream s join lens_catalogue c on c.stream_id = s.id"
+        f" where s.subject_id in {_SUBJECTS} and (%(source)s = '' or s.data_source = %(source)s) group by 1, 2",
+        {"uid": uid, "source": data_source},
+    )
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for stored, source, count in await cursor.fetchall():
+        found[metric_name(stored)][source] = int(count)
+    return [MetricInfo(name, sorted(found[name]), sum(found[name].values())) for name in sorted(found)]
+
+
+async def workloads(connection: Connection, search: str, limit: int, cursor: str) -> WorkloadPage:
+    """A page of workloads, those seen last first. Raises BadRequest."""
+    seen_us, after_uid = _read_cursor(cursor)
+    found = await connection.execute(
+        "select cluster, uid, max(name), max(namespace), sum(rows)::bigint, max(last_iteration),"
+        f" min(first_seen_us), max(last_seen_us) as seen from ({_SHOWN}) shown"
+        " where %(search)s = '' or uid ilike %(pattern)s or name ilike %(pattern)s or namespace ilike %(pattern)s"
+        " group by cluster, uid having %(seen)s::bigint is null or (max(last_seen_us), uid) < (%(seen)s, %(after)s)"
+        " order by seen desc, uid desc limit %(limit)s",
+        {
+            "search": search,
+            "pattern": "%" + search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%",
+            "seen": seen_us,
+            "after": after_uid,
+            "limit": limit + 1,
+        },
+    )
+    rows = await found.fetchall()
+    page = [_summary(row) for row in rows[:limit]]
+    following = f"{rows[limit - 1][7]}:{rows[limit - 1][1]}" if len(rows) > limit else ""
+    return WorkloadPage(page, following)
+
+
+def _read_cursor(cursor: str) -> tuple[int | None, str]:
+    if not cursor:
+        return None, ""
+    seen, _, uid = cursor.partition(":")
+    try:
+        return int(seen), uid
+    except ValueError:
+        raise BadRequest("cursor is none that this server gave") from None
+
+
+def _summary(row: tuple[Any, ...]) -> WorkloadSummary:
+    cluster, uid, name, namespace, rows, last_iteration, first_seen_us, last_seen_us = row
+    return WorkloadSummary(
+        workload_uid=uid,
+        name=name or uid,
+        namespace=namespace or "",
+        cluster=cluster,
+        rows=int(rows),
+        last_iteration=last_iteration,
+        first_seen=(first_seen_us or 0) // 1000,
+        last_seen=(last_seen_us or 0) // 1000,
+    )
+
+
+async def workload(connection: Connection, uid: str) -> WorkloadDetail | None:
+    """A workload with its runs; one that only the directory knows has none."""
+    cursor = await connection.execute(
+        "select min(s.cluster), %(uid)s::text, max(nullif(s.name, '')), max(s.namespace), coalesce(sum(s.rows), 0),"
+        " max(s.last_iteration), min(s.first_seen_us), max(s.last_seen_us)"
+        f" from lens_subject s where s.id in {_SUBJECTS}",
+        {"uid": uid},
+    )
+    own = await cursor.fetchone()
+    cursor = await connection.execute(
+        "select cluster, workload_uid, workload_name, coalesce(nullif(workload_namespace, ''), namespace), 0, null,"
+        " first_seen_us, last_seen_us from lens_membership where workload_uid = %(uid)s"
+        " order by last_seen_us desc limit 1",
+        {"uid": uid},
+    )
+    known = await cursor.fetchone()
+    if own is None or own[0] is None:
+        return None if known is None else WorkloadDetail(summary=_summary(known), runs=[])
+    if known is not None:
+        own = (*own[:2], known[2] or own[2], known[3] or own[3], *own[4:])
+    return WorkloadDetail(summary=_summary(own), runs=await _runs(connection, uid))
+
+
+async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
+    cursor = await connection.execute(
+        "select run_id, attempt, data_source, rank, rows, first_iteration, last_iteration, target_iteration,"
+        f" first_seen_us, last_seen_us from lens_stream where subject_id in {_SUBJECTS} and rows > 0"
+        " order by run_id, attempt, data_source, rank",
+        {"uid": uid},
+    )
+    return [
+        RunSummary(
+            run_id=row[0],
+            attempt=row[1],
+            data_source=row[2],
+            rank=None if row[3] < 0 else row[3],
+            rows=row[4],
+            first_iteration=row[5],
+            last_iteration=row[6],
+            target_iteration=row[7],
+            first_seen=row[8] // 1000,
+            last_seen=row[9] // 1000,
+        )
+        for row in await cursor.fetchall()
+    ]
+
+
+async def events(connection: Connection, uid: str, limit: int) -> list[EventRow]:
+    """The newest events."""
+    cursor = await connection.execute(
+        "select type, event_time_us / 1000, iteration, run_id, attempt, data_source, details from lens_event"
+        f" where subject_id in {_SUBJECTS} order by event_time_us desc, id desc limit %(limit)s",
+        {"uid": uid, "limit": limit},
+    )
+    return [
+        EventRow(
+            type=row[0],
+            timestamp=row[1],
+            iteration=row[2],
+            run_id=row[3],
+            attempt=row[4],
+            data_source=row[5],
+            details=row[6],
+        )
+        for row in await cursor.fetchall()
+    ]
+
+
+async def evidence(connection: Connection, uid: str) -> list[dict[str, Any]]:
+    """The newest evidence of each source and run: source, run_id, session, timestamp (s) and the facts."""
+    cursor = await connection.execute(
+        "select source, run_id, session, event_time_us, facts from lens_evidence"
+        f" where subject_id in {_SUBJECTS} order by event_time_us desc, id desc",
+        {"uid": uid},
+    )
+    return [
+        {"source": row[0], "run_id": row[1], "session": row[2], "timestamp": row[3] / 1e6, "facts": row[4]}
+        for row in await cursor.fetchall()
+    ]
+
+
+async def version(connection: Connection, uid: str) -> str:
+    """Every write about a subject raises its version; membership changes which subjects there are."""
+    cursor = await connection.execute(
+        "select coalesce(md5(string_agg(id || ':' || version, ',' order by id)), 'none') from lens_subject"
+        f" where id in {_SUBJECTS}",
+        {"uid": uid},
+    )
+    row = await cursor.fetchone()
+    return "none" if row is None else str(row[0])

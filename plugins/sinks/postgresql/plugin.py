@@ -1,0 +1,214 @@
+"""The sink: a batch in, one transaction, an answer; and the store: questions handed to the queries."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, ClassVar
+
+import psycopg
+
+from lens_core import (
+    Answer,
+    Batch,
+    BatchLimits,
+    Context,
+    Delivered,
+    Detection,
+    Event,
+    EventRow,
+    Evidence,
+    MetricInfo,
+    MetricPoint,
+    Pod,
+    PointQuery,
+    Position,
+    Record,
+    Rejected,
+    Retry,
+    SourceCount,
+    StepMetrics,
+    Store,
+    WorkloadDetail,
+    WorkloadPage,
+)
+
+from . import listing, points
+from .database import Database, NotReady
+from .errors import StreamsGone, answer_for
+from .facts import write_detections, write_events, write_evidence, write_pods
+from .figures import touch_subjects
+from .grouping import NameCache
+from .identity import Connection, Identities
+from .progress import already_written, move_cursor, read_position
+from .settings import PostgreSQLSettings
+from .sorting import Sorted, sort_batch, source_label
+from .writer import write_rows
+
+_IN_THREAD_RECORDS = 1000
+_RECONNECT_SECONDS = 1.0
+
+
+class PostgreSQL(Store):
+    """Stores training rows, events and evidence in PostgreSQL and answers the query routes.
+
+    Without a `dsn` it starts a PostgreSQL of its own under Lens' data directory.
+    """
+
+    name: ClassVar[str] = "postgresql"
+    Settings: ClassVar[type[PostgreSQLSettings]] = PostgreSQLSettings
+    accepts: ClassVar[Sequence[type[Record]]] = (StepMetrics, Event, Evidence, Detection, Pod)
+
+    def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._options = settings
+        self._database = Database(settings, context)
+        self._identities = Identities()
+        self._names = NameCache()
+
+    @property
+    def database(self) -> Database:
+        """The way to the database, for `lens db` and tests."""
+        return self._database
+
+    async def start(self) -> None:
+        """Bring PostgreSQL up; an absent one raises nothing, a database of a newer Lens does."""
+        await self._database.start()
+
+    async def stop(self) -> None:
+        """Close the connections, end the embedded server."""
+        await self._database.stop()
+
+    async def check(self) -> None:
+        """Connect once. Raises psycopg.Error with the reason."""
+        connection = await self._database.connect()
+        await connection.close()
+
+    def limits(self) -> BatchLimits:
+        """Large batches: a transaction's fixed costs are shared by more rows."""
+        return BatchLimits(max_records=20_000, max_bytes=8 * 1024 * 1024, max_wait_seconds=0.1)
+
+    async def position(self, spool_id: str) -> Position | None:
+        """How far this sink has written a spool. Raises NotReady or psycopg.Error while the database is away."""
+        async with self._database.writing() as connection:
+            return await read_position(connection, spool_id, self.context.name)
+
+    async def send(self, batch: Batch) -> Answer:
+        """Write a batch and its cursor in one transaction."""
+        try:
+            async with self._database.writing() as connection:
+                answer = await self._store(connection, batch)
+        except StreamsGone:
+            self._identities.forget()
+            return Retry("streams were removed while they were written to", after_seconds=0.0)
+        except NotReady as error:
+            return Retry(str(error), after_seconds=_RECONNECT_SECONDS)
+        except (psycopg.Error, UnicodeError, OSError) as error:
+            answer = answer_for(error)
+            if isinstance(error, psycopg.errors.ForeignKeyViolation):
+                self._identities.forget()
+        if not isinstance(answer, Delivered | Rejected):
+            self._count_failure(batch, type(answer).__name__.lower())
+        return answer
+
+    async def _store(self, connection: Connection, batch: Batch) -> Answer:
+        stored = await read_position(connection, batch.spool_id, batch.sink)
+        if stored is not None and stored >= batch.end:
+            return Delivered()
+        skip = already_written(stored, batch)
+        if len(batch.records) > _IN_THREAD_RECORDS:
+            sorted_ = await asyncio.to_thread(self._sort, batch, skip)
+        else:
+            sorted_ = self._sort(batch, skip)
+        await self._write(connection, batch, sorted_)
+        self._count_success(sorted_)
+        if sorted_.rows.rejected:
+            return Rejected(sorted_.rows.rejected, sorted_.filtered)
+        return Delivered(sorted_.filtered)
+
+    def _sort(self, batch: Batch, skip: int) -> Sorted:
+        return sort_batch(batch, skip, self.context.cluster, self._options.history_limit, self._names)
+
+    async def _write(self, connection: Connection, batch: Batch, sorted_: Sorted) -> None:
+        now_us = time.time_ns() // 1000
+        grouped = sorted_.rows
+        self._identities.trim()
+        sessions = [stream for _, stream, _ in sorted_.events if stream.session]
+        subjects = await self._identities.subjects(connection, grouped.subjects)
+        streams = await self._identities.streams(connection, grouped.subjects, [*grouped.streams, *sessions])
+        async with connection.transaction():
+            await move_cursor(connection, batch)
+            changes = {}
+            if grouped.streams:
+                limit = self._options.history_limit
+                changes = await write_rows(connection, grouped.streams, streams, now_us, limit)
+            await write_events(connection, sorted_.events, subjects, streams, now_us)
+            await write_evidence(connection, sorted_.evidence, subjects, now_us)
+            await write_detections(connection, sorted_.detections, subjects, now_us)
+            await write_pods(connection, sorted_.pods, self.context.cluster, now_us)
+            owners = {streams[key].stream_id: streams[key].subject_id for key in grouped.streams}
+            await touch_subjects(connection, changes, owners, {subjects[key]: now_us for key in sorted_.fact_subjects})
+
+    def _count_success(self, sorted_: Sorted) -> None:
+        metrics = self.context.metrics
+        for source, count in sorted_.saved.items():
+            metrics.training_performance_save.inc(count, data_source=source)
+        if sorted_.wandb_points:
+            metrics.wandb_metrics_store.inc(sorted_.wandb_points)
+        if sorted_.events:
+            metrics.workload_event_create.inc(len(sorted_.events), operation="create")
+
+    def _count_failure(self, batch: Batch, reason: str) -> None:
+        metrics = self.context.metrics
+        rows = [record for record in batch.records if isinstance(record, StepMetrics)]
+        sources = Counter(source_label(row) for row in rows)
+        for source, count in sources.items():
+            metrics.training_performance_save_errors.inc(count, data_source=source, reason=reason)
+        wandb_points = sum(len(row.values) for row in rows if row.data_source == "wandb")
+        if wandb_points:
+            metrics.wandb_metrics_store_errors.inc(wandb_points)
+
+    async def metric_sources(self, workload_uid: str) -> list[SourceCount]:
+        """The data sources of a workload and their number of rows."""
+        async with self._database.reading() as connection:
+            return await listing.metric_sources(connection, workload_uid)
+
+    async def available_metrics(self, workload_uid: str, data_source: str) -> list[MetricInfo]:
+        """The metrics of a workload, from the catalogue."""
+        async with self._database.reading() as connection:
+            return await listing.available_metrics(connection, workload_uid, data_source)
+
+    def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+        """The points of a query, in pieces."""
+        return points.metric_points(self._database, query)
+
+    def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+        """When was which step reached, in pieces."""
+        return points.iteration_times(self._database, query)
+
+    async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
+        """The workloads, those seen last first. Raises BadRequest for a cursor that this did not give."""
+        async with self._database.reading() as connection:
+            return await listing.workloads(connection, search, limit, cursor)
+
+    async def workload(self, workload_uid: str) -> WorkloadDetail | None:
+        """One workload with its runs and attempts."""
+        async with self._database.reading() as connection:
+            return await listing.workload(connection, workload_uid)
+
+    async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
+        """What happened to a workload, newest first."""
+        async with self._database.reading() as connection:
+            return await listing.events(connection, workload_uid, limit)
+
+    async def evidence(self, workload_uid: str) -> list[dict[str, Any]]:
+        """All evidence about a workload."""
+        async with self._database.reading() as connection:
+            return await listing.evidence(connection, workload_uid)
+
+    async def version(self, workload_uid: str) -> str:
+        """A text that changes with every write about this workload."""
+        async with self._database.reading() as connection:
+            return await listing.version(connection, workload_uid)

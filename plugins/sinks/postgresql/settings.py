@@ -1,0 +1,26 @@
+"""The options of the PostgreSQL sink."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lens_core import Secret
+
+
+class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the rows go, and within which limits.
+
+    `dsn` is a libpq connection string or URL; without one Lens starts a PostgreSQL of its own under its data
+    directory, for which alone the `embedded_` options are. `history_limit` is how many overwritten versions of a row
+    are kept. `query_connections` bounds the queries that run at one time, `statement_timeout_seconds` how long each
+    statement of one may take.
+    """
+
+    dsn: Secret | None = None
+    history_limit: int = 16
+    query_connections: int = 4
+    connect_timeout_seconds: int = 5
+    statement_timeout_seconds: float = 60.0
+    write_timeout_seconds: float = 60.0
+    embedded_shared_buffers_bytes: int = 128 * 1024 * 1024
+    embedded_max_wal_bytes: int = 2 * 1024 * 1024 * 1024

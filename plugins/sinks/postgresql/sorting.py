@@ -1,0 +1,101 @@
+"""A batch by kind: rows by stream, all else beside its subject, what cannot be stored with the reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from lens_core import Batch, Detection, Event, Evidence, Origin, Pod, Record, StepMetrics
+
+from .grouping import Grouped, NameCache, StreamKey, SubjectKey, group, is_long, origin_problem, stream_key, subject_of
+
+_KNOWN_SOURCES = frozenset({"wandb", "log", "tensorflow"})
+
+
+@dataclass(slots=True)
+class Sorted:
+    """A batch by kind; the rest has its subject beside it."""
+
+    rows: Grouped
+    events: list[tuple[SubjectKey, StreamKey, Event]] = field(default_factory=list)
+    evidence: list[tuple[SubjectKey, Evidence]] = field(default_factory=list)
+    detections: list[tuple[SubjectKey, Detection]] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    fact_subjects: set[SubjectKey] = field(default_factory=set)
+    filtered: int = 0
+    saved: Counter[str] = field(default_factory=Counter)
+    wandb_points: int = 0
+
+
+def source_label(row: StepMetrics) -> str:
+    """The source as a label of Lens' own metrics, which are bounded."""
+    return row.data_source if row.data_source in _KNOWN_SOURCES else "other"
+
+
+def sort_batch(batch: Batch, skip: int, cluster: str, history_limit: int, names: NameCache) -> Sorted:
+    """The batch without its first `skip` records; pure but for the cache of names."""
+    indexed = list(enumerate(batch.records))[skip:]
+    rows = [(index, record) for index, record in indexed if type(record) is StepMetrics]
+    sorted_ = Sorted(group(rows, cluster, history_limit, names))
+    for index, row in rows:
+        if index not in sorted_.rows.rejected:
+            sorted_.saved[source_label(row)] += 1
+            sorted_.wandb_points += len(row.values) if row.data_source == "wandb" else 0
+    for index, record in indexed:
+        if type(record) is not StepMetrics:
+            _sort_fact(index, record, sorted_, cluster)
+    return sorted_
+
+
+def _sort_fact(index: int, record: Record, sorted_: Sorted, cluster: str) -> None:
+    if isinstance(record, Pod):
+        sorted_.pods.append(record)
+        return
+    if not isinstance(record, Event | Evidence | Detection):
+        sorted_.filtered += 1
+        return
+    origin = record.origin
+    if isinstance(record, Detection) and record.workload_uid:
+        origin = Origin(workload_uid=record.workload_uid, cluster=origin.cluster)
+    problem = origin_problem(origin) or _fact_problem(record)
+    if problem is not None:
+        sorted_.rows.rejected[index] = problem
+        return
+    subject = subject_of(origin, cluster)
+    key = SubjectKey(subject.cluster, subject.key)
+    sorted_.rows.subjects.setdefault(key, subject)
+    sorted_.fact_subjects.add(key)
+    if isinstance(record, Event):
+        sorted_.events.append((key, _event_stream(record, key), record))
+    elif isinstance(record, Evidence):
+        sorted_.evidence.append((key, record))
+    else:
+        sorted_.detections.append((key, record))
+
+
+def _event_stream(event: Event, subject: SubjectKey) -> StreamKey:
+    """The stream whose attempt an event belongs to."""
+    row = StepMetrics(
+        origin=event.origin,
+        data_source=event.data_source,
+        row_step=0,
+        values={},
+        run_id=event.run_id,
+        session=event.session,
+        attempt=event.attempt,
+    )
+    return stream_key(row, subject_of(event.origin, subject.cluster))
+
+
+def _fact_problem(record: Event | Evidence | Detection) -> str | None:
+    if isinstance(record, Event):
+        texts = (record.type, record.data_source, record.run_id, record.session)
+        if abs(record.iteration or 0) >= 2**63:
+            return "iteration does not fit in 64 bits"
+        if abs(record.attempt or 0) >= 2**31 or abs(record.origin.rank or 0) >= 2**31:
+            return "attempt or rank does not fit in 32 bits"
+    elif isinstance(record, Evidence):
+        texts = (record.source, record.run_id, record.session, "")
+    else:
+        texts = (record.source, record.layer, record.framework, record.method)
+    return "a text that identifies the record is longer than 512 bytes" if any(map(is_long, texts)) else None

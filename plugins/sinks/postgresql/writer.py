@@ -1,0 +1,237 @@
+"""Writing rows: one transaction that adds the new ones, merges into those that exist, and moves the cursor.
+
+The streams of a batch are locked first, in the order of their ids, so that what is read about them stays true: rows
+beyond a stream's last step are new without looking, and the catalogue is exact. Subjects, which several daemons may
+share, are locked last and only until the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from .encoding import COPY_COLUMNS, EncodedRow, StreamChange, copy_lines, encode_json
+from .errors import StreamsGone
+from .figures import update_catalogue, update_streams
+from .grouping import Pending, StreamKey, state_of
+from .identity import Connection, StreamId
+from .rows import StoredRow, from_stored, merge, to_stored
+
+_COPY = f"copy lens_row ({COPY_COLUMNS}) from stdin"
+_COPY_PIECE_BYTES = 1024 * 1024
+_IN_THREAD_ROWS = 500
+
+Streams: TypeAlias = Mapping[StreamKey, dict[int, Pending]]
+_decode_metrics = msgspec.json.Decoder(dict[str, float | str]).decode
+_decode_tags = msgspec.json.Decoder(dict[str, dict[str, str]]).decode
+_decode_sequences = msgspec.json.Decoder(dict[str, tuple[int | None, int]]).decode
+
+
+class _HistoryEntry(msgspec.Struct):
+    sequence: int
+    rank: int | None
+    values: dict[str, float | str]
+
+
+_decode_history = msgspec.json.Decoder(list[_HistoryEntry]).decode
+
+
+class Update(NamedTuple):
+    """A row that exists and gets other columns."""
+
+    stream_id: int
+    row_step: int
+    row: EncodedRow
+
+
+class Prepared(NamedTuple):
+    """All that a batch changes about rows."""
+
+    lines: list[bytes]
+    updates: list[Update]
+    changes: dict[int, StreamChange]
+
+
+async def write_rows(
+    connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, history_limit: int
+) -> dict[int, StreamChange]:
+    """Write rows within the caller's transaction; what changed, by stream id. Raises StreamsGone."""
+    by_id = _by_id(streams, ids, history_limit)
+    last_steps = await _lock_streams(connection, sorted(by_id))
+    existing = await _existing(connection, by_id, last_steps)
+    count = sum(len(rows) for _, rows in by_id.values())
+    if count > _IN_THREAD_ROWS:
+        prepared = await asyncio.to_thread(_prepare, by_id, existing, now_us, history_limit)
+    else:
+        prepared = _prepare(by_id, existing, now_us, history_limit)
+    await _copy(connection, prepared.lines)
+    await _update(connection, prepared.updates)
+    await update_streams(connection, prepared.changes)
+    await update_catalogue(connection, prepared.changes)
+    return prepared.changes
+
+
+_ById: TypeAlias = dict[int, tuple[StreamKey, dict[int, Pending]]]
+_Existing: TypeAlias = dict[tuple[int, int], StoredRow]
+
+
+def _by_id(streams: Streams, ids: Mapping[StreamKey, StreamId], history_limit: int) -> _ById:
+    """Rows by stream id; two keys (a session's and its attempt's number) may mean the same stream."""
+    by_id: _ById = {}
+    for key, rows in streams.items():
+        stream_id = ids[key].stream_id
+        present = by_id.get(stream_id)
+        if present is None:
+            by_id[stream_id] = (key, rows)
+        else:
+            merged = dict(present[1])
+            for step, row in rows.items():
+                both = step in merged
+                merged[step] = merge(state_of(merged[step], key), state_of(row, key), history_limit) if both else row
+            by_id[stream_id] = (key, merged)
+    return by_id
+
+
+async def _lock_streams(connection: Connection, stream_ids: Sequence[int]) -> dict[int, int | None]:
+    cursor = await connection.execute(
+        "select id, last_step from lens_stream where id = any(%s) order by id for no key update", [list(stream_ids)]
+    )
+    found: dict[int, int | None] = {int(row[0]): row[1] for row in await cursor.fetchall()}
+    if len(found) < len(stream_ids):
+        raise StreamsGone
+    return found
+
+
+async def _existing(connection: Connection, by_id: _ById, last_steps: Mapping[int, int | None]) -> _Existing:
+    """Those of the rows that the database has; only steps up to the stream's last can be there."""
+    ids: list[int] = []
+    steps: list[int] = []
+    for stream_id, (_, rows) in by_id.items():
+        last = last_steps[stream_id]
+        if last is not None:
+            perhaps = [step for step in rows if step <= last]
+            ids += [stream_id] * len(perhaps)
+            steps += perhaps
+    if not ids:
+        return {}
+    cursor = await connection.execute(
+        "select r.stream_id, r.row_step, r.sequence, r.rank, r.iteration, r.event_time_us, r.updated_us,"
+        " r.metrics::text, r.tags::text, r.key_sequences::text, r.history::text"
+        " from unnest(%s::bigint[], %s::bigint[]) k (stream_id, row_step)"
+        " join lens_row r on r.stream_id = k.stream_id and r.row_step = k.row_step",
+        [ids, steps],
+    )
+    return {(row[0], row[1]): _stored(row[2:]) for row in await cursor.fetchall()}
+
+
+def _stored(row: Sequence[Any]) -> StoredRow:
+    sequence, rank, iteration, event_time_us, updated_us, metrics, tags, key_sequences, history = row
+    entries = None if history is None else _decode_history(history)
+    return StoredRow(
+        sequence,
+        rank,
+        iteration,
+        event_time_us,
+        updated_us,
+        _numbers(_decode_metrics(metrics)),
+        None if tags is None else dict(_decode_tags(tags)),
+        None if key_sequences is None else _decode_sequences(key_sequences),
+        None if entries is None else [{**msgspec.structs.asdict(e), "values": _numbers(e.values)} for e in entries],
+    )
+
+
+def _numbers(values: Mapping[str, float | str]) -> dict[str, float]:
+    """The special values, which are strings in JSON, as numbers again."""
+    return {name: float(value) for name, value in values.items()}
+
+
+def _prepare(by_id: _ById, existing: _Existing, now_us: int, history_limit: int) -> Prepared:
+    """Sort rows into new and changed ones and encode both."""
+    prepared = Prepared([], [], {})
+    for stream_id, (key, rows) in by_id.items():
+        change = prepared.changes[stream_id] = StreamChange()
+        old = {step for step in rows if (stream_id, step) in existing} if existing else set()
+        fresh: Iterable[tuple[int, Pending]] = rows.items()
+        if old:
+            fresh = [(step, row) for step, row in rows.items() if step not in old]
+        prepared.lines.extend(copy_lines(stream_id, key, fresh, now_us, change))
+        for step in old:
+            stored = existing[stream_id, step]
+            update = _merged(stream_id, step, stored, rows[step], key, now_us, history_limit, change)
+            if update is not None:
+                prepared.updates.append(update)
+        change.settle()
+    return prepared
+
+
+def _merged(
+    stream_id: int,
+    row_step: int,
+    stored: StoredRow,
+    row: Pending,
+    key: StreamKey,
+    now_us: int,
+    history_limit: int,
+    change: StreamChange,
+) -> Update | None:
+    """What a write makes of a row that exists; None when it changes nothing."""
+    shared = key.shared_by_ranks
+    merged = merge(from_stored(stored, shared_by_ranks=shared), state_of(row, key), history_limit)
+    columns = to_stored(merged, shared_by_ranks=shared)
+    encoded = encode_json(columns)
+    if encoded == encode_json(stored):
+        return None
+    time_us = now_us if columns.event_time_us is None else columns.event_time_us
+    change.changed_rows += 1
+    change.saw(row_step, columns.iteration, time_us, columns.updated_us or time_us)
+    change.points.update(name for name in columns.metrics if name not in stored.metrics)
+    return Update(stream_id, row_step, encoded)
+
+
+async def _copy(connection: Connection, lines: Sequence[bytes]) -> None:
+    if not lines:
+        return
+    async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+        piece: list[bytes] = []
+        size = 0
+        for line in lines:
+            piece.append(line)
+            size += len(line)
+            if size >= _COPY_PIECE_BYTES:
+                await copy.write(b"".join(piece))
+                piece, size = [], 0
+        await copy.write(b"".join(piece))
+
+
+async def _update(connection: Connection, updates: Sequence[Update]) -> None:
+    if not updates:
+        return
+    rows = [update.row for update in updates]
+    await connection.execute(
+        "update lens_row r set sequence = u.sequence, rank = u.rank, iteration = u.iteration,"
+        " event_time_us = u.event_time_us, updated_us = u.updated_us, metrics = u.metrics::jsonb,"
+        " tags = u.tags::jsonb, key_sequences = u.key_sequences::jsonb, history = u.history::jsonb"
+        " from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::bigint[], %s::bigint[],"
+        " %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])"
+        " u (stream_id, row_step, sequence, rank, iteration, event_time_us, updated_us,"
+        " metrics, tags, key_sequences, history)"
+        " where r.stream_id = u.stream_id and r.row_step = u.row_step",
+        [
+            [update.stream_id for update in updates],
+            [update.row_step for update in updates],
+            [row.sequence for row in rows],
+            [row.rank for row in rows],
+            [row.iteration for row in rows],
+            [row.event_time_us for row in rows],
+            [row.updated_us for row in rows],
+            [row.metrics.decode() for row in rows],
+            *([_text(getattr(row, name)) for row in rows] for name in ("tags", "key_sequences", "history")),
+        ],
+    )
+
+
+def _text(document: bytes | None) -> str | None:
+    return None if document is None else document.decode()

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One real PostgreSQL for the whole session; how to connect to it."""
+    directory: Path = tmp_path_factory.mktemp("postgresql")
+    server = EmbeddedPostgres(
+        directory / "data", logging.getLogger("tests.postgresql"), shared_buffers=64 << 20, max_wal=512 << 20
+    )
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(server.start())
+    yield server.dsn
+    loop.run_until_complete(server.stop())
+    loop.close()
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: str) -> Iterator[str]:
+    """A fresh database of the session's PostgreSQL; how to connect to it."""
+    name = f"test_{next(_numbers)}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"create database {name}".encode())
+    yield postgres_server.replace("dbname=postgres", f"dbname={name}")
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"drop database {name} with (force)".encode())
