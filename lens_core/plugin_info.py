@@ -18,6 +18,13 @@ KINDS: dict[ComponentKind, type[Component]] = {
     "detector": Detector,
     "sink": Sink,
 }
+# Keys of the configuration that the host reads itself; a plugin's settings may not use them.
+HOST_KEYS: dict[ComponentKind, tuple[str, ...]] = {
+    "source": ("type",),
+    "collector": ("type", "interval_seconds", "timeout_seconds"),
+    "detector": ("type", "enabled"),
+    "sink": ("type", "required", "filter", "limits"),
+}
 HOOKS: dict[str, ComponentKind] = {f"lens_{kind}s": kind for kind in KINDS}
 
 

@@ -17,9 +17,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
+from .configuration.expectations import field_types
 from .errors import PluginError
 from .plugin_api import API_VERSION, Component
-from .plugin_info import HOOKS, KINDS, PluginState
+from .plugin_info import HOOKS, HOST_KEYS, KINDS, PluginState, kind_of
 
 OWN_DISTRIBUTION = "lens-agent"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -214,9 +215,12 @@ def _check_settings(component: type[Component], where: str) -> None:
     if not (options.frozen and options.forbid_unknown_fields):
         raise PluginError(f"{where}.Settings must be declared with frozen=True, forbid_unknown_fields=True")
     try:
-        msgspec.structs.fields(settings)
-    except NameError as error:
+        names = field_types(settings)
+    except (NameError, TypeError) as error:
         raise PluginError(f"{where}.Settings has a type that cannot be resolved: {error}") from None
+    taken = [name for name in names if name in HOST_KEYS[kind_of(component)]]
+    if taken:
+        raise PluginError(f"{where}.Settings must not use the names that the host reads itself: {', '.join(taken)}")
 
 
 def _type_name(value: Any) -> str:

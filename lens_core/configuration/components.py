@@ -12,7 +12,7 @@ from ..delivery.answers import BatchLimits
 from ..errors import PluginError
 from ..plugin_api import Collector, Component
 from ..plugin_host import PluginHost
-from ..plugin_info import ComponentKind, needs_settings
+from ..plugin_info import HOST_KEYS, ComponentKind, needs_settings
 from .conversion import Failed, convert, to_struct
 from .document import Node
 from .problems import Problems
@@ -28,8 +28,6 @@ _OPTIONS: dict[ComponentKind, dict[str, Any]] = {
     "detector": {"enabled": bool},
     "sink": {"required": bool, "filter": FilterSettings, "limits": BatchLimits},
 }
-# Keys that the host reads itself; a plugin's settings may not use them.
-RESERVED: dict[ComponentKind, tuple[str, ...]] = {kind: ("type", *options) for kind, options in _OPTIONS.items()}
 
 
 class ComponentReader:
@@ -95,9 +93,9 @@ class ComponentReader:
         if options.get("enabled") is False:
             self._disable(name, plugin.name, entry)
             return None
-        own = {key: value for key, value in entry.value.items() if key not in RESERVED[kind]}
+        own = {key: value for key, value in entry.value.items() if key not in HOST_KEYS[kind]}
         settings = to_struct(
-            Node(own, entry.place, keys=entry.keys), plugin.Settings, path, self._problems, also=RESERVED[kind]
+            Node(own, entry.place, keys=entry.keys), plugin.Settings, path, self._problems, also=HOST_KEYS[kind]
         )
         if isinstance(settings, Failed) or any(isinstance(option, Failed) for option in options.values()):
             return None
