@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .delivery.answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
 from .errors import BadRequest, ConfigurationError, LensError, Overloaded, PluginError, Unavailable
+from .log_lines.formats import EventPattern, Field, LogFormat, Mark, Table
 from .plugin_api import (
     API_VERSION,
     Collector,
@@ -69,11 +70,15 @@ __all__ = [
     "Diagnosis",
     "Door",
     "Event",
+    "EventPattern",
     "EventRow",
     "Evidence",
+    "Field",
     "IngestRequest",
     "LensError",
+    "LogFormat",
     "LogLine",
+    "Mark",
     "Measurement",
     "MetricInfo",
     "MetricPoint",
@@ -98,6 +103,7 @@ __all__ = [
     "SourceCount",
     "StepMetrics",
     "Store",
+    "Table",
     "Unavailable",
     "WorkloadDetail",
     "WorkloadPage",

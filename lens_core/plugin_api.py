@@ -32,6 +32,7 @@ import msgspec
 import pluggy
 
 from .delivery.answers import Answer, Batch, BatchLimits, Position
+from .log_lines.formats import EventPattern, LogFormat, Mark, Table
 from .queries import (
     EventRow,
     MetricInfo,
@@ -180,16 +181,27 @@ class Collector(Component):
 class Detector(Component):
     """Knows one framework: by what is loaded, set and configured, and by the lines that it prints.
 
-    All of it is declared; the host does the work, once for all detectors together. `framework` defaults to `name`.
+    All of it is declared; the host does the work, once for all detectors together. `framework` defaults to `name`;
+    `layer` is wrapper or base, or empty for a detector of things that any framework prints. `modules` are top-level
+    modules whose being loaded shows the framework; `distributions` are packages with the versions that it knows,
+    as requirements (`deepspeed>=0.3`); an item of `environment` is a variable, `NAME` or `NAME=value`; one of
+    `config_keys` a key of the run's configuration, `key` or `key=value`; `bases` are the frameworks that this wrapper
+    or base needs anyway, so that they are no contradiction. What it reads in logs: `formats` of steps, `events`,
+    `marks` that show the framework, `tables` of rows without labels.
     """
 
     layer: ClassVar[str] = "base"
     framework: ClassVar[str] = ""
+    bases: ClassVar[Sequence[str]] = ()
     modules: ClassVar[Sequence[str]] = ()
-    distributions: ClassVar[Mapping[str, str]] = {}
+    distributions: ClassVar[Sequence[str]] = ()
     environment: ClassVar[Sequence[str]] = ()
     config_keys: ClassVar[Sequence[str]] = ()
     project_keywords: ClassVar[Sequence[str]] = ()
+    formats: Sequence[LogFormat] = ()
+    events: Sequence[EventPattern] = ()
+    marks: Sequence[Mark] = ()
+    tables: Sequence[Table] = ()
 
 
 class Sink(Component):

@@ -18,6 +18,7 @@ COMMANDS = {
     "schema": "schema",
     "plugins": "plugins",
     "graph": "graph",
+    "explain": "explain",
     "status": "status",
     "replay": "replay",
     "token": "token",

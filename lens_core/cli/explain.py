@@ -1,0 +1,142 @@
+"""`lens explain`: what Lens makes of log lines, each by itself, and why it makes nothing of the others."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+
+from ..config import load_config
+from ..detection import make_detectors
+from ..log_lines import Context, Happening, LineEngine, Reading
+from ..log_lines.judgement import judge, spell
+from ..log_lines.nearest import nearest
+from ..plugin_host import PluginHost
+
+_COLOURS = {"metric": "green", "event": "yellow", "none": "bright_black"}
+_SHOWN_FIRST = ("iteration", "target_iteration", "epoch", "lm_loss", "elapsed_time_per_iteration_ms", "learning_rate")
+_SHOWN_VALUES = 8
+OTHER = "other"
+
+
+@click.command("explain")
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each update of each line.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="With this file's detectors, not all that are installed."
+)
+def command(file: BinaryIO, as_json: bool, config: Path | None) -> None:
+    """Say what log lines mean: steps, events, nothing; for the last, which format they come nearest to.
+
+    \b
+    Examples:
+      lens explain train.log
+      kubectl logs my-pod | lens explain
+      lens explain train.log --json | jq 'select(.kind == "metric") | .values.lm_loss'
+
+    Lines are read one by one: what a line means only together with its neighbours (a step's number that stands on
+    the line before) is not shown here.
+    """
+    engine = LineEngine(make_detectors(load_config(config, PluginHost.load()).detectors))
+    write = _json_writer() if as_json else _human_writer(engine)
+    counts = {"metric": 0, "event": 0, "none": 0}
+    for answer, text in explain(engine, file):
+        counts[answer["kind"]] += 1
+        write(answer, text)
+    if not as_json:
+        click.echo(f"{counts['metric']} steps, {counts['event']} events, {counts['none']} other lines", err=True)
+
+
+def explain(engine: LineEngine, lines: BinaryIO) -> Iterator[tuple[dict[str, Any], str]]:
+    """For each line its answers, and the line."""
+    context = Context()
+    for number, raw in enumerate(lines, 1):
+        text = raw.decode("utf-8", "replace").rstrip("\r\n")
+        readings = engine.read(text, context)
+        telling = [reading for reading in readings if reading.kind != "none"] or list(readings)[-1:] or [Reading()]
+        for reading in telling:
+            yield _answer(number, reading), text
+
+
+def _answer(number: int, reading: Reading) -> dict[str, Any]:
+    happening = reading.happening or (judge(reading) if reading.format else None)
+    return {
+        "line": number,
+        "kind": reading.kind,
+        "framework": reading.framework or (OTHER if reading.kind != "none" else ""),
+        "format": reading.format,
+        "values": _step_values(reading) if reading.format else _event_values(happening),
+        "event": happening.type if happening is not None else "",
+    }
+
+
+def _step_values(reading: Reading) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if reading.iteration is not None:
+        values = {"iteration": reading.iteration, "current_iteration": reading.iteration}
+    values.update((name, _plain(value)) for name, value in reading.values.items())
+    return values
+
+
+def _event_values(happening: Happening | None) -> dict[str, Any]:
+    if happening is None:
+        return {}
+    values: dict[str, Any] = {} if happening.iteration is None else {"iteration": happening.iteration}
+    values.update((name, _plain(value)) for name, value in happening.details.items())
+    return values
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON can hold: whole numbers without a fraction, NaN and infinities as strings."""
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return spell(value)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def _json_writer() -> Any:
+    encode = msgspec.json.Encoder().encode
+
+    def write(answer: dict[str, Any], text: str) -> None:
+        sys.stdout.buffer.write(encode(answer) + b"\n")
+
+    return write
+
+
+def _human_writer(engine: LineEngine) -> Any:
+    def write(answer: dict[str, Any], text: str) -> None:
+        if text.strip():
+            click.echo("  ".join(_human(engine, answer, text)))
+
+    return write
+
+
+def _human(engine: LineEngine, answer: dict[str, Any], text: str) -> Iterator[str]:
+    yield f"{answer['line']:>6}"
+    yield click.style(f"{answer['kind']:<6}", fg=_COLOURS[answer["kind"]])
+    if answer["kind"] == "none":
+        yield _nearest(engine, answer, text)
+        return
+    yield f"{answer['framework']:<12}"
+    if answer["event"]:
+        yield click.style(answer["event"], fg="yellow")
+    values = answer["values"]
+    order = [name for name in _SHOWN_FIRST if name in values]
+    order += [name for name in values if name not in order and name != "current_iteration"]
+    yield "  ".join(f"{name}={values[name]}" for name in order[:_SHOWN_VALUES])
+    if len(order) > _SHOWN_VALUES:
+        yield f"(+{len(order) - _SHOWN_VALUES})"
+
+
+def _nearest(engine: LineEngine, answer: dict[str, Any], text: str) -> str:
+    shows = f"shows {answer['framework']}; " if answer["framework"] else ""
+    near = nearest(engine, text)
+    if near is None:
+        return f"{shows}no word of any known format: {text.strip()[:60]}"
+    return f"{shows}nearest {near.format}: {near.reason}: {text.strip()[:60]}"

@@ -1,0 +1,267 @@
+"""Declared formats, patterns, marks and tables made ready to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .formats import EventPattern, Field, LogFormat, Mark, Table
+from .layouts import LAYOUTS
+from .numbers import parse_number, read_into
+from .readings import Happening, Reading, Sign
+from .searching import searcher
+from .text import words_before
+from .vocabulary import lookup, normalise
+
+_LOOK_ALIKE = re.compile(
+    r"\b(?:valid|validation|validate|validating|val|eval|evaluation|evaluate|evaluating|test|testing|sanity)\b", re.I
+)
+_LAST_WORD = re.compile(r"([A-Za-z]+)[\s:]*$")
+_MAY_STAND_BEFORE = {"stderr", "stdout", "root", "train", "training", "info", "debug", "warning", "log", "message"}
+_KEY = re.compile(r"[A-Za-z_][\w ./()%@#:+-]{0,98}")
+_AVERAGED = re.compile(r"\s*([^\s/()]+)\s*(?:/\s*|\(\s*(?:avg\s*)?)([^\s/()]+)\)?\s*")
+_MEMO_LIMIT = 4096
+_SKIP = (False, None)
+
+Slot = tuple[bool, Field | None]
+
+
+class Columns:
+    """Turns printed keys and values into stored names and values; what a key means is looked up once."""
+
+    def __init__(self, fields: Mapping[str, Field], loss: Sequence[str], unlabelled: bool = True) -> None:
+        self._fields = {normalise(key): field for key, field in fields.items()}
+        self._loss = tuple(dict.fromkeys(normalise(key) for key in loss))
+        self._unlabelled = unlabelled
+        self._memo: dict[str, Slot] = {}
+
+    def read(self, pairs: Any) -> dict[str, float]:
+        """Stored names and values of printed pairs; the best key for the headline loss becomes `lm_loss`."""
+        values: dict[str, float] = {}
+        losses: dict[str, float] = {}
+        memo = self._memo
+        for key, text in pairs:
+            slot = memo.get(key)
+            is_loss, field = self._slot(key) if slot is None else slot
+            if field is None:
+                continue
+            target = losses if is_loss else values
+            if field.kind == "number" and field.factor == 1.0 and type(field.names) is str:
+                try:
+                    target.setdefault(field.names, float(text))
+                    continue
+                except ValueError:
+                    pass_on = field
+            else:
+                pass_on = field
+            if is_loss or pass_on.names == key.strip():
+                _read_loosely(target, str(pass_on.names), text)
+            else:
+                read_into(target, pass_on, text)
+        if losses:
+            self._choose_loss(values, losses)
+        return values
+
+    def _slot(self, key: str) -> Slot:
+        plain = normalise(key)
+        slot: Slot
+        if plain in self._loss:
+            slot = (True, Field(key.strip()))
+        elif (known := lookup(plain, self._fields)) is not None:
+            slot = (False, known)
+        elif self._unlabelled and _KEY.fullmatch(key.strip()):
+            slot = (False, Field(key.strip()))
+        else:
+            slot = _SKIP
+        if len(self._memo) < _MEMO_LIMIT:
+            self._memo[key] = slot
+        return slot
+
+    def _choose_loss(self, values: dict[str, float], losses: dict[str, float]) -> None:
+        printed = {normalise(name): name for name in losses}
+        best = next((printed[name] for name in self._loss if name in printed), None)
+        for name, value in losses.items():
+            if name == best:
+                values["lm_loss"] = value
+            elif best is not None and name == f"{best}_avg":
+                values["lm_loss_avg"] = value
+            else:
+                values[name] = value
+
+
+def _read_loosely(values: dict[str, float], name: str, text: str) -> None:
+    """A value of no declared meaning: only what is a number as a whole, or a number and its average."""
+    value = parse_number(text)
+    if value is not None:
+        values.setdefault(name, value)
+        return
+    pair = _AVERAGED.fullmatch(text)
+    if pair is None:
+        return
+    now, average = parse_number(pair.group(1)), parse_number(pair.group(2))
+    if now is not None and average is not None:
+        values.setdefault(name, now)
+        values.setdefault(f"{name}_avg", average)
+
+
+class _Declared:
+    """What compiled formats, events, marks and tables have in common: whose they are, and the words they need."""
+
+    def __init__(self, words: Sequence[str], framework: str, layer: str, detector: str) -> None:
+        self.words = frozenset(word.encode() for word in words)
+        self.framework = framework
+        self.layer = layer
+        self.detector = detector
+
+
+class CompiledFormat(_Declared):
+    """A LogFormat that can be tried on a line."""
+
+    def __init__(self, declared: LogFormat, framework: str, layer: str, detector: str) -> None:
+        super().__init__(declared.words, framework, layer, detector)
+        self.declared = declared
+        self.name = f"{detector}.{declared.name}"
+        self._head = searcher(declared.head)
+        self._reject = re.compile(declared.reject) if declared.reject else None
+        self._groups = tuple(re.compile(declared.head).groupindex)
+        self._layout = LAYOUTS[declared.layout]
+        self._columns = Columns(declared.fields, declared.loss, declared.unlabelled)
+        self.signs = (Sign(framework, layer, declared.confidence, self.name),) if framework else ()
+        self.rank = (-len(self.words), -declared.confidence, self.name)
+
+    def read(self, text: str, start: int = 0) -> tuple[Reading, int] | str:
+        """The reading and where its head ended, or why there is none."""
+        match = self._head(text, start)
+        if match is None:
+            return "its head was not found"
+        before = text[start : match.start()]
+        reason = self._look_alike(before, text)
+        if reason:
+            return reason
+        rest = text[match.end() :]
+        if self.declared.layout == "mapping":
+            rest = rest.partition("}")[0] + ("}" if "}" in rest else "")
+        pairs = [(name, match.group(name)) for name in self._groups if match.group(name) is not None]
+        pairs.extend(self._layout(before, rest))
+        values = self._columns.read(pairs)
+        iteration = values.pop("iteration", None)
+        return self._judge(values, iteration, text), match.end()
+
+    def _look_alike(self, before: str, text: str) -> str:
+        if self._reject is not None and self._reject.search(text):
+            return "it looks like something else (rejected by the format)"
+        if not before or before.isspace():
+            return ""
+        if _LOOK_ALIKE.search(words_before(before)):
+            return "it is about validation or a test"
+        if self.declared.standalone:
+            last = _LAST_WORD.search(before)
+            if last is not None and last.group(1).islower() and last.group(1) not in _MAY_STAND_BEFORE:
+                return f"the word {last.group(1)!r} stands before the step"
+        return ""
+
+    def _judge(self, values: dict[str, float], iteration: float | None, text: str) -> Reading:
+        whole = int(iteration) if iteration is not None and abs(iteration) < 2**62 else None
+        return Reading(
+            format=self.name,
+            framework=self.framework,
+            values=values,
+            iteration=whole,
+            epoch_base=self.declared.epoch_base,
+            signs=self.signs,
+            text=text,
+        )
+
+    def lacks(self, reading: Reading) -> str:
+        """Why a reading is not worth to be called a step; empty if it is."""
+        needs = self.declared.needs
+        if needs and not any(
+            name in reading.values or (name == "iteration" and reading.iteration is not None) for name in needs
+        ):
+            return f"none of {', '.join(needs)} is on it"
+        if not reading.values and reading.iteration is None:
+            return "it holds no number"
+        return ""
+
+
+class CompiledEvent(_Declared):
+    """An EventPattern that can be tried on a line."""
+
+    def __init__(self, declared: EventPattern, framework: str, layer: str, detector: str) -> None:
+        super().__init__(declared.words, framework if declared.names_framework else "", layer, detector)
+        self.declared = declared
+        self._search = searcher(declared.pattern)
+        self.sign = Sign(self.framework, layer, declared.confidence, f"{detector}.{declared.type}")
+        self.rank = (not self.framework, -len(self.words), -declared.confidence, detector)
+
+    def read(self, text: str) -> Happening | None:
+        """What happened, or None."""
+        match = self._search(text, 0)
+        if match is None:
+            return None
+        numbers: dict[str, int | None] = {"iteration": None, "attempt": None}
+        details: dict[str, Any] = {}
+        for name, value in match.groupdict().items():
+            if value is None:
+                continue
+            number = parse_number(value) if name not in ("path", "reason") else None
+            if name in numbers:
+                numbers[name] = int(number) if number is not None else None
+            else:
+                details[name] = value.strip() if number is None else number
+        return Happening(self.declared.type, self.framework, numbers["iteration"], numbers["attempt"], details)
+
+
+class CompiledMark(_Declared):
+    """A Mark that can be looked for on a line."""
+
+    def __init__(self, declared: Mark, framework: str, layer: str, detector: str) -> None:
+        super().__init__(declared.words, framework, layer, detector)
+        self.refines = frozenset(declared.refines)
+        self.search = searcher(declared.pattern)
+        self.sign = Sign(framework, layer, declared.confidence, f"{detector}.mark")
+        self.confidence = declared.confidence
+
+
+class CompiledTable(_Declared):
+    """A Table: recognises its header, and reads rows below it."""
+
+    def __init__(self, declared: Table, framework: str, layer: str, detector: str) -> None:
+        super().__init__(declared.words, framework, layer, detector)
+        self.declared = declared
+        self.name = f"{detector}.{declared.name}"
+        self._header = re.compile(declared.header)
+        self._row = re.compile(declared.row)
+        self._columns = Columns(declared.fields, declared.loss)
+        self.signs = (Sign(framework, layer, declared.confidence, self.name),) if framework else ()
+
+    def header(self, text: str) -> tuple[str, ...] | None:
+        """The columns' names, if the line is this table's header."""
+        match = self._header.search(text)
+        if match is None:
+            return None
+        return tuple(name.strip() for name in match.group(0).strip().split(self.declared.separator))
+
+    def row(self, text: str, names: tuple[str, ...]) -> Reading | None:
+        """A row under these names; None if the line is none."""
+        match = self._row.match(text)
+        if match is None:
+            return None
+        cells = match.group("cells").strip("\r\n").split(self.declared.separator)
+        if len(cells) != len(names) and not self.declared.loose:
+            return None
+        values = self._columns.read((name, cell) for name, cell in zip(names, cells, strict=False) if cell.strip())
+        iteration = values.pop("iteration", None)
+        needs = self.declared.needs
+        if needs and not any(name in values for name in needs):
+            return None
+        return Reading(
+            format=self.name,
+            framework=self.framework,
+            values=values,
+            iteration=int(iteration) if iteration is not None and abs(iteration) < 2**62 else None,
+            epoch_base=self.declared.epoch_base,
+            signs=self.signs,
+            text=text,
+        )

@@ -1,0 +1,110 @@
+"""What a detector declares about log lines: formats of steps, patterns of events, marks that show a framework.
+
+Everything here is data. The engine (`engine.py`) is built once from what all installed detectors declare; a line is
+shown only to those whose `words` all stand on it. A word is a run of letters and underscores, in lower case:
+`[INFO] step=10, SamplesPerSec=3` has the words info, step, samplespersec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+Layout = Literal["groups", "pipes", "commas", "spaced", "dashes", "mapping", "bar"]
+Kind = Literal["number", "rounded", "time", "memory", "compute", "percent", "text"]
+
+
+class Field(msgspec.Struct, frozen=True):
+    """What a printed value means: the name under which it is stored, and how it is read.
+
+    `names` is one stored name, or several where one value holds several parts (`a/b/c/d%`). An `X/Y` or `X (Y)` value
+    of a single name gives X as the name and Y as `<name>_avg`. `factor` makes the stored unit of the printed one where
+    no unit stands behind the number. Kinds: `number`; `rounded` (a printed 0.000 says nothing); `time` (stored in ms);
+    `memory` (stored in GB); `compute` (TFLOP/s); `percent` (a fraction becomes a percentage); `text` (not stored).
+    """
+
+    names: str | tuple[str, ...]
+    kind: Kind = "number"
+    factor: float = 1.0
+
+
+class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """One way in which a framework prints a step.
+
+    `head` is a regular expression that is searched; its groups are stored names. What stands behind it (and, for
+    `pipes`, before it) is read by `layout`:
+
+    - `groups`: nothing but the groups of the head;
+    - `pipes`, `commas`, `spaced`, `dashes`: `key: value` or `key=value`, separated by `|`, `, `, blanks or ` - `;
+    - `mapping`: a Python or JSON dictionary that begins in the head;
+    - `bar`: the postfix of a progress bar, `[05:12<01:00, 2.5it/s, key=value]`.
+
+    `fields` adds to the shared vocabulary or overrides it; a number under a key that nobody knows is stored under its
+    printed name. `loss` names the keys that may be the headline loss, best first. `needs`: at least one of these must
+    have come out. `reject` is searched in the whole line. `standalone`: no ordinary word stands right before the head
+    (`validation loss at iteration 7`). `epoch_base` is the number of the first epoch where steps are counted per epoch.
+    `framework` names another framework than the detector's own; `confidence` is how sure such a line makes it.
+    """
+
+    name: str
+    words: Sequence[str]
+    head: str
+    layout: Layout = "groups"
+    fields: Mapping[str, Field] = {}
+    loss: Sequence[str] = ("loss",)
+    needs: Sequence[str] = ()
+    reject: str = ""
+    standalone: bool = True
+    epoch_base: int = 0
+    unlabelled: bool = True
+    confidence: float = 0.6
+    example: str = ""
+
+
+class EventPattern(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that says that something happened. `type` is one of the contract's event types.
+
+    Groups of `pattern` become details; `iteration` and `attempt` are numbers, `path` and `reason` texts, others numbers
+    where they can be read as one. Where `names_framework` is false the line may come from anybody.
+    """
+
+    type: str
+    words: Sequence[str]
+    pattern: str
+    names_framework: bool = True
+    confidence: float = 0.5
+    example: str = ""
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something on a line that shows the framework, whatever else the line says.
+
+    `refines` names frameworks whose formats this one shares: a step in such a format that carries the mark is ours.
+    """
+
+    words: Sequence[str]
+    pattern: str
+    refines: Sequence[str] = ()
+    confidence: float = 0.7
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows without labels below a line with the names of the columns.
+
+    `header` and `row` are regular expressions; `separator` splits both (None: blanks); the row needs as many cells as
+    the header has names unless `loose`. Columns go through `fields` and the vocabulary as in a LogFormat.
+    """
+
+    name: str
+    words: Sequence[str]
+    header: str
+    row: str
+    separator: str | None = None
+    loose: bool = False
+    fields: Mapping[str, Field] = {}
+    loss: Sequence[str] = ("loss",)
+    needs: Sequence[str] = ()
+    epoch_base: int = 0
+    confidence: float = 0.6

@@ -1,0 +1,53 @@
+"""What a step's numbers say by themselves: a loss that is no number, steps that were skipped."""
+
+from __future__ import annotations
+
+import math
+
+from .readings import Happening, Reading
+
+# A full Megatron line has these whatever happened to the loss; abridged ones (documentation, wrapped lines) have not.
+_COUNTERS = ("skipped_iterations_number", "nan_iterations_number", "learning_rate")
+_OVERFLOWED = "skipped_iterations_number"
+
+
+def judge(reading: Reading) -> Happening | None:
+    """The event that a step's own numbers are: `loss_not_finite`, `step_skipped` or none.
+
+    Megatron prints no loss where it is not a number, and none where every step of the interval was skipped because
+    its gradients overflowed; then an infinite gradient is no news.
+    """
+    values = reading.values
+    skipped = _all_skipped(values)
+    if skipped is not None:
+        return Happening("step_skipped", reading.framework, reading.iteration, None, {"skipped": skipped})
+    bad = {name: spell(value) for name, value in values.items() if not math.isfinite(value) and _matters(name)}
+    if values.get("nan_iterations_number", 0.0) > 0.0:
+        bad["nan_iterations_number"] = spell(values["nan_iterations_number"])
+    if not bad and _is_silent(values):
+        bad["lm_loss"] = "not printed"
+    return Happening("loss_not_finite", reading.framework, reading.iteration, None, bad) if bad else None
+
+
+def spell(value: float) -> str:
+    """A number as text, what is no number as JSON and the sinks spell it."""
+    if math.isnan(value):
+        return "NaN"
+    return f"{value:g}" if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def _matters(name: str) -> bool:
+    lowered = name.lower()
+    return "loss" in lowered or lowered == "grad_norm"
+
+
+def _is_silent(values: dict[str, float]) -> bool:
+    return all(name in values for name in _COUNTERS) and not any(
+        "loss" in name and name != "loss_scale" for name in values
+    )
+
+
+def _all_skipped(values: dict[str, float]) -> float | None:
+    """How many steps were skipped, where that is why there is no loss."""
+    skipped = values.get(_OVERFLOWED, 0.0)
+    return skipped if skipped > 0.0 and _is_silent(values) else None

@@ -1,0 +1,93 @@
+"""How the part behind a format's head is cut into keys and values; one function per layout."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+Pair = tuple[str, str]
+
+_SPACED = re.compile(r"(?<![\w.:/])([A-Za-z_][\w./%-]*(?: ?\([\w/%]+\))?)\s*[:=]\s*(\S+?)[,;]?(?=\s|$)")
+_DASHED = re.compile(r"(?:^|\s)-?\s*([A-Za-z_][^\s:]*):(\S+)(?=\s|$)")
+_LAST_PAIR = re.compile(r"([A-Za-z][\w/ ().%-]*?)\s*:\s*([-+\w.%,/]+)\s*$")
+_MAPPED = re.compile(r"['\"]([^'\"]+)['\"]\s*:\s*(?:'([^']*)'|\"([^\"]*)\"|([^,{}\[\]'\"]+?))\s*(?=[,}])")
+_BAR = re.compile(r"[^\[\r]*?(?:(?<=[\s|])|^)(\d+)(?:/(\d+)|/\?|it)?\s*(?:\[(?=[\d?])|(?=\d+:\d\d))")
+
+
+def pipes(before: str, rest: str) -> Iterator[Pair]:
+    """`key: value | key value |`; segments before the head count too."""
+    if "|" in before:
+        for segment in before.split("|"):
+            last = _LAST_PAIR.search(segment)
+            if last is not None:
+                yield last.group(1), last.group(2)
+    for segment in rest.split("|"):
+        key, colon, value = segment.partition(":")
+        if not colon:
+            key, _, value = segment.strip().rpartition(" ")
+        if value:
+            yield key, value
+
+
+def commas(before: str, rest: str) -> Iterator[Pair]:
+    """`key: value, key=value`; a comma without a blank belongs to a number."""
+    for segment in rest.replace(",\t", ", ").split(", "):
+        key, colon, value = segment.partition(":")
+        if not colon or "=" in key:
+            key, colon, value = segment.partition("=")
+        if colon:
+            yield key.strip(), value.strip().rstrip(",")
+
+
+def spaced(before: str, rest: str) -> Iterator[Pair]:
+    """`key: value  key=value`, keys without blanks."""
+    for match in _SPACED.finditer(rest):
+        yield match.group(1), match.group(2)
+
+
+def dashes(before: str, rest: str) -> Iterator[Pair]:
+    """`key:value - key:value`."""
+    for segment in rest.split(" - "):
+        key, colon, value = segment.strip().rpartition(":")
+        if colon and key and " " not in key:
+            yield key, value.split(" ", 1)[0]
+
+
+def groups(before: str, rest: str) -> Iterator[Pair]:
+    """Nothing: the head has it all."""
+    return iter(())
+
+
+def mapping(before: str, rest: str) -> Iterator[Pair]:
+    """The entries of a Python or JSON dictionary up to its closing brace; a value that may be cut off is left out."""
+    for match in _MAPPED.finditer(rest):
+        key, single, double, bare = match.groups()
+        value = single if single is not None else double if double is not None else bare
+        yield key, value
+
+
+def bar(before: str, rest: str) -> Iterator[Pair]:
+    """The counter and the postfix of a progress bar; where it was cut off, its last value is not believed."""
+    match = _BAR.match(rest)
+    if match is None:
+        return
+    yield "step_in_epoch", match.group(1)
+    if match.group(2):
+        yield "steps_per_epoch", match.group(2)
+    inner, closed, _ = rest[match.end() :].partition("]")
+    pairs = [segment.partition("=") for segment in inner.split(", ")]
+    whole = pairs if closed else pairs[:-1]
+    for key, equals, value in whole:
+        if equals:
+            yield key.strip(), value.strip()
+
+
+LAYOUTS: dict[str, Callable[[str, str], Iterator[Pair]]] = {
+    "groups": groups,
+    "pipes": pipes,
+    "commas": commas,
+    "spaced": spaced,
+    "dashes": dashes,
+    "mapping": mapping,
+    "bar": bar,
+}

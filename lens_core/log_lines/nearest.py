@@ -1,0 +1,41 @@
+"""Why a line was not understood: the format that it comes nearest to, and what it lacks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .compiled import CompiledFormat
+from .engine import LineEngine
+from .text import strip_colours
+
+
+class Near(NamedTuple):
+    """A format that a line almost is in; `share` of the words that it needs are there."""
+
+    format: str
+    share: float
+    reason: str
+    example: str
+
+
+def nearest(engine: LineEngine, text: str) -> Near | None:
+    """The nearest format of a line that is no step; None when it has no word of any."""
+    text = strip_colours(text)
+    words = engine.words_of(text)
+    best: tuple[float, int, str] = (0.0, 0, "")
+    found: Near | None = None
+    for fmt in engine.formats:
+        there = fmt.words & words
+        share = len(there) / len(fmt.words)
+        if not there or (share, len(there), fmt.name) <= best:
+            continue
+        missing = sorted(word.decode() for word in fmt.words - words)
+        reason = f"without the word{'s' * (len(missing) > 1)} {', '.join(missing)}" if missing else _why(fmt, text)
+        best = (share, len(there), fmt.name)
+        found = Near(fmt.name, share, reason, fmt.declared.example)
+    return found
+
+
+def _why(fmt: CompiledFormat, text: str) -> str:
+    result = fmt.read(text)
+    return result if isinstance(result, str) else fmt.lacks(result[0])

@@ -1,0 +1,51 @@
+"""What the engine says about a line."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class Sign(NamedTuple):
+    """A line shows this framework, so sure."""
+
+    framework: str
+    layer: str
+    confidence: float
+    by: str
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """An event that a line tells of; `framework` is empty where anybody prints such lines."""
+
+    type: str
+    framework: str
+    iteration: int | None
+    attempt: int | None
+    details: dict[str, Any]
+
+
+class Reading(msgspec.Struct):
+    """One update of a line: a step's values, something that happened, a progress bar, or only signs of a framework.
+
+    `values` have stored names and units, without the iteration. `step_only` numbers of a bar without values are in
+    `bar`: (done, total). `unnumbered` is true for values that belong to a step that another line names.
+    """
+
+    format: str = ""
+    framework: str = ""
+    values: dict[str, float] = {}
+    iteration: int | None = None
+    epoch_base: int = 0
+    bar: tuple[int, int | None] | None = None
+    happening: Happening | None = None
+    signs: tuple[Sign, ...] = ()
+    text: str = ""
+
+    @property
+    def kind(self) -> str:
+        """metric, event or none."""
+        if self.format:
+            return "metric"
+        return "event" if self.happening is not None else "none"

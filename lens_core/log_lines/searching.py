@@ -1,0 +1,55 @@
+"""Quick regular-expression search: a pattern that must begin with a known text is tried only where that text stands.
+
+The `re` module looks for a literal beginning at the speed of `str.find`, but not behind an assertion such as a word
+boundary; there it tries every position. Patterns here almost always begin like that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+Search = Callable[[str, int], "re.Match[str] | None"]
+
+_ASSERTIONS = re.compile(r"(?:\\b|\(\?<!(?:[^()\\]|\\.)*\))*")
+_LITERAL = re.compile(r"(?:[A-Za-z0-9 _/:'\"<>=!@,`~%&;-]|\\[\[\]().|*+])+")
+_QUANTIFIED = ("?", "*", "+", "{")
+
+
+def beginning_of(pattern: str) -> str:
+    """The text with which every match of a pattern begins; empty where that is not plain to see."""
+    if _has_alternatives(pattern) or pattern.startswith("(?i"):
+        return ""
+    start = _ASSERTIONS.match(pattern)
+    literal = _LITERAL.match(pattern, start.end() if start is not None else 0)
+    if literal is None:
+        return ""
+    text = literal.group()
+    if pattern[literal.end() : literal.end() + 1] in _QUANTIFIED and literal.end() < len(pattern):
+        text = text[:-2] if text[-2:-1] == "\\" else text[:-1]
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+def _has_alternatives(pattern: str) -> bool:
+    """Whether a `|` stands outside all brackets."""
+    bare = re.sub(r"\\.|\[(?:\^?\])?(?:\\.|[^\]\\])*\]", "", pattern)
+    depth = 0
+    for letter in bare:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "|" and depth == 0:
+            return True
+    return False
+
+
+def searcher(pattern: str) -> Search:
+    """A function like `re.compile(pattern).search`, quick for patterns that begin with a known text."""
+    compiled = re.compile(pattern)
+    beginning = beginning_of(pattern)
+    if len(beginning) < 3:
+        return compiled.search
+
+    def search(text: str, start: int = 0) -> re.Match[str] | None:
+        found = text.find(beginning, start)
+        return compiled.search(text, found) if found >= 0 else None
+
+    return search

@@ -1,0 +1,89 @@
+"""What stands around a line: terminal colours, and the prefixes of launchers, ranks, loggers and containers."""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from datetime import datetime, timezone
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# Some pipelines drop the ESC byte and leave the rest. Only where a reset is left too, and never a duration: [5m 3s].
+_RESIDUE = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m(?!\s\d+s\b)")
+_CRI = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP]) ?")
+_REPEATED = re.compile(r" ?\[repeated \d+x across cluster\][^\r\n]*$")
+_RANK = re.compile(r"\[rank[- ]?(\d+)(?:/\d+)?\]|\[Rank (\d+)\]|\[RANK:(\d+)\]")
+_LOCAL_RANK = re.compile(r"\[default(\d+)\]:")
+_TASK = re.compile(r"^\s*(\d{1,5}): ")
+_TIME = re.compile(
+    r"(?<!\d)(\d{4})[-/]?(\d\d)[-/]?(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?(?!\d)"
+)
+# Whatever may precede a message and says nothing about it: brackets, process names, host names, dates, levels.
+_PREFIXES = re.compile(
+    r"\[[^\]]*\]|\([^)]*\)|\b[\w./-]*\d[\w./-]*:|^\s*[\w.-]+:(?=\s)|\b\d[\d:.,TZ/+-]*"
+    r"|\b(?:DEBUG|INFO|WARNING|ERROR|WARN|stdout|stderr|root)\b:?|\b[\w.]+\.[\w.]+:\d*"
+)
+
+
+def strip_colours(text: str) -> str:
+    """The text without terminal control sequences, and without what is left of them when the ESC byte got lost."""
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    if "[0m" in text:
+        text = _RESIDUE.sub("", text)
+    return text
+
+
+def split_container_prefix(text: str) -> tuple[str, float | None, bool]:
+    """The text behind a container runtime's prefix, the prefix's time and whether the line goes on in the next one.
+
+    Format: CRI, `2026-05-18T16:04:46.339001234Z stderr F message`; `P` marks a part of a line.
+    """
+    match = _CRI.match(text)
+    if match is None:
+        return text, None, False
+    return text[match.end() :], printed_time(match.group(1)), match.group(3) == "P"
+
+
+def unwrap(text: str) -> str:
+    """The message of a line that a viewer or Ray has decorated at its end."""
+    return _REPEATED.sub("", text) if "[repeated " in text else text
+
+
+def words_before(text: str) -> str:
+    """What is left of the text before a match when everything that may be a prefix is taken away."""
+    return _PREFIXES.sub(" ", text)
+
+
+def printed_rank(text: str) -> int | None:
+    """The rank that a line names in a prefix: `[rank0]`, `[rank-7/8]`, `[Rank 0]`, srun's `0: `."""
+    match = _RANK.search(text, 0, 200)
+    if match is not None:
+        return int(next(group for group in match.groups() if group is not None))
+    task = _TASK.match(text)
+    return int(task.group(1)) if task is not None else None
+
+
+def printed_local_rank(text: str) -> int | None:
+    """The local rank that torchrun's `[default3]:` names."""
+    match = _LOCAL_RANK.search(text, 0, 200)
+    return int(match.group(1)) if match is not None else None
+
+
+def printed_time(text: str) -> float | None:
+    """The first full date and time on a line, as seconds since the epoch; UTC where no zone is printed."""
+    match = _TIME.search(text, 0, 200)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    try:
+        datetime(year, month, day, hour, minute, min(second, 59), tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    seconds = float(timegm((year, month, day, hour, minute, second)))
+    if match.group(7):
+        seconds += float(f"0.{match.group(7)}")
+    zone = match.group(8)
+    if zone and zone != "Z":
+        offset = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
+        seconds += offset if zone[0] == "-" else -offset
+    return seconds

@@ -1,0 +1,68 @@
+"""Step lines of small frameworks and of people's own loops that nobody else claims; they name no framework."""
+
+from __future__ import annotations
+
+from lens_core import Detector, Field, LogFormat, hookimpl
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+
+
+class Generic(Detector):
+    """Step lines of TensorFlow 1, cosmos-rl, torchvision's MetricLogger, NeMo-RL and the like."""
+
+    name = "generic"
+    layer = ""
+    formats = (
+        LogFormat(
+            name="step_of_total",
+            words=("step", "loss", "iteration", "time"),
+            head=r"\bStep: (?P<iteration>\d+)/(?P<target_iteration>\d+), ",
+            layout="commas",
+            needs=("lm_loss",),
+            confidence=0.3,
+            example="Step: 826/4725, Loss: -0.01001, Learning rate: 2.00000e-06, Iteration time: 80.240s, Reward: 1.5",
+        ),
+        LogFormat(
+            name="tensorflow_examples",
+            words=("step", "loss", "examples", "sec", "batch"),
+            head=rf"\bstep (?P<iteration>\d+), loss = (?P<loss>{_NUMBER})"
+            rf" \((?P<rate>{_NUMBER}) examples/sec; (?P<time>{_NUMBER}) sec/batch\)",
+            fields={
+                "rate": Field("samples_per_second"),
+                "time": Field("elapsed_time_per_iteration_ms", "time", 1000.0),
+            },
+            confidence=0.3,
+            example="step 660, loss = 2.85 (729.8 examples/sec; 0.175 sec/batch)",
+        ),
+        LogFormat(
+            name="tensorflow_estimator",
+            words=("tensorflow", "loss", "step"),
+            head=rf"\bINFO:tensorflow:loss = (?P<loss>{_NUMBER}), step = (?P<iteration>\d+)"
+            r"(?: \((?P<window>{_NUMBER}) sec\))?",
+            fields={"window": Field("window_seconds")},
+            confidence=0.3,
+            example="INFO:tensorflow:loss = 1.8717, step = 31601 (182.200 sec)",
+        ),
+        LogFormat(
+            name="metric_logger",
+            words=("epoch", "lr", "time", "data", "max", "mem"),
+            head=r"\bEpoch: \[(?P<epoch>\d+)\]\s+\[\s*(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+)\]\s+",
+            layout="spaced",
+            fields={
+                "mem": Field("mem_usage", "memory", 1 / 1024),
+                "time": Field("elapsed_time_per_iteration_ms", "time", 1000.0),
+                "data": Field("data_loading_time_ms", "time", 1000.0),
+                "eta": Field("", "text"),
+            },
+            loss=("loss", "closs", "train_loss", "total_loss"),
+            needs=("lm_loss", "learning_rate"),
+            confidence=0.3,
+            example="Epoch: [2]  [1480/1504]  lr: 0.000005  closs: 0.8662 (0.8558)  time: 4.3713  max mem: 51710",
+        ),
+    )
+
+
+@hookimpl
+def lens_detectors() -> list[type[Detector]]:
+    """The detector of this file."""
+    return [Generic]

@@ -1,0 +1,58 @@
+"""MaxText and MaxDiffusion: `completed step: N, seconds: X, TFLOP/s/device: X, Tokens/s/device: X, loss: X`.
+
+Steps count from 0; the seconds of the first ones measure the dispatch only. `total_weights` are target tokens.
+"""
+
+from __future__ import annotations
+
+from lens_core import Detector, Field, LogFormat, Mark, hookimpl
+
+
+class MaxText(Detector):
+    """MaxText and MaxDiffusion, on JAX."""
+
+    name = "maxtext"
+    layer = "wrapper"
+    bases = ("jax",)
+    modules = ("MaxText", "maxtext", "maxdiffusion")
+    distributions = ("maxtext",)
+    project_keywords = ("maxtext", "maxdiffusion")
+    formats = (
+        LogFormat(
+            name="completed_step",
+            words=("completed", "step", "seconds"),
+            head=r"\bcompleted step: (?P<iteration>\d+), (?=(?:live slice count|seconds):)",
+            layout="commas",
+            fields={
+                "seconds": Field("elapsed_time_per_iteration_ms", "time", 1000.0),
+                "TFLOP/s": Field("tflops", "compute"),
+                "TFLOP/s/device": Field("tflops", "compute"),
+                "Tokens/s/device": Field("tokens_per_gpu"),
+            },
+            loss=("loss", "lm_loss"),
+            confidence=0.8,
+            example="completed step: 3, seconds: 10.344, TFLOP/s/device: 346.932, Tokens/s/device: 19006.4, loss: 12",
+        ),
+        LogFormat(
+            name="rampup",
+            words=("completed", "step", "rampup", "batch", "loss"),
+            head=r"\bcompleted step: (?P<iteration>\d+), ",
+            layout="commas",
+            fields={"seconds": Field("elapsed_time_per_iteration_ms", "time", 1000.0)},
+            loss=("loss", "lm_loss"),
+            needs=("lm_loss",),
+            confidence=0.8,
+        ),
+    )
+    marks = (
+        Mark(words=("metric_logger",), pattern=r"\bmetric_logger\.py:\d+\]", confidence=0.6),
+        Mark(words=("max_utils",), pattern=r"\bmax_utils\.py:\d+\]", confidence=0.6),
+        Mark(words=("eval", "metrics", "after", "step"), pattern=r"eval metrics after step:", confidence=0.5),
+        Mark(words=("completed", "eval"), pattern=r"Completed eval (?:step|after train step) \d+", confidence=0.5),
+    )
+
+
+@hookimpl
+def lens_detectors() -> list[type[Detector]]:
+    """The detector of this file."""
+    return [MaxText]

@@ -1,0 +1,85 @@
+"""Megatron-LM, 2019 to now, with its forks that keep the line (ROCm, swiss-ai, Megatron-Bridge refines it).
+
+The step's line comes from `training_log` in megatron/training/training.py: ` iteration N/ M | key: value | ... |`,
+every part but the first optional and in no fixed order. A loss that is not a number is not printed at all.
+"""
+
+from __future__ import annotations
+
+from lens_core import Detector, EventPattern, Field, LogFormat, Mark, hookimpl
+
+
+class Megatron(Detector):
+    """Megatron-LM and its forks."""
+
+    name = "megatron"
+    layer = "base"
+    modules = ("megatron",)
+    distributions = ("megatron-core",)
+    environment = ("MEGATRON_CONFIG", "MEGATRON_LM_PATH")
+    config_keys = ("megatron_config",)
+    project_keywords = ("megatron",)
+    formats = (
+        LogFormat(
+            name="iteration",
+            words=("iteration",),
+            head=r"\biteration\s+(?P<iteration>\d+)\s*/\s*(?P<target_iteration>\d+)\s*\|",
+            layout="pipes",
+            fields={"throughput(tflop/s/gpu)": Field("tflops", "compute"), "memory(gib)": Field("mem_usage", "memory")},
+            loss=("lm_loss", "loss"),
+            confidence=0.6,
+            example=" iteration  5/ 20 | elapsed time per iteration (ms): 350.0 | lm loss: 1.2E+01 |",
+        ),
+    )
+    events = (
+        EventPattern(
+            type="training_started",
+            words=("before", "the", "start", "of", "training"),
+            pattern=r"\[before the start of training(?: step)?\]",
+        ),
+        EventPattern(type="training_started", words=("training",), pattern=r"^(?:.*[\])]:?)?\s*training \.\.\.\s*$"),
+        EventPattern(
+            type="training_ended", words=("after", "training", "is", "done"), pattern=r"\[after training is done\]"
+        ),
+        EventPattern(
+            type="training_ended",
+            words=("exiting", "program"),
+            pattern=r"\[exiting program (?:at iteration\s+(?P<iteration>\d+)|after (?P<reason>[^\]]+))\]",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("saving", "checkpoint", "iteration"),
+            pattern=r"\bsaving checkpoint at iteration\s+(?P<iteration>\d+)(?:\s+to\s+(?P<path>\S+))?",
+        ),
+        EventPattern(
+            type="checkpoint_saved",
+            words=("successfully", "saved", "checkpoint", "iteration"),
+            pattern=r"^(?!.*NeMo).*successfully saved checkpoint (?:from|at) iteration\s+(?P<iteration>\d+)"
+            r"(?:\s+to\s+(?P<path>\S+))?",
+        ),
+        EventPattern(
+            type="checkpoint_loaded",
+            words=("successfully", "loaded", "checkpoint"),
+            pattern=r"successfully loaded checkpoint from\s+(?P<path>\S+)(?:.*?at iteration\s+(?P<iteration>\d+))?",
+        ),
+        EventPattern(
+            type="config",
+            words=("train_iters",),
+            pattern=r"^(?:.*[\]:])?\s*train_iters \.+\s*(?P<target_iteration>\d+)\s*$",
+        ),
+    )
+    marks = (
+        Mark(words=("validation", "loss", "at", "iteration"), pattern=r"validation loss at iteration", confidence=0.5),
+        Mark(words=("setting", "training", "data"), pattern=r"setting training data start iteration", confidence=0.5),
+        Mark(words=("setting", "micro", "batches"), pattern=r"setting number of micro-?batches to", confidence=0.5),
+        Mark(words=("latest_checkpointed_iteration",), pattern=r"latest_checkpointed_iteration\.txt", confidence=0.5),
+        Mark(words=("time", "forward", "compute"), pattern=r"time \(ms\) \| forward-compute", confidence=0.5),
+        Mark(words=("after", "iterations", "memory", "mb"), pattern=r"memory \(MB\) \| allocated", confidence=0.5),
+        Mark(words=("model", "and", "optimizer", "setup"), pattern=r"model-and-optimizer-setup \.{3,}", confidence=0.5),
+    )
+
+
+@hookimpl
+def lens_detectors() -> list[type[Detector]]:
+    """The detector of this file."""
+    return [Megatron]

@@ -1,0 +1,84 @@
+"""Primus (AMD): a wrapper around Megatron, TorchTitan, MaxText and others, with a prefix and memory fields of its own.
+
+Layouts: legacy (`mem usages`), ROCm and HIP memory (2025-08 on), `compute per GPU (...): X (avg Y)` and harmonic means
+(26.x); warm-up steps print single values. The line stands on the last rank, on one node in two sinks.
+"""
+
+from __future__ import annotations
+
+from lens_core import Detector, EventPattern, LogFormat, Mark, hookimpl
+
+_SHARED = ("megatron",)
+
+
+class Primus(Detector):
+    """AMD's Primus, around Megatron, TorchTitan or MaxText."""
+
+    name = "primus"
+    layer = "wrapper"
+    bases = ("megatron", "torchtitan", "jax", "maxtext", "megatron_bridge")
+    modules = ("primus",)
+    distributions = ("primus",)
+    environment = ("PRIMUS_CONFIG", "PRIMUS_VERSION", "PRIMUS_BACKEND")
+    config_keys = ("primus_config",)
+    project_keywords = ("primus",)
+    formats = (
+        LogFormat(
+            name="continued",
+            words=("tflop", "gpu", "tokens", "loss"),
+            head=r"^\s+(?=TFLOP/s/GPU:\s)",
+            layout="pipes",
+            loss=("lm_loss",),
+            needs=("tflops",),
+            confidence=0.5,
+            example="   TFLOP/s/GPU: 633.7 | tokens per GPU (tokens/s/GPU): 180743.2 | lm loss: 3.3632",
+        ),
+    )
+    events = (
+        EventPattern(
+            type="training_ended",
+            words=("earlystop", "stopping", "training"),
+            pattern=r"\[EarlyStop\] Reached target! Stopping training\.(?: eval_loss: (?P<eval_loss>[\d.]+))?",
+        ),
+        EventPattern(
+            type="training_failed",
+            words=("primus", "launcher", "exited", "code"),
+            pattern=r"primus launcher exited with code (?P<exit_code>-?[1-9]\d*)",
+        ),
+        EventPattern(
+            type="training_ended",
+            words=("primus", "launcher", "exited", "code"),
+            pattern=r"primus launcher exited with code 0\b",
+        ),
+    )
+    marks = (
+        Mark(words=("hip", "mem"), pattern=r"\bhip (?:max )?mem usage", refines=_SHARED, confidence=0.9),
+        Mark(words=("rocm", "mem"), pattern=r"\brocm (?:max )?mem usage", refines=_SHARED, confidence=0.9),
+        Mark(words=("max", "mem", "usage", "rank"), pattern=r"rank-\d+ max mem usage", refines=_SHARED, confidence=0.9),
+        Mark(words=("inst", "harmonic", "mean"), pattern=r"inst/harmonic mean", refines=_SHARED, confidence=0.9),
+        Mark(words=("compute", "per", "gpu"), pattern=r"compute per GPU \(TFLOP", refines=_SHARED, confidence=0.9),
+        Mark(
+            words=("tokens", "per", "gpu", "iteration"),
+            pattern=r"tokens per GPU \(tokens/s/GPU\)",
+            refines=_SHARED,
+            confidence=0.7,
+        ),
+        Mark(
+            words=("elapsed", "time", "per", "iteration"),
+            pattern=r"elapsed time per iteration ?\(ms\): *[\d.]+/[\d.]+",
+            refines=_SHARED,
+            confidence=0.7,
+        ),
+        # The console prefix; torchtitan's and MaxText's own lines keep their own names below it.
+        Mark(words=("rank", "info"), pattern=r"\[rank-\d+/\d+\] ?\[(?:INFO|DEBUG)", refines=_SHARED, confidence=0.85),
+        Mark(words=("rank", "debug"), pattern=r"\[rank-\d+/\d+\] ?\[DEBUG", refines=_SHARED, confidence=0.85),
+        Mark(words=("primus", "env"), pattern=r"\[Primus:Env\]", confidence=0.9),
+        Mark(words=("primusmaster",), pattern=r"\(PrimusMaster ", refines=_SHARED, confidence=0.9),
+        Mark(words=("throughputaverageextension",), pattern=r"ThroughputAverageExtension", confidence=0.9),
+    )
+
+
+@hookimpl
+def lens_detectors() -> list[type[Detector]]:
+    """The detector of this file."""
+    return [Primus]

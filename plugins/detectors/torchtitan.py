@@ -1,0 +1,86 @@
+"""torchtitan, 2024 to now: `step:  4  loss:  7.6  grad_norm: 26.6  memory: 66.9GiB(37.5%)  tps: 10,050 ...`.
+
+No target, no learning rate; memory is the peak reserved since the last line. `tps` (older: `wps`) is per device.
+"""
+
+from __future__ import annotations
+
+from lens_core import Detector, EventPattern, Field, LogFormat, Mark, hookimpl
+
+
+class TorchTitan(Detector):
+    """torchtitan (PyTorch), also under Primus."""
+
+    name = "torchtitan"
+    layer = "base"
+    modules = ("torchtitan",)
+    distributions = ("torchtitan",)
+    project_keywords = ("torchtitan",)
+    formats = (
+        LogFormat(
+            name="step",
+            words=("step", "loss", "memory"),
+            head=r"(?<![\w/.])step: *(?P<iteration>\d+)\s+(?=loss:)",
+            layout="spaced",
+            fields={
+                "memory": Field("mem_usage", "memory"),
+                "tps": Field("tokens_per_gpu"),
+                "wps": Field("tokens_per_gpu"),
+                "global_avg_loss": Field("global_avg_loss"),
+            },
+            needs=("lm_loss",),
+            confidence=0.7,
+            example="step: 14  loss:  3.24405  grad_norm:  0.8319  memory:  9.46GiB(64.99%)  tps: 7,282",
+        ),
+        LogFormat(
+            name="step_without_memory",
+            words=("step", "loss", "tps"),
+            head=r"(?<![\w/.])step: *(?P<iteration>\d+)\s+(?=\w+: )",
+            layout="spaced",
+            fields={"memory": Field("mem_usage", "memory"), "tps": Field("tokens_per_gpu")},
+            needs=("lm_loss",),
+            confidence=0.6,
+        ),
+    )
+    events = (
+        EventPattern(
+            type="training_started",
+            words=("training", "starts", "at", "step"),
+            pattern=r"Training starts at step (?P<iteration>\d+)",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("saving", "the", "checkpoint"),
+            pattern=r"Saving the checkpoint(?: \(or staging if async is enabled\))?\.",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("saving", "full", "checkpoint", "last", "step"),
+            pattern=r"Saving a (?:full|model only) checkpoint .*at last step, step (?P<iteration>\d+)",
+        ),
+        EventPattern(
+            type="checkpoint_saved",
+            words=("finished", "saving", "the", "checkpoint"),
+            pattern=r"Finished saving the checkpoint .*in (?P<duration_seconds>[\d.]+) seconds",
+        ),
+        EventPattern(
+            type="checkpoint_loaded",
+            words=("finished", "loading", "the", "checkpoint"),
+            pattern=r"Finished loading the checkpoint .*in (?P<duration_seconds>[\d.]+) seconds",
+        ),
+        EventPattern(
+            type="training_ended",
+            words=("training", "completed"),
+            pattern=r"(?:INFO|\]) *-? *Training completed\s*$",
+        ),
+    )
+    marks = (
+        Mark(words=("titan", "info"), pattern=r"\[titan\] ", confidence=0.8),
+        Mark(words=("torchtitan",), pattern=r"- torchtitan\.[\w.]+ - ", confidence=0.8),
+    )
+
+
+@hookimpl
+def lens_detectors() -> list[type[Detector]]:
+    """The detector of this file."""
+    return [TorchTitan]
