@@ -32,13 +32,20 @@ _BAR_WORD = b"it"
 class Declares(Protocol):
     """The part of a detector that the engine needs."""
 
-    name: str
-    framework: str
-    layer: str
-    formats: Sequence[LogFormat]
-    events: Sequence[EventPattern]
-    marks: Sequence[Mark]
-    tables: Sequence[Table]
+    @property
+    def name(self) -> str: ...
+    @property
+    def framework(self) -> str: ...
+    @property
+    def layer(self) -> str: ...
+    @property
+    def formats(self) -> Sequence[LogFormat]: ...
+    @property
+    def events(self) -> Sequence[EventPattern]: ...
+    @property
+    def marks(self) -> Sequence[Mark]: ...
+    @property
+    def tables(self) -> Sequence[Table]: ...
 
 
 class Candidates(msgspec.Struct, frozen=True):
