@@ -1,0 +1,147 @@
+"""A real daemon as a child process, for tests of whole roads: started, asked, killed, started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T | None], seconds: float = 30.0, what: str = "the condition") -> T:
+    """The first true answer of a condition that other processes make true; fails after so many seconds."""
+    ends = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < ends, f"{what} did not come within {seconds} s"
+        time.sleep(0.02)
+
+
+class RunningLens:
+    """A daemon on one data directory. `config` is the text of its configuration file, None for no file."""
+
+    def __init__(self, data_dir: Path, config: str | None = None) -> None:
+        self.data_dir = data_dir
+        self.log = data_dir.with_suffix(".log")
+        self.url = ""
+        self._config = data_dir.with_suffix(".yaml") if config is not None else None
+        if self._config is not None and config is not None:
+            self._config.write_text(config)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def configure(self, config: str) -> None:
+        """Write another configuration; SIGHUP or a restart takes it up."""
+        assert self._config is not None
+        self._config.write_text(config)
+
+    def start(self, listen: str = "127.0.0.1:0", **environment: str) -> RunningLens:
+        """Start it and wait until it answers."""
+        command = [sys.executable, "-m", "lens_core.cli", "up", "--announce-json", "--data-dir", str(self.data_dir)]
+        command += ["--listen", listen, "--exit-with-parent", str(os.getpid())]
+        if self._config is not None:
+            command += ["--config", str(self._config)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the daemon did not start:\n{self.log.read_text()[-3000:]}"
+        self.url = json.loads(line)["listening"]
+        return self
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        assert self.process is not None
+        self.process.kill()
+        self._gone()
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self._gone()
+
+    def end(self) -> None:
+        """Leave nothing running."""
+        if self.process is not None and self.process.poll() is None:
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def _gone(self) -> int:
+        assert self.process is not None
+        code = self.process.wait(timeout=30)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """The JSON of a GET below /api/v1."""
+        response = httpx.get(f"{self.url}/api/v1{path}", params=parameters, timeout=30)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        """The response of a POST of JSON below /api/v1."""
+        return httpx.post(f"{self.url}/api/v1{path}", json=body, headers=headers, timeout=30)
+
+    def points(self, workload: str, **parameters: Any) -> list[dict[str, Any]]:
+        """The points of a workload; an unready store is asked again."""
+
+        def answer() -> tuple[list[dict[str, Any]]] | None:
+            response = httpx.get(f"{self.url}/api/v1/workloads/{workload}/metrics/data", params=parameters, timeout=60)
+            return (response.json()["data"],) if response.status_code == 200 else None
+
+        return wait_for(answer, 60, "an answer of the store")[0]
+
+    def drained(self, seconds: float = 60.0) -> dict[str, Any]:
+        """The status, once no sink has anything pending."""
+
+        def status() -> dict[str, Any] | None:
+            found: dict[str, Any] = self.get("/status")
+            sinks = [sink for pipeline in found["pipelines"] for sink in pipeline["sinks"]]
+            return found if all(sink["pending_records"] == 0 for sink in sinks) else None
+
+        return wait_for(status, seconds, "an empty spool")
+
+
+def ledgers_add_up(status: Mapping[str, Any]) -> None:
+    """Both ledgers of the architecture, in every component of a status."""
+    for source in status["sources"]:
+        rejected = sum(source["rejected"].values())
+        assert source["received"] == source["filtered"] + rejected + source["accepted"], source
+    for pipeline in status["pipelines"]:
+        for sink in pipeline["sinks"]:
+            ledger = sink["ledger"]
+            came = ledger["accepted"] + ledger["recovered"]
+            went = ledger["delivered"] + ledger["filtered"] + sum(ledger["rejected"].values())
+            assert came == went + sum(ledger["dropped"].values()) + sink["pending_records"], sink
+
+
+def metrics_body(workload: str, steps: Iterable[int], *, names: int = 5, run_id: str = "r") -> dict[str, Any]:
+    """A body of /wandb/metrics; the value of metric m0 at a step is the step."""
+    metrics = [
+        {
+            "name": f"m{number}",
+            "value": step + number / 100,
+            "step": step,
+            "timestamp": 1_700_000_000 + step,
+            "tags": {},
+        }
+        for step in steps
+        for number in range(names)
+    ]
+    return {"source": "wandb", "workload_uid": workload, "pod_name": "p", "run_id": run_id, "metrics": metrics}
