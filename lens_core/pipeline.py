@@ -102,6 +102,7 @@ class Pipeline:
         self._spooled = Matcher(EVERYTHING, (Record,) if not sinks else tuple(_kinds(self.senders)))
         self._running: set[asyncio.Task[None]] = set()
         self._open = False
+        self._last_status: PipelineStatus | None = None
 
     @property
     def is_required(self) -> bool:
@@ -133,6 +134,7 @@ class Pipeline:
         await asyncio.gather(*(sender.stop(left) for sender in self.senders))
         if not self.spool.is_durable:
             self._count_lost()
+        self._last_status = self.status()
         await self.spool.close()
 
     def _count_lost(self) -> None:
@@ -233,7 +235,9 @@ class Pipeline:
         self.ledger.drop("spool_full", wanted)
 
     def status(self) -> PipelineStatus:
-        """For `lens status`; brings ledgers and gauges up to date."""
+        """For `lens status`; brings ledgers and gauges up to date. After the stop, how it was at the end."""
+        if self._last_status is not None:
+            return self._last_status
         sinks = [sender.status() for sender in self.senders]
         spool = self.spool.status()
         self._metrics.spool_bytes.labels(pipeline=self.name).set(spool.bytes)

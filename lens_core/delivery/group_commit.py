@@ -1,14 +1,14 @@
-"""The spool's two threads: one that writes, committing whatever waits together, and one that reads.
+"""The thread that writes: whatever waits when it becomes free goes into one transaction and costs one sync.
 
-Everything that waits when the writer becomes free goes into one transaction and costs one sync. A job that fails is
-taken back alone (a savepoint of its own); a transaction that fails is taken back whole, and nobody was told that it
-had succeeded.
+A job that fails is taken back alone (a savepoint of its own); a transaction that fails is taken back whole and its
+jobs are tried one by one, and nobody was told that it had succeeded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import sqlite3
 import threading
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
+logger = logging.getLogger("lens.spool")
 
 MAX_GROUP_BYTES = 32 * 1024 * 1024
 MAX_GROUP_JOBS = 1000
@@ -46,10 +47,13 @@ class Owner(Protocol):
         """The thread's connection; another one after a repair."""
 
     def translate(self, error: Exception) -> Exception:
-        """What the caller is told instead of SQLite's error; mends the file if it is damaged."""
+        """What the caller is told instead of SQLite's error; notes damage."""
 
-    def rolled_back(self) -> None:
-        """A transaction or a job of it was taken back: forget what it counted."""
+    def mark(self) -> object:
+        """The counts that follow the open transaction."""
+
+    def restore(self, mark: Any) -> None:
+        """A transaction or a job of it was taken back: the counts are as they were at the mark."""
 
     def idle(self) -> float | None:
         """Tidy up a little; returns in how many seconds there is more to tidy, None for nothing."""
@@ -64,11 +68,10 @@ Outcome = tuple[Job[Any], Any, Exception | None]
 class CommitThread:
     """Runs jobs in their order, in groups."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, owner: Owner, *, transactions: bool = True) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, owner: Owner) -> None:
         self._queue: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         self._loop = loop
         self._owner = owner
-        self._transactions = transactions
         self._lock = threading.Lock()
         self.queued_bytes = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -94,14 +97,17 @@ class CommitThread:
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        wait: float | None = None
+        wait: float | None = 0.0  # there may be something to tidy from before
         running = True
         while running:
             group, running = self._next_group(wait)
-            outcomes = self._execute(group) if group else []
-            if outcomes:
-                self._report(outcomes)
-            wait = self._owner.idle() if running else None
+            if group:
+                self._report(self._execute(group))
+            try:
+                wait = self._owner.idle() if running else None
+            except Exception:  # tidying is never worth the thread that everybody waits for
+                logger.exception("the spool could not be tidied")
+                wait = None
 
     def _next_group(self, wait: float | None) -> tuple[list[Job[Any]], bool]:
         """The jobs that wait, at most one group's worth, and whether to go on."""
@@ -120,41 +126,33 @@ class CommitThread:
         return group, False
 
     def _execute(self, group: Sequence[Job[Any]]) -> list[Outcome]:
-        if not self._transactions:
-            return [self._plain(job) for job in group]
         outcomes = self._transaction(group)
-        if outcomes is None:
+        if len(group) > 1 and outcomes and outcomes[0][2] is not None and outcomes[0][2] is outcomes[-1][2]:
             # The group failed as a whole: one by one, so that a small job does not fail for a large one's sake.
-            outcomes = []
-            for job in group:
-                outcomes += self._transaction([job], last_try=True) or []
-        for job, result, error in outcomes:
-            if error is None and job.after is not None:
-                job.after(result)
+            outcomes = [outcome for job in group for outcome in self._transaction([job])]
         return outcomes
 
-    def _plain(self, job: Job[Any]) -> Outcome:
+    def _transaction(self, group: Sequence[Job[Any]]) -> list[Outcome]:
+        """Run a group in one transaction; if that fails, all its jobs have the same error."""
+        connection: sqlite3.Connection | None = None
+        mark: object = None
         try:
-            return (job, job.work(self._owner.connection()), None)
-        except Exception as error:  # noqa: BLE001 - it is handed to whoever waits for the result
-            return (job, None, self._owner.translate(error))
-
-    def _transaction(self, group: Sequence[Job[Any]], *, last_try: bool = False) -> list[Outcome] | None:
-        """Run a group in one transaction; None when that failed and each job should be tried alone."""
-        connection = self._owner.connection()
-        try:
+            connection = self._owner.connection()
+            mark = self._owner.mark()
             connection.execute("BEGIN IMMEDIATE")
             outcomes = [self._savepoint(connection, job) for job in group]
             connection.execute("COMMIT")
+            self._run_after(outcomes)
         except Exception as error:  # noqa: BLE001 - it is handed to whoever waits for the result
-            self._roll_back(connection)
-            if not last_try and len(group) > 1:
-                return None
+            if connection is not None:
+                self._roll_back(connection)
+                self._owner.restore(mark)
             told = self._owner.translate(error)
             return [(job, None, told) for job in group]
         return outcomes
 
     def _savepoint(self, connection: sqlite3.Connection, job: Job[Any]) -> Outcome:
+        mark = self._owner.mark()
         connection.execute("SAVEPOINT job")
         try:
             result = job.work(connection)
@@ -163,16 +161,22 @@ class CommitThread:
         except Exception as error:  # noqa: BLE001 - it is handed to whoever waits for the result
             connection.execute("ROLLBACK TO job")
             connection.execute("RELEASE job")
-            self._owner.rolled_back()
+            self._owner.restore(mark)
             return (job, None, error)
         connection.execute("RELEASE job")
         return (job, result, None)
 
-    def _roll_back(self, connection: sqlite3.Connection) -> None:
+    @staticmethod
+    def _roll_back(connection: sqlite3.Connection) -> None:
         # SQLite has rolled back by itself after some errors; then there is nothing to do and it says so.
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
-        self._owner.rolled_back()
+
+    @staticmethod
+    def _run_after(outcomes: Sequence[Outcome]) -> None:
+        for job, result, error in outcomes:
+            if error is None and job.after is not None:
+                job.after(result)
 
     def _report(self, outcomes: Sequence[Outcome]) -> None:
         with self._lock:

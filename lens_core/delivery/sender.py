@@ -19,14 +19,14 @@ import msgspec
 from ..errors import LensError
 from ..plugin_api import Sink
 from ..record_filter import EVERYTHING, Matcher, RecordFilter
-from ..records import encode_envelope
 from ..self_metrics import SelfMetrics
-from .answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Rejected, Retry
+from .answers import Answer, Batch, BatchLimits, Poisoned, Retry
 from .ledger import Ledger
-from .policy import Backoff, DeliverySettings, Part, halves, seconds_until_ready, sensible
+from .policy import Backoff, DeliverySettings, seconds_until_ready, sensible
 from .sender_status import Health, SinkStatus
+from .shipment import Crew, Shipment
 from .spool import Spool
-from .spool_queries import Chunk, DeadLetter
+from .spool_queries import Chunk
 from .unpack import Unpacked
 
 logger = logging.getLogger("lens.delivery")
@@ -70,9 +70,8 @@ class Sender:
         self._backoff = Backoff(slot.delivery, dice)
         self._flush = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._settling: asyncio.Task[None] | None = None
-        self._attempt = 0
-        self._done = 0
+        self._shipment: Shipment | None = None
+        self._crew = Crew(slot.name, pipeline, spool, self.ledger, self._backoff, self._send, self._pause, self._failed)
 
     @property
     def limits(self) -> BatchLimits:
@@ -87,7 +86,7 @@ class Sender:
     def flush(self) -> None:
         """Send what there is without waiting for more, then end."""
         self._flush.set()
-        self._spool.wake_event(self.slot.name).set()
+        self._spool.wake(self.slot.name)
 
     async def stop(self, deadline_seconds: float) -> None:
         """End within the deadline; what is not delivered by then stays in the spool."""
@@ -96,9 +95,9 @@ class Sender:
             await asyncio.wait([self._task], timeout=max(0.0, deadline_seconds))
             self._task.cancel()
             await asyncio.wait([self._task])
-        if self._settling is not None:
-            await asyncio.wait([self._settling], timeout=SETTLE_GRACE_SECONDS)
-            self._settling.cancel()
+        if self._shipment is not None and self._shipment.settling is not None:
+            await asyncio.wait([self._shipment.settling], timeout=SETTLE_GRACE_SECONDS)
+            self._shipment.settling.cancel()
         self.health.state = "stopped"
         self.take_stock()
 
@@ -126,7 +125,7 @@ class Sender:
                 if chunk is not None and not await self._deliver(await self._unpack(chunk)):
                     return
             except Exception as error:
-                self._failed(f"the spool: {describe(error)}")
+                self._failed(f"the spool: {error}" if isinstance(error, LensError) else describe(error))
                 if not isinstance(error, LensError):
                     logger.exception("%s failed in an unexpected way", self.ledger.component)
                 if not await self._pause(self._backoff.next_delay()):
@@ -151,18 +150,21 @@ class Sender:
 
     async def _wait_until_ready(self) -> bool:
         """Wait until a batch is full or old enough; False when flushing has left nothing."""
-        event = self._spool.wake_event(self.slot.name)
+        loop = asyncio.get_running_loop()
         while True:
-            event.clear()
             self.take_stock()
-            pending = self._spool.pending(self.slot.name)
-            wait = seconds_until_ready(pending, self.limits, self._clock(), flush=self._flush.is_set())
+            pending, limits = self._spool.pending(self.slot.name), self.limits
+            wait = seconds_until_ready(pending, limits, self._clock(), flush=self._flush.is_set())
             if wait == 0.0:
                 return True
             if wait is None and self._flush.is_set():
                 return False
-            with contextlib.suppress(asyncio.TimeoutError):  # then the batch is old enough
-                await asyncio.wait_for(event.wait(), wait)
+            enough = (1, 1) if wait is None else (limits.max_records, limits.max_bytes)
+            event = self._spool.wake_event(self.slot.name, *enough)
+            alarm = loop.call_later(wait, event.set) if wait is not None else None
+            await event.wait()
+            if alarm is not None:
+                alarm.cancel()
 
     async def _unpack(self, chunk: Chunk) -> Unpacked:
         if sum(len(segment.body) for segment in chunk.segments) < DECODE_IN_THREAD_BYTES:
@@ -171,114 +173,26 @@ class Sender:
 
     async def _deliver(self, unpacked: Unpacked) -> bool:
         """Send until every record of the chunk is settled; False when stopped before that."""
-        self._done = 0
-        parts = [Part(0, len(unpacked.records))]
-        self._attempt = 0
-        while parts:
-            part = parts.pop()
-            self._attempt += 1
-            answer = await self._send(unpacked, part) if part.size else Delivered()
-            if isinstance(answer, Retry):
-                parts.append(part)
-                if self._spool.was_overtaken(self.slot.name, unpacked.chunk.end):
-                    await self._abandon(unpacked)
-                    return True
-                if not await self._pause(self._backoff.next_delay(answer.after_seconds)):
-                    return False
-            elif isinstance(answer, Poisoned) and part.size > 1:
-                parts.extend(reversed(halves(part)))
-                self._attempt = 0
-            else:
-                self._succeeded()
-                await self._settle(unpacked, part, answer)
-                self._attempt = 0
-        return True
+        self._shipment = Shipment(self._crew, unpacked)
+        return await self._shipment.deliver()
 
-    async def _send(self, unpacked: Unpacked, part: Part) -> Answer:
-        batch = Batch(
-            records=unpacked.records
-            if part.size == len(unpacked.records)
-            else unpacked.records[part.first : part.last],
-            start=unpacked.position(self._done),
-            end=unpacked.position(unpacked.end_of(part)),
-            spool_id=self._spool.spool_id,
-            pipeline=self._pipeline,
-            sink=self.slot.name,
-            attempt=self._attempt,
-        )
+    async def _send(self, batch: Batch) -> Answer:
+        """The sink's answer, whatever it does: an exception, no answer in time and nonsense count as Retry."""
+        seconds = self.slot.delivery.send_timeout_seconds
         self.health.sending()
         try:
-            answer = sensible(
-                await asyncio.wait_for(self.slot.sink.send(batch), self.slot.delivery.send_timeout_seconds), part.size
-            )
+            answer = sensible(await asyncio.wait_for(self.slot.sink.send(batch), seconds), len(batch.records))
         except asyncio.TimeoutError:
-            answer = Retry(f"no answer within {self.slot.delivery.send_timeout_seconds:g} s")
+            answer = Retry(f"no answer within {seconds:g} s")
         except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
             answer = Retry(describe(error))
         if isinstance(answer, Retry):
             self._failed(answer.reason)
             self.health.retried()
+        else:
+            self._backoff.reset()
+            self.health.answered(self._clock(), stored=not isinstance(answer, Poisoned))
         return answer
-
-    async def _settle(self, unpacked: Unpacked, part: Part, answer: Delivered | Rejected | Poisoned) -> None:
-        """Move the cursor past a part, keep what was refused, and count; not undone by a cancellation."""
-        refused: dict[int, str] = {}
-        filtered = 0
-        if isinstance(answer, Poisoned):
-            refused = {0: answer.reason}
-        elif isinstance(answer, Rejected):
-            refused = dict(answer.items)
-        if not isinstance(answer, Poisoned):
-            filtered = answer.filtered
-        letters = [
-            DeadLetter(reason, encode_envelope([unpacked.records[part.first + index]]))
-            for index, reason in refused.items()
-        ]
-        kind = "poisoned" if isinstance(answer, Poisoned) else "refused"
-        await self._advance(unpacked, unpacked.end_of(part), part.size - len(refused) - filtered, kind, letters)
-
-    async def _abandon(self, unpacked: Unpacked) -> None:
-        """A full spool has skipped the rest of this chunk."""
-        await self._advance(unpacked, unpacked.total, 0, "refused", [], dropped=True)
-
-    async def _advance(
-        self,
-        unpacked: Unpacked,
-        end: int,
-        delivered: int,
-        kind: str,
-        letters: list[DeadLetter],
-        *,
-        dropped: bool = False,
-    ) -> None:
-        first = self._done
-        unreadable = [entry for entry in unpacked.unreadable if first <= entry.first < end]
-        lost = sum(entry.last - entry.first for entry in unreadable)
-        all_letters = [*letters, *(DeadLetter(entry.reason, entry.body) for entry in unreadable)]
-        rest = end - first - delivered - len(letters) - lost
-
-        async def settle() -> None:
-            size = unpacked.finished_bytes(first, end)
-            while True:
-                try:
-                    await self._spool.advance(self.slot.name, unpacked.position(end), end - first, size, all_letters)
-                    break
-                except LensError as error:
-                    self._failed(f"the spool: {error}")
-                    await asyncio.sleep(self._backoff.next_delay())
-            if self.health.failures:
-                self._succeeded()
-            self.ledger.count("delivered", delivered)
-            self.ledger.reject(kind, len(letters))
-            self.ledger.reject("unreadable", lost)
-            if dropped:
-                self.ledger.drop("spool_full", rest)
-            else:
-                self.ledger.count("filtered", rest)
-
-        self._done = end
-        self._settling = asyncio.create_task(settle(), name=f"settle-{self.ledger.component}")
-        await asyncio.shield(self._settling)
 
     async def _pause(self, seconds: float) -> bool:
         """Wait before the next try. While flushing, a durable spool is left as it is: False."""
@@ -290,10 +204,6 @@ class Sender:
         with contextlib.suppress(asyncio.TimeoutError):  # the pause is over
             await asyncio.wait_for(self._flush.wait(), seconds)
         return True
-
-    def _succeeded(self) -> None:
-        self._backoff.reset()
-        self.health.succeeded(self._clock())
 
     def _failed(self, reason: str) -> None:
         if self.health.failed(reason, self._clock()):

@@ -54,12 +54,13 @@ class Health:
         if self.failures == 0:
             self.state = "sending"
 
-    def succeeded(self, now: float) -> None:
-        """A batch arrived."""
+    def answered(self, now: float, *, stored: bool) -> None:
+        """The sink gave a verdict on a batch."""
         self.state = "idle"
         self.failures = 0
-        self.last_success_at = now
-        self._last_success.set(now)
+        if stored:
+            self.last_success_at = now
+            self._last_success.set(now)
 
     def failed(self, reason: str, now: float) -> bool:
         """A try failed; whether that is worth a line in the log (the first of a row, and when it gets serious)."""

@@ -8,7 +8,6 @@ reader thread. What the promise is: `append` returns when the batch and the stat
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from .group_commit import CommitThread
 from .sink_book import Pending, SinkBook
 from .spool_engine import SpoolEngine
 from .spool_queries import Chunk, DeadLetter, NewBatch
+from .spool_reader import SpoolReader
 
 T = TypeVar("T")
 
@@ -42,6 +42,15 @@ class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int
     file_bytes: int
     dead_letters: int
+    dead_letters_discarded: int
+
+
+class _Waiter:
+    """A sender that waits until there is enough to send."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.records = self.size = 1
 
 
 class Spool:
@@ -67,9 +76,8 @@ class Spool:
         self._max_dead_letter_bytes = max_bytes // 4 if max_dead_letter_bytes is None else max_dead_letter_bytes
         self._engine: SpoolEngine | None = None
         self._writer: CommitThread | None = None
-        self._reader: CommitThread | None = None
-        self._reader_owner: _ReaderOwner | None = None
-        self._wake: dict[str, asyncio.Event] = {}
+        self._reader: SpoolReader | None = None
+        self._waiters: dict[str, _Waiter] = {}
 
     async def open(self, sinks: Mapping[str, bool]) -> None:
         """Open or create it for these sinks (name to whether it is required); mends a damaged file.
@@ -77,7 +85,7 @@ class Spool:
         Raises SpoolError when another process has it, when it cannot be written or when a newer Lens wrote it.
         """
         loop = asyncio.get_running_loop()
-        self._wake = {sink: asyncio.Event() for sink in sinks}
+        self._waiters = {sink: _Waiter() for sink in sinks}
         engine = SpoolEngine(
             self.path,
             sinks,
@@ -87,25 +95,25 @@ class Spool:
         )
         await asyncio.to_thread(engine.open)
         self._engine = engine
-        name = self.path.name if self.path else "memory"
-        self._writer = CommitThread(f"spool-writer-{name}", loop, engine)
-        if self.path is None:
-            self._reader = self._writer
-        else:
-            self._reader_owner = _ReaderOwner(engine, self._writer.poke)
-            self._reader = CommitThread(f"spool-reader-{name}", loop, self._reader_owner, transactions=False)
+        self._writer = CommitThread(f"spool-writer-{self.path.name if self.path else 'memory'}", loop, engine)
+        if self.path is not None:
+            self._reader = SpoolReader(self.path, self._translate_reading)
+            engine.closed_reader = self._reader.closed
+
+    def _translate_reading(self, error: Exception) -> Exception:
+        told = self.engine.translate(error)
+        self._thread().poke()
+        return told
 
     async def close(self) -> None:
         """Finish what is queued, tidy up and close the file."""
-        if self._engine is None or self._writer is None or self._reader is None:
+        if self._engine is None or self._writer is None:
             return
-        if self._reader is not self._writer:
+        if self._reader is not None:
             await self._reader.stop()
-        if self._reader_owner is not None:
-            self._reader_owner.close()
         await self._writer.stop()
         await asyncio.to_thread(self._engine.close)
-        self._engine = self._writer = self._reader = self._reader_owner = None
+        self._engine = self._writer = self._reader = None
 
     @property
     def engine(self) -> SpoolEngine:
@@ -132,18 +140,28 @@ class Spool:
         """What waits for a sink."""
         return self.engine.books[sink].pending()
 
-    def wake_event(self, sink: str) -> asyncio.Event:
-        """Set after each commit; the sender clears it before it looks."""
-        return self._wake[sink]
+    def wake_event(self, sink: str, records: int = 1, size: int = 1) -> asyncio.Event:
+        """An event that is set once so many records, or so many bytes, wait for a sink."""
+        waiter = self._waiters[sink]
+        waiter.records, waiter.size = records, size
+        waiter.event.clear()
+        self._notify()
+        return waiter.event
+
+    def wake(self, sink: str) -> None:
+        """Set a sink's event whatever waits for it."""
+        self._waiters[sink].event.set()
 
     def _notify(self) -> None:
-        for event in self._wake.values():
-            event.set()
+        for sink, waiter in self._waiters.items():
+            pending = self.engine.books[sink].pending()
+            if pending.records >= waiter.records or (pending.records and pending.bytes >= waiter.size):
+                waiter.event.set()
 
     def ensure_room(self) -> None:
         """Raise Overloaded if an append would certainly be refused; cheap, and no promise that it will not be."""
         engine = self.engine
-        if self._thread(self._writer).queued_bytes >= self._max_queued_bytes:
+        if self._thread().queued_bytes >= self._max_queued_bytes:
             raise Overloaded("too many bytes are on their way into the spool")
         if engine.full_until > time.monotonic():
             raise Overloaded("the spool is full because of a required sink", retry_after_seconds=2.0)
@@ -172,7 +190,7 @@ class Spool:
         written then.
         """
         size = sum(len(batch.body) for batch in batches)
-        writer = self._thread(self._writer)
+        writer = self._thread()
         if batches and writer.queued_bytes + size > self._max_queued_bytes and writer.queued_bytes:
             raise Overloaded("too many bytes are on their way into the spool")
         engine, now = self.engine, self._clock()
@@ -202,7 +220,7 @@ class Spool:
     ) -> None:
         """Everything up to `end` is done: `records` of them, and these dead letters; one transaction."""
         engine, now = self.engine, self._clock()
-        writer = self._thread(self._writer)
+        writer = self._thread()
         await writer.submit(
             lambda connection: engine.advance(connection, sink, end, records, size, dead_letters, now),
             engine.after_advance,
@@ -219,24 +237,25 @@ class Spool:
     async def skip_to(self, sink: str, position: Position) -> int:
         """Move a sink's cursor forward to where the sink says it is; returns how many records that passes."""
         engine = self.engine
-        done = await self._thread(self._writer).submit(
+        done = await self._thread().submit(
             lambda connection: engine.skip_to(connection, sink, position), engine.after_advance
         )
         return done.records
 
     async def write(self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None) -> T:
         """Run work on the tables in the writer's next transaction."""
-        return await self._thread(self._writer).submit(work, after)
+        return await self._thread().submit(work, after)
 
     async def look(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run work that only reads, in the reader's thread."""
-        return await self._thread(self._reader).submit(work)
+        """Run work that only reads, beside the writer where there is a file."""
+        if self._reader is None:
+            return await self._thread().submit(work)  # a database in memory has one connection
+        return await self._reader.run(work)
 
-    @staticmethod
-    def _thread(thread: CommitThread | None) -> CommitThread:
-        if thread is None:
+    def _thread(self) -> CommitThread:
+        if self._writer is None:
             raise RuntimeError("the spool is not open")
-        return thread
+        return self._writer
 
     def status(self) -> SpoolStatus:
         """For `lens status`."""
@@ -249,45 +268,8 @@ class Spool:
             max_bytes=self.max_bytes,
             file_bytes=spool_file.size_on_disk(self.path) if self.path else engine.live_bytes,
             dead_letters=sum(book.dead_letters for book in engine.books.values()),
+            dead_letters_discarded=engine.dead_letters_discarded,
         )
-
-
-class _ReaderOwner:
-    """The reader's own connection; it is opened anew after a repair."""
-
-    def __init__(self, engine: SpoolEngine, poke: Callable[[], None]) -> None:
-        self._engine = engine
-        self._poke = poke
-        self._generation = -1
-        self._connection: sqlite3.Connection | None = None
-
-    def connection(self) -> sqlite3.Connection:
-        if self._connection is None or self._generation != self._engine.generation:
-            self.close()
-            self._generation = self._engine.generation
-            self._connection = spool_file.connect(str(self._engine.path))
-        return self._connection
-
-    def translate(self, error: Exception) -> Exception:
-        if isinstance(error, sqlite3.Error) and spool_file.is_damage(error):
-            self._engine.request_repair(self._generation)
-            self._poke()
-        return self._engine.public_error(error)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            with contextlib.suppress(sqlite3.Error):  # a connection to a file that was moved away
-                self._connection.close()
-            self._connection = None
-
-    def rolled_back(self) -> None:
-        """A reader changes nothing."""
-
-    def idle(self) -> float | None:
-        return None
-
-    def committed(self) -> None:
-        """Nothing to tell: reading changes nothing."""
 
 
 __all__ = ["Chunk", "DeadLetter", "NewBatch", "Pending", "Spool", "SpoolStatus"]

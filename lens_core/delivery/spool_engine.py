@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from ..errors import Overloaded, SpoolError
@@ -35,7 +36,7 @@ class SpoolEngine(SpoolTables):
         super().__init__(sinks, max_bytes=max_bytes, max_dead_letter_bytes=max_dead_letter_bytes)
         self.path = path
         self.spool_id = ""
-        self.generation = 0
+        self.closed_reader: Callable[[], AbstractContextManager[None]] = nullcontext
         self._notify = notify
         self._lock = SpoolLock(path) if path else None
         self._connection: sqlite3.Connection | None = None
@@ -60,6 +61,7 @@ class SpoolEngine(SpoolTables):
             self._register(connection)
             connection.execute("COMMIT")
             self._load_books(connection, first=True)
+            self.untidy = True
         except (sqlite3.Error, OSError, spool_file.SpoolFormatError) as error:
             self.close()
             raise SpoolError(f"the spool {self.path or 'in memory'} cannot be opened: {error}") from error
@@ -101,8 +103,6 @@ class SpoolEngine(SpoolTables):
         ).rowcount
         if orphans:
             logger.warning("%d replayed batches were for sinks that are not configured any more", orphans)
-        self.count(connection)
-        self.purge(connection)
 
     def _load_books(self, connection: sqlite3.Connection, *, first: bool) -> None:
         self.count(connection)
@@ -141,21 +141,21 @@ class SpoolEngine(SpoolTables):
             raise SpoolError("the spool is closed")
         return self._connection
 
-    def request_repair(self, generation: int) -> None:
-        """Have the file mended before the next transaction, unless it was since `generation`."""
-        if generation == self.generation:
-            self._repair_wanted = True
-
     def _repair(self) -> None:
-        self._repair_wanted = False
-        if self.path is None or self._connection is None:
+        """Mend the file in place of a restart; if that fails, the next transaction tries again."""
+        if self.path is None:
+            self._repair_wanted = False
             return
-        self._connection.close()
-        self.generation += 1
-        self._mend("found while it was read")
-        self._connection = spool_file.connect(str(self.path))
-        spool_file.prepare(self._connection)
-        self._load_books(self._connection, first=False)
+        with self.closed_reader():
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            self._mend("found at work")
+            connection = spool_file.connect(str(self.path))
+            spool_file.prepare(connection)
+            self._connection = connection
+        self._repair_wanted = False
+        self._load_books(connection, first=False)
 
     def translate(self, error: Exception) -> Exception:
         """What callers get instead of an error of SQLite's."""
@@ -172,14 +172,6 @@ class SpoolEngine(SpoolTables):
         if spool_file.is_damage(error):
             return Overloaded("the spool was damaged and is being mended", retry_after_seconds=1.0)
         return SpoolError(f"the spool {self.path or 'in memory'}: {error}")
-
-    def rolled_back(self) -> None:
-        """Count again what a transaction that did not happen has counted."""
-        if self._connection is not None and not self._repair_wanted:
-            try:
-                self.count(self._connection)
-            except sqlite3.Error as error:
-                logger.warning("the spool %s cannot be counted: %s", self.path, error)
 
     def committed(self) -> None:
         """Wake the senders."""
@@ -202,17 +194,19 @@ class SpoolEngine(SpoolTables):
 
     def _tidy(self, connection: sqlite3.Connection) -> bool:
         """Returns whether there is more to do."""
+        mark = self.mark()
         connection.execute("BEGIN IMMEDIATE")
         try:
             self.purge(connection)
             connection.execute("COMMIT")
         except sqlite3.Error:
             connection.execute("ROLLBACK")
-            self.rolled_back()
+            self.restore(mark)
             raise
         free = connection.execute("PRAGMA freelist_count").fetchone()[0]
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         if self.path is None or free < VACUUM_WORTH_PAGES or free * 2 < pages:
             return False
         connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES_AT_ONCE})")
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # the file is cut only then
         return True

@@ -14,6 +14,8 @@ from . import spool_file
 
 logger = logging.getLogger("lens.spool")
 
+_HEADER = "SELECT created_at, records, bytes, checksum, only_sink FROM batches WHERE id = ?"
+
 # A damaged file may have lost its count of batches: new numbers must still be larger than any that a sink has seen.
 SEQUENCE_GAP = 1 << 32
 
@@ -61,23 +63,35 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
 
 
 def mend(path: Path) -> Salvage:
-    """Move the file aside as `<name>.damaged-<time>` and write a new one with all that can be read of it."""
+    """Write a new file with all that can be read of the old one, which is kept as `<name>.damaged-<time>`.
+
+    No connection to the file may be open. Until the new file is complete the old one stays where it is.
+    """
     moved_to = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 1000:03d}")
-    path.rename(moved_to)
-    for suffix in ("-wal", "-shm"):
-        companion = path.with_name(path.name + suffix)
-        if companion.exists():
-            companion.rename(moved_to.with_name(moved_to.name + suffix))
-    new = spool_file.connect(str(path))
+    fresh = path.with_name(f"{path.name}.mending")
+    _remove(fresh)
+    new, old = spool_file.connect(str(fresh)), _open_damaged(path)
     try:
-        old = _open_damaged(moved_to)
-        try:
-            return _copy(old, new, moved_to)
-        finally:
-            if old is not None:
-                old.close()
+        salvage = _copy(old, new, moved_to)
     finally:
-        new.close()
+        new.close()  # the last connection: its log is copied into the file and removed
+        if old is not None:
+            old.close()
+    _move(path, moved_to)
+    fresh.rename(path)
+    return salvage
+
+
+def _move(path: Path, to: Path) -> None:
+    for suffix in ("-wal", "-shm", ""):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(to.with_name(to.name + suffix))
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("-wal", "-shm", ""):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _open_damaged(path: Path) -> sqlite3.Connection | None:
@@ -118,19 +132,25 @@ def _copy_batches(
     batches = records = last = 0
     unreadable: list[tuple[int, int, str]] = []
     for number in _numbers(old, cursors):
-        header = next(
-            _rows(old, "SELECT created_at, records, bytes, checksum, only_sink FROM batches WHERE id = ?", number), None
-        )
-        body = next(_rows(old, "SELECT body FROM batches WHERE id = ?", number), None)
         last = max(last, number)
+        header = next(_rows(old, _HEADER, number), None)
+        body = next(_rows(old, "SELECT body FROM batches WHERE id = ?", number), None)
         if header is None and body is None and old is not None and _is_absent(old, number):
             continue
-        if header is None or body is None or not isinstance(body[0], bytes):
+        if header is not None and body is not None and _insert(new, (number, *header, body[0])):
+            batches, records = batches + 1, records + int(header[1])
+        else:
             unreadable.append((number, int(header[1]) if header else 0, str(header[4]) if header else ""))
-            continue
-        new.execute("INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?)", (number, *header, body[0]))
-        batches, records = batches + 1, records + int(header[1])
     return batches, records, last, unreadable
+
+
+def _insert(new: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
+    """Copy a batch; False when its fields are not what they should be, or when the disk is full."""
+    try:
+        return new.execute("INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, ?, ?, ?)", row).rowcount == 1
+    except sqlite3.Error as error:
+        logger.warning("a batch of a damaged spool could not be copied: %s", error)
+        return False
 
 
 def _numbers(old: sqlite3.Connection | None, cursors: list[tuple[Any, ...]]) -> list[int]:

@@ -6,6 +6,7 @@ which others see, change only in the `after_…` methods, which are called once 
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from . import spool_file, spool_queries
 from .answers import Position
 from .sink_book import SinkBook, SpooledBatch
 from .spool_queries import DeadLetter, NewBatch
+
+logger = logging.getLogger("lens.spool")
 
 # What a batch costs beyond its body: its row, its page's slack.
 BATCH_OVERHEAD_BYTES = 64
@@ -70,6 +73,14 @@ class SpoolTables:
             "SELECT coalesce(sum(bytes + ?), 0) FROM batches", (BATCH_OVERHEAD_BYTES,)
         ).fetchone()[0]
         self.dead_letter_bytes = connection.execute("SELECT coalesce(sum(bytes), 0) FROM dead_letters").fetchone()[0]
+
+    def mark(self) -> tuple[int, int]:
+        """What follows the open transaction."""
+        return self.live_bytes, self.dead_letter_bytes
+
+    def restore(self, mark: tuple[int, int]) -> None:
+        """The transaction was taken back."""
+        self.live_bytes, self.dead_letter_bytes = mark
 
     def append(
         self,
@@ -142,6 +153,8 @@ class SpoolTables:
         """The advance is durable."""
         self.books[done.sink].settled(done.end, done.records, done.size, done.oldest_at, done.dead_letters)
         for sink, count in done.discarded.items():
+            if not self.dead_letters_discarded:
+                logger.warning("dead letters are over their limit of bytes; the oldest are discarded from now on")
             self.dead_letters_discarded += count
             if sink in self.books:
                 self.books[sink].dead_letters -= count

@@ -1,0 +1,128 @@
+"""One chunk on its way to one sink: sent, bisected where it is poisoned, and accounted for, record by record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from ..errors import LensError
+from ..records import encode_envelope
+from .answers import Answer, Batch, Delivered, Poisoned, Rejected, Retry
+from .ledger import Ledger
+from .policy import Backoff, Part, halves
+from .spool import Spool
+from .spool_queries import DeadLetter
+from .unpack import Unpacked
+
+logger = logging.getLogger("lens.delivery")
+
+
+class Crew(NamedTuple):
+    """What a shipment works with. `send` never raises; `pause` waits and says whether to go on."""
+
+    sink: str
+    pipeline: str
+    spool: Spool
+    ledger: Ledger
+    backoff: Backoff
+    send: Callable[[Batch], Awaitable[Answer]]
+    pause: Callable[[float], Awaitable[bool]]
+    failed: Callable[[str], None]
+
+
+class Shipment:
+    """Delivers what was unpacked, in order, part by part."""
+
+    def __init__(self, crew: Crew, unpacked: Unpacked) -> None:
+        self._crew = crew
+        self._unpacked = unpacked
+        self._parts = [Part(0, len(unpacked.records))]
+        self._attempt = 0
+        self._done = 0
+        self.settling: asyncio.Task[None] | None = None
+
+    async def deliver(self) -> bool:
+        """Until every record is settled; False when stopped before that."""
+        while self._parts:
+            part = self._parts.pop()
+            self._attempt += 1
+            answer = await self._crew.send(self._batch(part)) if part.size else Delivered()
+            if isinstance(answer, Retry):
+                self._parts.append(part)
+                if self._crew.spool.was_overtaken(self._crew.sink, self._unpacked.chunk.end):
+                    await self._settle(self._unpacked.total, 0, "", [], dropped=True)
+                    return True
+                if not await self._crew.pause(self._crew.backoff.next_delay(answer.after_seconds)):
+                    return False
+            elif isinstance(answer, Poisoned) and part.size > 1:
+                self._parts.extend(reversed(halves(part)))
+                self._attempt = 0
+            else:
+                await self._finish(part, answer)
+                self._attempt = 0
+        return True
+
+    def _batch(self, part: Part) -> Batch:
+        whole = part.size == len(self._unpacked.records)
+        records = self._unpacked.records
+        return Batch(
+            records=records if whole else records[part.first : part.last],
+            start=self._unpacked.position(self._done),
+            end=self._unpacked.position(self._unpacked.end_of(part)),
+            spool_id=self._crew.spool.spool_id,
+            pipeline=self._crew.pipeline,
+            sink=self._crew.sink,
+            attempt=self._attempt,
+        )
+
+    async def _finish(self, part: Part, answer: Delivered | Rejected | Poisoned) -> None:
+        """Account for a part that will not be sent again."""
+        end = self._unpacked.end_of(part)
+        if isinstance(answer, Poisoned):
+            await self._settle(end, 0, "poisoned", [self._letter(part, 0, answer.reason)])
+            return
+        refused = answer.items if isinstance(answer, Rejected) else {}
+        letters = [self._letter(part, index, reason) for index, reason in refused.items()]
+        await self._settle(end, part.size - len(letters) - answer.filtered, "refused", letters)
+
+    def _letter(self, part: Part, index: int, reason: str) -> DeadLetter:
+        return DeadLetter(reason, encode_envelope([self._unpacked.records[part.first + index]]))
+
+    async def _settle(
+        self, end: int, delivered: int, kind: str, letters: list[DeadLetter], *, dropped: bool = False
+    ) -> None:
+        """Everything up to the ordinal `end` is done. A cancellation of the sender does not undo this."""
+        first, self._done = self._done, end
+        self.settling = asyncio.create_task(self._advance(first, end, delivered, kind, letters, dropped))
+        await asyncio.shield(self.settling)
+
+    async def _advance(
+        self, first: int, end: int, delivered: int, kind: str, letters: list[DeadLetter], dropped: bool
+    ) -> None:
+        unreadable = [entry for entry in self._unpacked.unreadable if first <= entry.first < end]
+        lost = sum(entry.last - entry.first for entry in unreadable)
+        rest = end - first - delivered - len(letters) - lost
+        await self._move_cursor(first, end, [*letters, *(DeadLetter(entry.reason, entry.body) for entry in unreadable)])
+        ledger = self._crew.ledger
+        ledger.count("delivered", delivered)
+        ledger.reject(kind, len(letters))
+        ledger.reject("unreadable", lost)
+        if dropped:
+            ledger.drop("spool_full", rest)
+        else:
+            ledger.count("filtered", rest)
+
+    async def _move_cursor(self, first: int, end: int, letters: list[DeadLetter]) -> None:
+        """Until the spool has it: what a sink has stored is not sent again because a disk is full for a while."""
+        size = self._unpacked.finished_bytes(first, end)
+        while True:
+            try:
+                position = self._unpacked.position(end)
+                await self._crew.spool.advance(self._crew.sink, position, end - first, size, letters)
+            except LensError as error:
+                self._crew.failed(f"the spool: {error}")
+                await asyncio.sleep(self._crew.backoff.next_delay())
+            else:
+                return
