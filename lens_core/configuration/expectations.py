@@ -13,8 +13,15 @@ import msgspec
 
 from ..secrets import Secret
 
-_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Secret: "text", bytes: "text"}
-_DOCUMENTED = re.compile(r"((?:`\w+`(?:, | and )?)+): ")
+_PLAIN = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Secret: "a secret text",
+    bytes: "text",
+}
+_SENTENCE_END = re.compile(r"\.(?:\s|$)")
 
 
 def split_annotation(kind: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
@@ -118,21 +125,30 @@ def field_types(settings: type[msgspec.Struct]) -> dict[str, Any]:
 def field_documentation(settings: type[msgspec.Struct]) -> dict[str, str]:
     """What each field means: its msgspec.Meta description, else what the class's docstring says after its name.
 
-    In a docstring a field stands in backquotes before a colon, or several together: `url`: where to. `user`,
-    `password`: the login.
+    In a docstring a field stands in backquotes, before a colon or as the beginning of a clause, alone or with others:
+    `url`: where to. `user`, `password`: the login. `limit` is how many are kept.
     """
-    documented = _documented(" ".join((settings.__doc__ or "").split()))
-    for name, kind in field_types(settings).items():
+    types = field_types(settings)
+    documented = _documented(" ".join((settings.__doc__ or "").split()), [*types])
+    for name, kind in types.items():
         descriptions = [meta.description for meta in split_annotation(kind)[1] if meta.description]
         if descriptions:
             documented[name] = descriptions[-1]
     return documented
 
 
-def _documented(text: str) -> dict[str, str]:
-    pieces = _DOCUMENTED.split(text)
+def _documented(text: str, names: Sequence[str]) -> dict[str, str]:
+    if not names:
+        return {}
+    pieces = re.split(rf"`({'|'.join(map(re.escape, names))})`", text)
     found: dict[str, str] = {}
-    for names, words in zip(pieces[1::2], pieces[2::2], strict=True):
-        for name in re.findall(r"\w+", names.replace(" and ", " ")):
-            found[name] = words.strip().rstrip(".")
+    together: list[str] = []
+    for name, after in zip(pieces[1::2], pieces[2::2], strict=True):
+        together.append(name)
+        if after.strip() in (",", "and", ", and"):
+            continue
+        words = re.sub(r"^(?::|,| is| are)\s+", "", _SENTENCE_END.split(after)[0])
+        for one in together:
+            found.setdefault(one, words.strip().rstrip(".,;"))
+        together = []
     return found

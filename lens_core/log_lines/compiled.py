@@ -8,6 +8,7 @@ from typing import Any
 
 from .formats import EventPattern, Field, LogFormat, Mark, Table
 from .layouts import LAYOUTS
+from .limited import LimitedPattern
 from .numbers import parse_number, read_into
 from .readings import Happening, Reading, Sign
 from .searching import searcher
@@ -122,13 +123,15 @@ class CompiledFormat(_Declared):
         super().__init__(declared.words, framework, layer, detector)
         self.declared = declared
         self.name = f"{detector}.{declared.name}"
-        self._head = searcher(declared.head)
+        limit = declared.time_limit_seconds
+        self._head = LimitedPattern(self.name, declared.head, limit).search if limit > 0 else searcher(declared.head)
         self._reject = re.compile(declared.reject) if declared.reject else None
         self._groups = tuple(re.compile(declared.head).groupindex)
         self._layout = LAYOUTS[declared.layout]
         self._columns = Columns(declared.fields, declared.loss, declared.unlabelled)
         self.signs = (Sign(framework, layer, declared.confidence, self.name),) if framework else ()
-        self.rank = (-len(self.words), -declared.confidence, self.name)
+        # What somebody wrote in a configuration goes before what Lens knows.
+        self.rank = (limit <= 0, -len(self.words), -declared.confidence, self.name)
 
     def read(self, text: str, start: int = 0) -> tuple[Reading, int] | str:
         """The reading and where its head ended, or why there is none."""

@@ -84,6 +84,8 @@ class LineEngine:
         # A colour code without its ESC glues its final "m" to the next word; see strip_colours.
         self._triggers = self._plain | {b"m" + word for word in self._plain}
         self._memo: dict[frozenset[bytes], Candidates | None] = {}
+        # Somebody's own pattern may hold no word at all; then every line is shown to it.
+        self._wordless = any(not item.words for item in self._all())
 
     def _add(self, detector: Declares) -> None:
         framework = (detector.framework or detector.name) if detector.layer else ""
@@ -104,7 +106,7 @@ class LineEngine:
     def read(self, text: str, context: Context | None = None) -> Sequence[Reading]:
         """What a line says; nothing for the most lines. `context` is kept from line to line of one stream."""
         found = self._triggers.intersection(text.encode("utf-8", "surrogatepass").translate(_WORDS).split())
-        if found:
+        if found or self._wordless:
             candidates = self._memo.get(found, ...)
             if candidates is ...:
                 candidates = self._candidates(found)

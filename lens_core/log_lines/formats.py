@@ -45,6 +45,7 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     printed name. `loss` names the keys that may be the headline loss, best first. `needs`: at least one of these must
     have come out. `reject` is searched in the whole line. `standalone`: no ordinary word stands right before the head
     (`validation loss at iteration 7`). `epoch_base` is the number of the first epoch where steps are counted per epoch.
+    `time_limit_seconds` above 0 is for a head that nobody has tried: a line that takes longer is left alone.
     `framework` names another framework than the detector's own; `confidence` is how sure such a line makes it.
     """
 
@@ -60,6 +61,7 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     epoch_base: int = 0
     unlabelled: bool = True
     confidence: float = 0.6
+    time_limit_seconds: float = 0.0
     example: str = ""
 
 

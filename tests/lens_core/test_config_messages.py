@@ -137,7 +137,7 @@ GOLDEN: list[tuple[str, list[str]]] = [
             "1:30: sinks.a.url: expected text, got nothing; write it after the colon, or remove the key",
             "1:41: sinks.a.headers: expected a mapping of names to text, got a list",
             "1:52: sinks.a.hosts: expected a list of text, got the text 'x'",
-            "1:62: sinks.a.token: expected text, got something else",
+            "1:62: sinks.a.token: expected a secret text, got something else",
         ],
     ),
     (
