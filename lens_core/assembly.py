@@ -38,6 +38,7 @@ class Assembly:
     collectors: list[CollectorRunner] = field(default_factory=list)
     sinks: dict[str, Sink] = field(default_factory=dict)
     store: Store | None = None
+    directory_door: PipelineDoor | None = None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     source_errors: dict[str, str] = field(default_factory=dict)
 
@@ -73,6 +74,7 @@ class Assembly:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await asyncio.gather(*(_stop(source) for source in self.sources))
+        await asyncio.gather(*(_stop(runner.collector) for runner in self.collectors))
         await asyncio.gather(*(pipeline.stop(max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
         await asyncio.gather(*(_stop(sink) for sink in self.sinks.values()))
 
@@ -81,8 +83,8 @@ async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, direc
     """Build and start everything. Raises LensError that names the component which cannot be started."""
     assembly = Assembly(config)
     try:
-        await _start_sinks(assembly, metrics)
-        await _start_pipelines(assembly, metrics)
+        await _start_sinks(assembly, metrics, directory)
+        await _start_pipelines(assembly, metrics, directory)
         await _start_sources(assembly, metrics, directory)
     except BaseException:
         await assembly.stop(config.server.shutdown_deadline_seconds)
@@ -91,7 +93,7 @@ async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, direc
     return assembly
 
 
-def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics) -> Context:
+def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Context:
     """What the host gives to a component."""
     return Context(
         name=component.name,
@@ -99,13 +101,14 @@ def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics)
         data_dir=config.data_dir / "plugins" / component.name,
         metrics=metrics,
         cluster=config.server.cluster_name,
+        directory=directory,
     )
 
 
-def make(config: Config, component: ComponentConfig, metrics: SelfMetrics) -> Component:
+def make(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Component:
     """Make a component. Raises LensError when its constructor fails."""
     try:
-        return component.plugin(component.settings, context_of(config, component, metrics))
+        return component.plugin(component.settings, context_of(config, component, metrics, directory))
     except Exception as error:
         raise LensError(f"{component.type} {component.name!r} cannot be made: {error}") from error
 
@@ -124,12 +127,12 @@ async def _stop(component: Component) -> None:
         component.context.logger.exception("Stopping failed.")
 
 
-async def _start_sinks(assembly: Assembly, metrics: SelfMetrics) -> None:
+async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     used = {name for pipeline in assembly.config.pipelines.values() for name in pipeline.sinks}
     for name, sink_config in assembly.config.sinks.items():
         if name not in used and name != assembly.config.store:
             continue
-        sink = make(assembly.config, sink_config, metrics)
+        sink = make(assembly.config, sink_config, metrics, directory)
         assert isinstance(sink, Sink)
         sink.context.data_dir.mkdir(parents=True, exist_ok=True)
         await _start(sink, "sink")
@@ -138,7 +141,7 @@ async def _start_sinks(assembly: Assembly, metrics: SelfMetrics) -> None:
     assembly.store = store if isinstance(store, Store) else None
 
 
-async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics) -> None:
+async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     for name, pipeline_config in assembly.config.pipelines.items():
         slots = [_slot(assembly.config.sinks[sink], assembly.sinks[sink]) for sink in pipeline_config.sinks]
         pipeline = Pipeline(
@@ -151,7 +154,7 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics) -> None:
         )
         await pipeline.start()
         assembly.pipelines.append(pipeline)
-    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines), name="tick"))
+    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory), name="tick"))
 
 
 def _slot(config: SinkConfig, sink: Sink) -> SinkSlot:
@@ -178,12 +181,13 @@ def _processor(config: Config, metrics: SelfMetrics) -> RecordProcessor | None:
 
 async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     for component in assembly.config.sources.values():
-        source = make(assembly.config, component, metrics)
+        source = make(assembly.config, component, metrics, directory)
         assert isinstance(source, Source)
         source.door = _door(assembly, component, metrics, directory)
         await _start(source, "source")
         assembly.sources.append(source)
         assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
+    assembly.directory_door = PipelineDoor("directory", assembly.pipelines, metrics=metrics)
     for collector_config in assembly.config.collectors.values():
         await _start_collector(assembly, collector_config, metrics, directory)
 
@@ -191,7 +195,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
 async def _start_collector(
     assembly: Assembly, config: CollectorConfig, metrics: SelfMetrics, directory: Directory
 ) -> None:
-    collector = make(assembly.config, config, metrics)
+    collector = make(assembly.config, config, metrics, directory)
     assert isinstance(collector, Collector)
     await _start(collector, "collector")
     runner = CollectorRunner(
@@ -219,10 +223,11 @@ async def _run_source(assembly: Assembly, source: Source) -> None:
         source.context.logger.exception("Source failed. source=%s", source.context.name)
 
 
-async def _tick(pipelines: Sequence[Pipeline]) -> None:
+async def _tick(pipelines: Sequence[Pipeline], directory: Directory) -> None:
     """Call processors although nothing came, and keep the gauges fresh."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
+        directory.expire()
         for pipeline in pipelines:
             pipeline.refresh_metrics()
             try:

@@ -14,6 +14,7 @@ import psutil
 from starlette.applications import Starlette
 
 from .api.app import build_app
+from .api.directory import restore
 from .api.errors import error_response
 from .api.state import ApiState
 from .api.status import StatusRoutes
@@ -49,6 +50,8 @@ class Daemon:
         self.host = host
         self.metrics = SelfMetrics()
         self.directory = Directory(config.server.cluster_name)
+        self.directory.expose(self.metrics)
+        self._directory_file = config.data_dir / "directory.json"
         self.started_at = time.time()
         self.state = "starting"
         self.url = ""
@@ -68,6 +71,7 @@ class Daemon:
             # The addresses are taken first: a port that is in use is said before a database is started.
             listener = bind(self.config.server.listen)
             extra = bind(self.config.server.metrics_listen) if self.config.server.metrics_listen else None
+            restore(self.directory, self._directory_file)
             self.assembly = await assemble(self.config, self.host, self.metrics, self.directory)
             self._servers = [HttpServer(listener, self._app())]
             if extra is not None:
@@ -140,6 +144,9 @@ class Daemon:
             ready=self.ready,
             replay=self.replay,
             store=assembly.store,
+            sinks=list(assembly.sinks.values()),
+            directory_door=assembly.directory_door,
+            directory_file=self._directory_file,
             cluster_name=server.cluster_name,
             open_ingest=server.open_ingest,
             max_body_bytes=server.max_body_bytes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from .delivery.ledger import Ledger
 from .errors import Overloaded
 from .pipeline import Pipeline
-from .records import Origin, Record
+from .records import Origin, Pod, Record
 from .self_metrics import SelfMetrics
 
 logger = logging.getLogger("lens.door")
@@ -25,6 +25,10 @@ class Identity(Protocol):
 
     def complete(self, origin: Origin) -> Origin:
         """The origin with everything that is known about it; the same object when there is nothing to add."""
+        ...
+
+    def meet(self, pods: Iterable[Pod]) -> None:
+        """Remember pods that passed by."""
         ...
 
 
@@ -73,6 +77,8 @@ class PipelineDoor:
         except BaseException as error:
             self.ledger.reject("overloaded" if isinstance(error, Overloaded) else "failed", came - known)
             raise
+        if self._identity is not None and (pods := [record for record in completed if isinstance(record, Pod)]):
+            self._identity.meet(pods)
         unwanted = self._unwanted(completed)
         passed = len(records) - unwanted
         # What was merged into rows that nobody wants was not wanted either.

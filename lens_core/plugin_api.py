@@ -32,6 +32,7 @@ import msgspec
 import pluggy
 
 from .delivery.answers import Answer, Batch, BatchLimits, Position
+from .identity import Directory
 from .log_lines.formats import EventPattern, LogFormat, Mark, Table
 from .queries import (
     EventRow,
@@ -59,6 +60,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What the host gives to every component: its instance name, a logger, its own folder, the cluster's name.
 
     `metrics` are Lens' own; a plugin adds to those that exist, and new ones are announced in `self_metrics.py`.
+    `directory` is who is who in the cluster; a collector that learns about pods tells it.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path
     metrics: SelfMetrics
     cluster: str = "default"
+    directory: Directory = msgspec.field(default_factory=Directory)
 
 
 class Component(ABC):
@@ -221,6 +224,10 @@ class Sink(Component):
     def limits(self) -> BatchLimits:
         """When a batch is full."""
         return BatchLimits()
+
+    def routes(self) -> Sequence[Route]:
+        """HTTP routes of this sink (what it holds, for others to fetch); none by default."""
+        return ()
 
     async def position(self, spool_id: str) -> Position | None:
         """How far this sink has stored this spool, if it keeps that beside the data (exactly once), else None."""

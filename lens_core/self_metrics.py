@@ -57,6 +57,8 @@ class SelfMetrics:
         self._define_wandb()
         self._define_logs()
         self._define_detection()
+        self._define_directory()
+        self._define_remote_write()
 
     def _seed(self, name: str, documentation: str, *labels: str) -> SeedCounter:
         counter = SeedCounter(name, documentation, labels, self.registry)
@@ -154,6 +156,32 @@ class SelfMetrics:
         self.framework_detection_errors = self._seed(
             "framework_detection_errors", "Evidence that could not be read.", "source", "reason"
         )
+
+    def _define_directory(self) -> None:
+        self.directory_pods = Gauge("lens_directory_pods", "Pods that are known.", registry=self.registry)
+        self.directory_devices = Gauge("lens_directory_devices", "Devices held by a pod.", registry=self.registry)
+        self.directory_age = Gauge(
+            "lens_directory_age_seconds", "Time since a feed last said what there is.", ["feed"], registry=self.registry
+        )
+
+    def _define_remote_write(self) -> None:
+        def counter(name: str, documentation: str, *labels: str) -> Counter:
+            return Counter(name, documentation, labels, registry=self.registry)
+
+        self.remote_write_requests = counter("lens_remote_write_requests_total", "Requests.", "protocol", "status")
+        self.remote_write_samples = counter("lens_remote_write_samples_total", "Samples, histograms included.")
+        self.remote_write_series = counter(
+            "lens_remote_write_series_total", "Series passed on, attached to a pod or not.", "result"
+        )
+        self.remote_write_dropped = counter("lens_remote_write_dropped_samples_total", "Samples dropped.", "reason")
+        self.remote_write_cached = Gauge(
+            "lens_remote_write_cached_series", "Label sets that are known.", registry=self.registry
+        )
+        self.prometheus_refused = counter(
+            "lens_prometheus_refused_series_total", "Series that the store refused.", "component", "reason"
+        )
+        self.scrape_series = Gauge("lens_federate_series", "Series held for /federate.", registry=self.registry)
+        self.scrape_refused = counter("lens_federate_refused_total", "Values over the cap of /federate.")
 
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus (version 0.0.4)."""

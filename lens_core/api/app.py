@@ -13,6 +13,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import RequestError
+from ..plugin_api import Sink, Source
+from .directory import DirectoryRoutes
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .ingest import ingest_endpoint
 from .openapi import openapi_document
@@ -29,7 +31,8 @@ def build_app(state: ApiState) -> Starlette:
     queries = QueryRoutes(state)
     status = StatusRoutes(state)
     pods = PodRoutes(state)
-    below = [*status.api_routes(), *pods.routes(), *_source_routes(state), *queries.routes()]
+    directory = DirectoryRoutes(state)
+    below = [*status.api_routes(), *pods.routes(), *directory.routes(), *_source_routes(state), *queries.routes()]
     document = openapi_document(below, status.root_routes())
 
     async def openapi(request: Request) -> Response:
@@ -50,10 +53,11 @@ def build_app(state: ApiState) -> Starlette:
 
 
 def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
+    components: list[Source | Sink] = [*state.sources, *state.sinks]
     return [
-        Route(path, ingest_endpoint(route, state), methods=list(route.methods), name=f"{source.name}:{path}")
-        for source in state.sources
-        for route in source.routes()
+        Route(path, ingest_endpoint(route, state), methods=list(route.methods), name=f"{component.name}:{path}")
+        for component in components
+        for route in component.routes()
         for path in route.paths
         if route.at_root or not root
     ]

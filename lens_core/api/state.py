@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..errors import Unavailable
 from ..identity import Directory
-from ..plugin_api import Source, Store
+from ..plugin_api import Door, Sink, Source, Store
 from ..self_metrics import SelfMetrics
 from ..tokens import TokenStore
 
 
 @dataclass
 class ApiState:
-    """Shared by all routes. Sizes in bytes; `status`, `ready` and `replay` are the daemon's own functions."""
+    """Shared by all routes. Sizes in bytes; `status`, `ready` and `replay` are the daemon's own functions.
+
+    `directory_door` takes what people say about pods on to the store, `directory_file`
+    keeps it for the next start.
+    """
 
     metrics: SelfMetrics
     tokens: TokenStore
@@ -25,6 +30,9 @@ class ApiState:
     ready: Callable[[], str]
     replay: Callable[[str], Any]
     store: Store | None = None
+    sinks: Sequence[Sink] = ()
+    directory_door: Door | None = None
+    directory_file: Path | None = None
     cluster_name: str = "default"
     open_ingest: bool = False
     max_body_bytes: int = 16 * 1024 * 1024
