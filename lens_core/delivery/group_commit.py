@@ -18,7 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 T = TypeVar("T")
 logger = logging.getLogger("lens.spool")
 
-MAX_GROUP_BYTES = 32 * 1024 * 1024
+# A group is at most about half of the spool's reserve: what the log holds must fit into that (spool_reserve.py).
+MAX_GROUP_BYTES = 4 * 1024 * 1024
 MAX_GROUP_JOBS = 1000
 
 

@@ -6,12 +6,13 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from ..errors import Overloaded, SpoolError
 from . import spool_file, spool_queries, spool_repair
 from .spool_lock import SpoolLock
+from .spool_reserve import Reserve
 from .spool_tables import SpoolTables
 
 logger = logging.getLogger("lens.spool")
@@ -19,6 +20,7 @@ logger = logging.getLogger("lens.spool")
 TIDY_EVERY_SECONDS = 0.5
 VACUUM_PAGES_AT_ONCE = 2048
 VACUUM_WORTH_PAGES = 1024
+MAX_RESERVE_BYTES = 8 * 1024 * 1024
 
 
 class SpoolEngine(SpoolTables):
@@ -39,6 +41,7 @@ class SpoolEngine(SpoolTables):
         self.closed_reader: Callable[[], AbstractContextManager[None]] = nullcontext
         self._notify = notify
         self._lock = SpoolLock(path) if path else None
+        self._reserve = Reserve(path, min(MAX_RESERVE_BYTES, max_bytes // 8)) if path else None
         self._connection: sqlite3.Connection | None = None
         self._repair_wanted = False
         self._tidied_at = 0.0
@@ -56,6 +59,7 @@ class SpoolEngine(SpoolTables):
             raise SpoolError(f"the spool {self.path} cannot be opened: {error}") from error
         try:
             self._open_file()
+            self._take_reserve()
             connection = self._open_connection()
             connection.execute("BEGIN IMMEDIATE")
             self._register(connection)
@@ -159,19 +163,30 @@ class SpoolEngine(SpoolTables):
 
     def translate(self, error: Exception) -> Exception:
         """What callers get instead of an error of SQLite's."""
-        if isinstance(error, sqlite3.Error) and spool_file.is_damage(error):
-            self._repair_wanted = True
-        return self.public_error(error)
-
-    def public_error(self, error: Exception) -> Exception:
-        """Overloaded for what may pass, SpoolError for the rest of SQLite's errors."""
         if not isinstance(error, sqlite3.Error):
             return error
         if spool_file.is_disk_full(error):
-            return Overloaded(f"the spool cannot be written: {error}", retry_after_seconds=5.0)
+            self._give_up_reserve(str(error))
+            return Overloaded(self.refusal, retry_after_seconds=5.0)
         if spool_file.is_damage(error):
+            self._repair_wanted = True
             return Overloaded("the spool was damaged and is being mended", retry_after_seconds=1.0)
         return SpoolError(f"the spool {self.path or 'in memory'}: {error}")
+
+    def _take_reserve(self) -> None:
+        if self._reserve is None or self._reserve.take():
+            self.refusal = ""
+        else:
+            self._give_up_reserve("there is no space for its reserve")
+
+    def _give_up_reserve(self, why: str) -> None:
+        """Nothing new is accepted until there is space again; what was delivered can be deleted."""
+        if not self.refusal:
+            logger.error("the spool %s cannot be written: %s", self.path, why)
+        self.refusal = f"the spool cannot be written: {why}"
+        self.untidy = True
+        if self._reserve is not None:
+            self._reserve.release()
 
     def committed(self) -> None:
         """Wake the senders."""
@@ -184,29 +199,39 @@ class SpoolEngine(SpoolTables):
         wait = self._tidied_at + TIDY_EVERY_SECONDS - time.monotonic()
         if wait > 0:
             return wait
+        self._tidied_at = time.monotonic()
         try:
             self.untidy = self._tidy(self._connection)
+            if self.refusal:
+                self._take_reserve()
         except sqlite3.Error as error:
-            self.translate(error)
-            logger.warning("the spool %s could not be tidied: %s", self.path, error)
-        self._tidied_at = time.monotonic()
+            self.untidy = bool(self.refusal)
+            logger.warning("the spool %s could not be tidied: %s", self.path, self.translate(error))
         return TIDY_EVERY_SECONDS if self.untidy else None
 
     def _tidy(self, connection: sqlite3.Connection) -> bool:
         """Returns whether there is more to do."""
         mark = self.mark()
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute("BEGIN IMMEDIATE")
             self.purge(connection)
             connection.execute("COMMIT")
         except sqlite3.Error:
-            connection.execute("ROLLBACK")
             self.restore(mark)
+            with suppress(sqlite3.Error):  # after some errors there is nothing to take back any more
+                connection.execute("ROLLBACK")
             raise
+        return self.path is not None and self._shrink(connection)
+
+    def _shrink(self, connection: sqlite3.Connection) -> bool:
+        """Give free pages back to the disk if they are many, or if the disk is full; whether there are more."""
         free = connection.execute("PRAGMA freelist_count").fetchone()[0]
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        if self.path is None or free < VACUUM_WORTH_PAGES or free * 2 < pages:
+        if self.refusal:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        elif free < VACUUM_WORTH_PAGES or free * 2 < pages:
             return False
         connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES_AT_ONCE})")
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # the file is cut only then
-        return True
+        # The file is cut only by this.
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        return bool(free)

@@ -64,6 +64,7 @@ class SpoolTables:
         self.dead_letters_discarded = 0
         self.full_until = 0.0
         self.untidy = False
+        self.refusal = ""
         self._max_bytes = max_bytes
         self._max_dead_letter_bytes = max_dead_letter_bytes
 
@@ -91,6 +92,8 @@ class SpoolTables:
         now: float,
     ) -> Appended:
         """Write batches and state, or say why not."""
+        if self.refusal:
+            return Appended([], [], self.refusal)
         need = sum(len(batch.body) + BATCH_OVERHEAD_BYTES for batch in batches)
         skips: list[Skip] = []
         if batches and self.live_bytes + need > self._max_bytes:
