@@ -89,20 +89,13 @@ class Client:
     """Posts JSON to one base URL over a kept-alive connection; `post` never raises."""
 
     def __init__(self, settings: Settings, between: Callable[[], None]) -> None:
-        parts = urlsplit(settings.base_url)
-        self._host = parts.hostname or ""
-        self._tls = parts.scheme == "https"
-        self._path = parts.path.rstrip("/")
         self._token = settings.token
         self._between = between
         self._slice_seconds = min(max(settings.flush_interval_seconds, 0.05), 1.0)
         self._deadline = 0.0
         self._connection: http.client.HTTPConnection | None = None
         self.shown_url = say.public_url(settings.base_url)
-        try:
-            self._port = parts.port or (443 if self._tls else 80)
-        except ValueError:
-            self._port = 0
+        self._tls, self._host, self._port, self._path = _target(settings.base_url)
 
     def post(self, route: str, body: bytes, seconds: float) -> Answer:
         """POST `body` (JSON) to the base URL's `route`, within about `seconds`."""
@@ -157,6 +150,16 @@ class Client:
         if connection is not None:
             with contextlib.suppress(OSError):  # it is gone either way
                 connection.close()
+
+
+def _target(base_url: str) -> tuple[bool, str, int, str]:
+    """TLS, host, port and path of a base URL; no host where there is none to be had."""
+    try:
+        parts = urlsplit(base_url)
+        tls = parts.scheme == "https"
+        return tls, parts.hostname or "", parts.port or (443 if tls else 80), parts.path.rstrip("/")
+    except ValueError:
+        return False, "", 0, ""
 
 
 def _describe(error: Exception) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CHUNK_ROWS = 32  # encoded at a stretch: about 0.3 ms of the interpreter's lock
 _REST_SECONDS = 0.0005
 _APPEND_ROWS = 512
-_HELP_WAIT_SECONDS = 0.05
+_HELP_WAIT_SECONDS = 0.2
 _LOOK_FOR_ORPHANS_SECONDS = 60.0
 _MAX_EVENTS = 1000
 
@@ -37,6 +37,8 @@ class Worker:
         self._encoder = Encoder()
         self._drain_lock = threading.Lock()
         self._events: list[_Event] = []
+        self._awaited = False  # somebody's own thread waits for the lock
+        self._stuck = False
         self._finish_by = 0.0
         self._finished = threading.Event()
         self._orphans_at = 0.0
@@ -45,6 +47,10 @@ class Worker:
         self._client: Client | None = None
         self._local: local_file.LocalFile | None = None
         self._evidence = evidence.Watch()
+        if runtime.settings.spool_path and runtime.settings.reporting:
+            self._buffer.drained_at = time.time()
+            self._buffer.help = self._help
+            self._buffer.help_after_seconds = 2 * runtime.settings.flush_interval_seconds
 
     def _open(self) -> None:
         """Make store and sender, on the first use: the identity is then what the job's launcher has set."""
@@ -57,10 +63,6 @@ class Worker:
         counts = self._buffer.counts
         memory = MemoryStore(origin, chosen.queue_bytes // 2, counts)
         self._store = spool.DiskStore(chosen.spool_path, origin, memory, counts) if chosen.spool_path else memory
-        if chosen.spool_path:
-            self._buffer.help = self._help
-            self._buffer.help_after_seconds = 2 * chosen.flush_interval_seconds
-            self._buffer.drained_at = time.time()
         self._client = Client(chosen, self._drain_quietly)
         self._sender = Sender(self._client, counts)
 
@@ -109,9 +111,10 @@ class Worker:
             say.once("worker", f"internal error: {type(error).__name__}: {error}")
 
     def _help(self) -> bool:
-        """The caller's thread does what the worker is too late for; waits 50 ms at most. False: it could not."""
-        if not self._drain_lock.acquire(timeout=_HELP_WAIT_SECONDS if self._buffer.drained_at else 0.0):
-            self._buffer.drained_at = time.time()  # the disk hangs: not again before the next interval
+        """The caller's thread does what the worker is too late for; waits 0.2 s at most. False: it could not."""
+        self._awaited = True
+        if not self._drain_lock.acquire(timeout=0.0 if self._stuck else _HELP_WAIT_SECONDS):
+            self._stuck = True  # the disk hangs: nobody waits again before the worker is through
             return False
         try:
             self._drain(gently=False)
@@ -120,6 +123,7 @@ class Worker:
             return False
         finally:
             self._drain_lock.release()
+            self._awaited = False
         return True
 
     def _drain(self, gently: bool) -> None:
@@ -137,9 +141,10 @@ class Worker:
             lines += self._encode(chunk)
             if len(lines) >= _APPEND_ROWS:
                 lines = self._append(lines)
-            if gently:
+            if gently and not self._awaited and len(self._buffer.rows) < self._settings.batch_size:
                 time.sleep(_REST_SECONDS)
         self._append(lines + [self._encoder.event(*event) for event in events if event not in started])
+        self._stuck = False
 
     def _encode(self, rows: list[Merged]) -> list[Line]:
         if self._local is not None:
@@ -256,7 +261,7 @@ class Worker:
         if isinstance(self._store, spool.DiskStore):
             self._store.abandon_in_child()
         self._store, self._sender, self._client, self._local = None, None, None, None
-        self._buffer.help = None
+        self._buffer.drained_at = time.time()
         self._drain_lock = threading.Lock()
         self._finished = threading.Event()
         self._finish_by = 0.0

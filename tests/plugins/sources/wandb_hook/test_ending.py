@@ -1,0 +1,228 @@
+"""Every way for a process to end: what arrives, and how long it takes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.sources.wandb_hook.environments import Environment
+from tests.plugins.sources.wandb_hook.receiver import Receiver, receiving
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "event"),
+    [
+        ("wandb.finish()", 0, "training_ended"),
+        ("pass", 0, "training_ended"),
+        ("sys.exit(3)", 3, "training_ended"),
+        ("raise ValueError('boom')", 1, "training_failed"),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(5)", None, "training_failed"),
+    ],
+)
+def test_everything_arrives(
+    newest: Environment, receiver: Receiver, tmp_path: Path, ending: str, code: int | None, event: str
+) -> None:
+    script = f"""
+        import os, signal, sys, time
+        import wandb
+        wandb.init(project="p")
+        for step in range(200):
+            wandb.log({{"loss": step}})
+        {ending}
+    """
+    done = newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url}, check=False)
+    assert code is None or done.returncode == code
+    assert receiver.points() == [(step, "loss", step) for step in range(200)]
+    assert [record["type"] for record in receiver.records("event")] == ["training_started", event]
+    assert "lens-hook" not in done.stderr
+
+
+def test_the_old_wandb_too(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import sys
+        import wandb
+        for number in range(2):
+            wandb.init(project="p", reinit=True)
+            for step in range(100):
+                wandb.log({"loss": step})
+        sys.exit(2)
+    """
+    done = each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url}, check=False)
+    assert done.returncode == 2
+    assert len(receiver.points()) == 200
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+SLOW_END = """
+    import time
+    import wandb
+    wandb.init(project="p", mode="disabled")
+    for step in range(50):
+        wandb.log({"loss": step})
+    begun = time.monotonic()
+    import atexit
+    atexit._run_exitfuncs()
+    print(time.monotonic() - begun)
+"""
+
+
+def test_a_receiver_that_is_down_is_counted_and_said_once(newest: Environment, tmp_path: Path) -> None:
+    url = f"http://user:secret@127.0.0.1:{free_port()}/api/v1"
+    variables = {"PRIMUS_LENS_API_BASE_URL": url, "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "1"}
+    done = newest.run(SLOW_END, tmp_path, variables)
+    assert float(done.stdout) < 1.5
+    lines = [line for line in done.stderr.splitlines() if "lens-hook" in line]
+    assert len(lines) == 1
+    assert "50 of 50 rows (50 points) did not reach http://127.0.0.1:" in lines[0]
+    assert "secret" not in done.stderr
+
+
+def test_a_receiver_that_never_answers_does_not_hold_the_exit(newest: Environment, tmp_path: Path) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(8)
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}/api/v1"
+        variables = {"PRIMUS_LENS_API_BASE_URL": url, "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "1"}
+        done = newest.run(SLOW_END, tmp_path, variables)
+    assert float(done.stdout) < 1.6
+    assert "50 of 50 rows" in done.stderr
+
+
+def test_a_name_that_does_not_resolve(newest: Environment, tmp_path: Path) -> None:
+    variables = {
+        "PRIMUS_LENS_API_BASE_URL": "http://no-such-host.invalid:8080/api/v1",
+        "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "1",
+    }
+    done = newest.run(SLOW_END, tmp_path, variables)
+    assert float(done.stdout) < 1.6
+    assert "50 of 50 rows" in done.stderr
+
+
+RUNNING = """
+    import os, time
+    import wandb
+    wandb.init(project="p", mode="disabled")
+    for step in range(100):
+        wandb.log({"loss": step})
+    time.sleep(1.0)
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_process_loses_at_most_one_interval(
+    newest: Environment, receiver: Receiver, tmp_path: Path, how: signal.Signals
+) -> None:
+    process = newest.start(RUNNING, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(how)
+    process.communicate(timeout=20)
+    assert len(receiver.points()) == 100
+
+
+def test_a_killed_process_leaves_its_rows_to_the_next_one(newest: Environment, tmp_path: Path) -> None:
+    port, spool = free_port(), tmp_path / "spool"
+    variables = {
+        "PRIMUS_LENS_API_BASE_URL": f"http://127.0.0.1:{port}/api/v1",
+        "PRIMUS_LENS_SPOOL_PATH": str(spool),
+        "RANK": "3",
+    }
+    process = newest.start(RUNNING, tmp_path, variables)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.kill()
+    process.communicate(timeout=20)
+    left = list(spool.glob("*.jsonl"))
+    assert len(left) == 1
+    with receiving(port=port) as receiver:
+        script = f"""
+            import os, time
+            import wandb
+            wandb.init(project="p", mode="disabled")
+            wandb.log({{"next": 1}})
+            deadline = time.monotonic() + 20
+            while os.path.exists({str(left[0])!r}):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        """
+        newest.run(script, tmp_path, {**variables, "RANK": "0"})
+        rows = receiver.rows()
+    assert sorted(value for row in rows for name, value in row["values"].items() if name == "loss") == list(range(100))
+    assert {row["origin"]["rank"] for row in rows if "loss" in row["values"]} == {3}
+    assert {row["origin"]["rank"] for row in rows if "next" in row["values"]} == {0}
+    assert list(spool.iterdir()) == []
+
+
+def test_os_exit_with_a_spool_keeps_what_is_older_than_an_interval(newest: Environment, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    script = """
+        import os, time
+        import wandb
+        wandb.init(project="p", mode="disabled")
+        wandb.log({"loss": 1})
+        time.sleep(0.6)
+        os._exit(0)
+    """
+    url = f"http://127.0.0.1:{free_port()}/api/v1"
+    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": url, "PRIMUS_LENS_SPOOL_PATH": str(spool)})
+    lines = [json.loads(line) for path in spool.glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert lines[0]["version"] == 1
+    assert [line["values"] for line in lines if line.get("record") == "step_metrics"] == [{"loss": 1}]
+
+
+def test_a_receiver_that_comes_back_gets_everything(newest: Environment, tmp_path: Path) -> None:
+    port = free_port()
+    for number, spool in enumerate(("", str(tmp_path / "spool"))):
+        process = newest.start(
+            """
+            import time
+            import wandb
+            wandb.init(project="p", mode="disabled")
+            for step in range(100):
+                wandb.log({"loss": step})
+            time.sleep(0.8)
+            print("ready", flush=True)
+            time.sleep(2)
+            wandb.log({"loss": 100})
+            """,
+            tmp_path,
+            {"PRIMUS_LENS_API_BASE_URL": f"http://127.0.0.1:{port}/api/v1", "PRIMUS_LENS_SPOOL_PATH": spool},
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        with receiving(port=port) as receiver:
+            _, errors = process.communicate(timeout=30)
+            assert [value for _, _, value in receiver.points()] == list(range(101)), number
+        assert errors == ""
+
+
+def test_rows_logged_after_our_exit_handler_arrive(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import atexit
+        import wandb
+        atexit.register(lambda: run.log({"late": 2}))
+        run = wandb.init(project="p", mode="disabled")
+        run.log({"early": 1})
+    """
+    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert receiver.points() == [(0, "early", 1), (1, "late", 2)]
+
+
+def test_the_exit_of_a_quiet_process_is_quick(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    begun = time.monotonic()
+    done = newest.run(SLOW_END, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert float(done.stdout) < 0.5
+    assert time.monotonic() - begun < 20

@@ -1,0 +1,229 @@
+"""Forks, spawned children, ranks, DataLoader workers: what each process logs arrives, once."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+from tests.plugins.sources.wandb_hook.environments import Environment, write_script
+from tests.plugins.sources.wandb_hook.receiver import Receiver
+
+
+def test_a_forked_child_logs_into_the_parents_run(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import multiprocessing, time
+        import wandb
+
+        def work(run):
+            run.log({"child": 1})
+
+        if __name__ == "__main__":
+            run = wandb.init(project="p")
+            run.log({"parent": 1})
+            child = multiprocessing.get_context("fork").Process(target=work, args=(run,))
+            child.start()
+            child.join()
+            run.log({"parent": 2})
+    """
+    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert Counter((name, value) for _, name, value in receiver.points()) == {
+        ("parent", 1): 1,
+        ("child", 1): 1,
+        ("parent", 2): 1,
+    }
+    assert len({row["session"] for row in receiver.rows()}) == 1
+    assert len(receiver.records("event")) == 2
+
+
+def test_a_raw_fork_that_ends_by_itself(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import os, sys
+        import wandb
+        wandb.init(project="p", mode="disabled")
+        wandb.log({"parent": 1})
+        pid = os.fork()
+        if pid == 0:
+            wandb.log({"child": 1})
+            sys.exit(0)
+        os.waitpid(pid, 0)
+    """
+    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert sorted((name, value) for _, name, value in receiver.points()) == [("child", 1), ("parent", 1)]
+
+
+def test_a_spawned_child(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import multiprocessing
+        import wandb
+
+        def work(run, number):
+            run.log({"child": number})
+
+        if __name__ == "__main__":
+            run = wandb.init(project="p")
+            context = multiprocessing.get_context("spawn")
+            children = [context.Process(target=work, args=(run, number)) for number in range(2)]
+            [child.start() for child in children]
+            [child.join() for child in children]
+            run.log({"parent": 1})
+    """
+    each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert sorted((name, value) for _, name, value in receiver.points()) == [("child", 0), ("child", 1), ("parent", 1)]
+    assert len({row["run_id"] for row in receiver.rows()}) == 1
+
+
+def test_a_fork_while_threads_log(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import os, threading, time
+        import wandb
+        run = wandb.init(project="p", mode="disabled")
+        stop = threading.Event()
+        def work():
+            while not stop.is_set():
+                run.log({"noise": 1})
+                time.sleep(0.0005)
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        [thread.start() for thread in threads]
+        for number in range(20):
+            pid = os.fork()
+            if pid == 0:
+                run.log({"child": number})
+                import sys
+                sys.exit(0)
+            os.waitpid(pid, 0)
+        stop.set()
+        [thread.join() for thread in threads]
+    """
+    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert sorted(value for _, name, value in receiver.points() if name == "child") == list(range(20))
+
+
+def test_children_that_log_nothing_cost_nothing(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import multiprocessing, os, threading
+        import wandb
+
+        def work(queue):
+            descriptors = sum("socket" in os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+                              if os.path.exists(f"/proc/self/fd/{fd}"))
+            queue.put([thread.name for thread in threading.enumerate()])
+
+        if __name__ == "__main__":
+            run = wandb.init(project="p")
+            run.log({"loss": 1})
+            context = multiprocessing.get_context("fork")
+            queue = context.SimpleQueue()
+            child = context.Process(target=work, args=(queue,))
+            child.start()
+            child.join()
+            assert "lens-hook" not in queue.get(), "a thread in a child that logs nothing"
+            assert [thread.name for thread in threading.enumerate()].count("lens-hook") == 1
+    """
+    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert receiver.points() == [(0, "loss", 1)]
+
+
+def test_four_ranks_are_one_run(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = write_script(
+        """
+        import os
+        import wandb
+        rank = int(os.environ["RANK"])
+        run = wandb.init(project="p", id="job", group="job", mode="disabled")
+        for step in range(3):
+            run.log({"loss": rank + step / 10})
+        """,
+        tmp_path,
+    )
+    ranks = []
+    for rank in range(4):
+        variables = {
+            "PRIMUS_LENS_API_BASE_URL": receiver.url,
+            "WORKLOAD_UID": "job-uid",
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank % 2),
+            "NODE_RANK": str(rank // 2),
+            "WORLD_SIZE": "4",
+        }
+        environment = newest.variables(tmp_path, variables)
+        ranks.append(subprocess.Popen([newest.python, str(script)], env=environment, cwd=tmp_path))
+    assert [process.wait(60) for process in ranks] == [0, 0, 0, 0]
+    origins = {row["origin"]["rank"]: row["origin"] for row in receiver.rows()}
+    assert len(receiver.rows()) == 12
+    for rank in range(4):
+        assert origins[rank] == {
+            "workload_uid": "job-uid",
+            "rank": rank,
+            "local_rank": rank % 2,
+            "node_rank": rank // 2,
+            "world_size": 4,
+        }
+
+
+def test_several_runs_at_once(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import wandb
+        runs = [wandb.init(project="p", id=f"run-{n}", reinit="create_new") for n in range(3)]
+        for step in range(5):
+            for number, run in enumerate(runs):
+                run.log({"loss": number})
+        [run.finish() for run in runs]
+    """
+    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    seen = Counter((row["run_id"], row["row_step"], row["values"]["loss"]) for row in receiver.rows())
+    assert seen == {(f"run-{number}", step, number): 1 for number in range(3) for step in range(5)}
+    ended = [event for event in receiver.records("event") if event["type"] == "training_ended"]
+    assert sorted(event["run_id"] for event in ended) == ["run-0", "run-1", "run-2"]
+
+
+def test_attach_after_wandb_was_imported_and_started(
+    each_wandb: Environment, receiver: Receiver, tmp_path: Path
+) -> None:
+    script = f"""
+        import wandb
+        run = wandb.init(project="p")
+        kept = wandb.log
+        wandb.log({{"unseen": 1}})
+        import lens_hook
+        lens_hook.attach(base_url={receiver.url!r}, flush_interval_seconds=0.1)
+        assert wandb._primus_lens_patched is True
+        kept({{"kept": 1}})
+        wandb.log({{"global": 2}})
+        run.log({{"run": 3}})
+        lens_hook.install_wandb_hook()
+    """
+    hook = each_wandb.variables(tmp_path)["PYTHONPATH"].split(":")[-1]
+    each_wandb.run(script, tmp_path, {"PYTHONPATH": hook})
+    assert receiver.points() == [(1, "kept", 1), (2, "global", 2), (3, "run", 3)]
+
+
+def test_attach_to_a_disabled_run(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = f"""
+        import wandb
+        run = wandb.init(project="p", mode="disabled")
+        import lens_hook
+        lens_hook.attach(base_url={receiver.url!r})
+        wandb.log({{"global": 2}})
+        run.log({{"run": 3}})
+    """
+    hook = each_wandb.variables(tmp_path)["PYTHONPATH"].split(":")[-1]
+    each_wandb.run(script, tmp_path, {"PYTHONPATH": hook})
+    assert receiver.points() == [(0, "global", 2), (1, "run", 3)]
+
+
+def test_no_wandb_at_all(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import importlib.util, sys
+        sys.modules["wandb"] = None
+        try:
+            import wandb
+        except ImportError:
+            pass
+        else:
+            raise SystemExit("wandb was found")
+        assert importlib.util.find_spec("json") is not None
+    """
+    done = newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert done.stderr == ""
+    assert receiver.requests == []
