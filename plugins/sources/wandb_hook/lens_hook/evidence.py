@@ -89,7 +89,7 @@ class Watch:
         names = frozenset(top_level_modules())
         if not names <= self._seen:
             for session in sessions:
-                session.evidence_due = session.evidence_due or not session.ended
+                session.evidence_due = session.evidence_due or (session.wants_evidence and not session.ended)
         self._seen = self._seen | names
 
 
@@ -139,7 +139,8 @@ def module_version(name: str) -> str | None:
     """What the loaded module says its version is; asks neither the disk nor a lazy attribute."""
     module = sys.modules.get(name)
     names = getattr(module, "__dict__", {})
-    version = names.get("__version__") or names.get("version")
+    lazy = names.get("_objects")  # where the lazy modules of transformers and its relatives keep it
+    version = names.get("__version__") or (isinstance(lazy, dict) and lazy.get("__version__")) or names.get("version")
     return version[:60] if isinstance(version, str) and _VERSION.match(version) else None
 
 

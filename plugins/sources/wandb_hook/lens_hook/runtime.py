@@ -44,12 +44,15 @@ class Runtime:
         """A new session; the first one of a process starts the worker."""
         session = Session(data_source, run_id)
         session.facts = facts or {}
-        session.evidence_due = True
+        is_run = data_source == "wandb"
+        # A job has many event writers; one evidence is enough, and none where a run gives better.
+        session.wants_evidence = session.evidence_due = is_run or not self.sessions
         with self.buffer.lock:
             if len(self.sessions) >= MAX_SESSIONS:
                 self.sessions = [known for known in self.sessions if not known.ended][-MAX_SESSIONS // 2 :]
             self.sessions.append(session)
-        self.worker.event(session, "training_started", {"source": data_source})
+        if is_run:
+            self.worker.event(session, "training_started", {"source": data_source})
         self.start_worker()
         # Again for every session: exit handlers run last in, first out, and ours has to run before wandb's.
         atexit.unregister(self.at_exit)
@@ -112,7 +115,7 @@ class Runtime:
         """Before wandb's own exit handlers: end the sessions and deliver."""
         if not self.is_child:
             details = _how_it_ended()
-            for session in self.sessions:
+            for session in [known for known in self.sessions if known.data_source == "wandb"]:
                 self.close_session(session, details)
         self._drain_within_budget()
         self.buffer.urgent = True

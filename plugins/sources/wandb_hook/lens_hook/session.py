@@ -23,7 +23,8 @@ class Session:
         self.origin = origin
         self.id = f"{int(time.time() * 1e6)}-{secrets.token_hex(6)}"
         self.facts: dict[str, Any] = {}
-        self.evidence_due = data_source == "wandb"
+        self.wants_evidence = True
+        self.evidence_due = True
         self.evidence_sent = 0
         self.ended = False
         self.axes: list[tuple[str, str]] = []

@@ -1,0 +1,107 @@
+"""TensorBoard: scalars as they pass the event file writers of `tensorboard` and `tensorboardX`.
+
+`torch.utils.tensorboard`, Lightning's logger and wandb's `sync_tensorboard` all end in one of these two classes. An
+event is one protobuf message (tensorflow/core/util/event.proto); it is read by its attributes, so neither protobuf nor
+TensorFlow is imported here.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import runtime, say
+from .session import Session
+from .values import Number, as_number
+
+_SESSION = "_lens_hook_session"
+_MARK = "_lens_hook_original"
+_SCALARS = "scalars"  # the plugin name of scalar summaries that travel as tensors
+_CLASS_SCALAR = 1
+_FORMATS = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}  # DT_FLOAT, DT_DOUBLE, DT_INT32, DT_INT64
+_LISTS = ("float_val", "double_val", "int_val", "int64_val", "bool_val")
+
+
+def on_event_file_writer(module: Any) -> None:
+    """Patch the class `EventFileWriter` of an event writer's module."""
+    if not runtime.get_settings().enabled:
+        return
+    runtime.expect()
+    writer = module.EventFileWriter
+    original = vars(writer).get("add_event")
+    if original is None or hasattr(original, _MARK):
+        return
+    writer.add_event = _adding(original)
+
+
+def _adding(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`add_event(self, event)`, and its scalars taken once the writer has accepted it."""
+
+    def add_event(self: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, event, *args, **kwargs)
+        try:
+            _take(self, event)
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            say.once("missed", f"a TensorBoard event was missed: {type(error).__name__}: {error}")
+        return result
+
+    setattr(add_event, _MARK, original)
+    add_event.__doc__ = original.__doc__
+    return add_event
+
+
+def _take(writer: Any, event: Any) -> None:
+    if not event.HasField("summary"):
+        return
+    values = scalars(event.summary)
+    hook = runtime.get()
+    if not values or not hook.active:
+        return
+    session = writer.__dict__.get(_SESSION)
+    if session is None:
+        session = _open(hook, writer)
+    hook.add(session, dict(values), int(event.step), event.wall_time or time.time(), False)
+
+
+def _open(hook: runtime.Runtime, writer: Any) -> Session:
+    directory = writer.get_logdir()
+    if isinstance(directory, bytes):
+        directory = directory.decode("utf-8", "replace")
+    session = hook.open_session("tensorflow", str(directory)[:500])
+    writer.__dict__[_SESSION] = session
+    return session
+
+
+def scalars(summary: Any) -> dict[str, Number]:
+    """The scalars of a summary message by tag."""
+    found: dict[str, Number] = {}
+    for value in summary.value:
+        kind = value.WhichOneof("value")
+        number: Number | None = None
+        if kind == "simple_value":
+            number = as_number(value.simple_value)
+        elif kind == "tensor" and _is_scalar(value):
+            number = _tensor(value.tensor)
+        if number is not None:
+            found[value.tag] = number
+    return found
+
+
+def _is_scalar(value: Any) -> bool:
+    metadata = value.metadata
+    return bool(metadata.plugin_data.plugin_name == _SCALARS or metadata.data_class == _CLASS_SCALAR)
+
+
+def _tensor(tensor: Any) -> Number | None:
+    """The one element of a tensor message, or None."""
+    for name in _LISTS:
+        elements: Any = getattr(tensor, name, ())
+        if len(elements) == 1:
+            return as_number(elements[0])
+    layout = _FORMATS.get(tensor.dtype)
+    content = tensor.tensor_content
+    if layout is None or len(content) != struct.calcsize(layout):
+        return None
+    return as_number(struct.unpack(layout, content)[0])
