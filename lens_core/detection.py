@@ -74,6 +74,10 @@ class EvidenceRules:
             bases[_name(detector)] = bases.get(_name(detector), frozenset()) | frozenset(detector.bases)
         self.relations = Relations(bases, frozenset(_name(item) for item in self._detectors if item.library))
 
+    def knows(self, framework: str) -> bool:
+        """Whether a detector of this framework is installed."""
+        return framework in self._layers
+
     def layer_of(self, framework: str) -> str:
         """The layer of a framework by its detector; base for one that nobody knows."""
         return self._layers.get(framework, "base")

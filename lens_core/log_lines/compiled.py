@@ -172,6 +172,7 @@ class CompiledFormat(_Declared):
             values=values,
             iteration=whole,
             epoch_base=self.declared.epoch_base,
+            joins=self.declared.joins,
             signs=self.signs,
             text=text,
         )

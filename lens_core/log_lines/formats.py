@@ -46,7 +46,8 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     have come out. `reject` is searched in the whole line. `standalone`: no ordinary word stands right before the head
     (`validation loss at iteration 7`). `epoch_base` is the number of the first epoch where steps are counted per epoch.
     `time_limit_seconds` above 0 is for a head that nobody has tried: a line that takes longer is left alone.
-    `framework` names another framework than the detector's own; `confidence` is how sure such a line makes it.
+    `joins`: the line names no step; its numbers belong to the next or the previous step of its stream. `unlabelled`
+    false leaves out keys that nobody knows. `confidence` is how sure such a line makes the framework.
     """
 
     name: str
@@ -60,6 +61,7 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     standalone: bool = True
     epoch_base: int = 0
     unlabelled: bool = True
+    joins: Literal["", "next", "previous"] = ""
     confidence: float = 0.6
     time_limit_seconds: float = 0.0
     example: str = ""

@@ -29,8 +29,8 @@ class Happening(msgspec.Struct, frozen=True):
 class Reading(msgspec.Struct):
     """One update of a line: a step's values, something that happened, a progress bar, or only signs of a framework.
 
-    `values` have stored names and units, without the iteration. `step_only` numbers of a bar without values are in
-    `bar`: (done, total). `unnumbered` is true for values that belong to a step that another line names.
+    `values` have stored names and units, without the iteration. A progress bar without values is in `bar`: (done,
+    total). `joins` says whether the values belong to the next or the previous step.
     """
 
     format: str = ""
@@ -38,10 +38,16 @@ class Reading(msgspec.Struct):
     values: dict[str, float] = {}
     iteration: int | None = None
     epoch_base: int = 0
+    joins: str = ""
     bar: tuple[int, int | None] | None = None
     happening: Happening | None = None
     signs: tuple[Sign, ...] = ()
     text: str = ""
+
+    @property
+    def is_mere_sign(self) -> bool:
+        """Whether the line shows a framework and says nothing else."""
+        return not self.format and self.happening is None and self.bar is None
 
     @property
     def kind(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from calendar import timegm
 from datetime import datetime, timezone
+from time import mktime
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # Some pipelines drop the ESC byte and leave the rest. Only where a reset is left too, and never a duration: [5m 3s].
@@ -69,8 +70,11 @@ def printed_local_rank(text: str) -> int | None:
     return int(match.group(1)) if match is not None else None
 
 
-def printed_time(text: str) -> float | None:
-    """The first full date and time on a line, as seconds since the epoch; UTC where no zone is printed."""
+def printed_time(text: str, *, local: bool = False) -> float | None:
+    """The first full date and time on a line, as seconds since the epoch.
+
+    Where no zone is printed it is UTC, or with `local` this machine's own zone (its own files).
+    """
     match = _TIME.search(text, 0, 200)
     if match is None:
         return None
@@ -79,10 +83,11 @@ def printed_time(text: str) -> float | None:
         datetime(year, month, day, hour, minute, min(second, 59), tzinfo=timezone.utc)
     except ValueError:
         return None
-    seconds = float(timegm((year, month, day, hour, minute, second)))
+    zone = match.group(8)
+    moment = (year, month, day, hour, minute, second, 0, 0, -1)
+    seconds = float(timegm(moment) if zone or not local else mktime(moment))
     if match.group(7):
         seconds += float(f"0.{match.group(7)}")
-    zone = match.group(8)
     if zone and zone != "Z":
         offset = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
         seconds += offset if zone[0] == "-" else -offset

@@ -94,6 +94,7 @@ class DeepSpeed(Detector):
                 "samples": Field("samples_per_second"),
                 "batch": Field("global_batch_size"),
             },
+            joins="previous",
             confidence=0.5,
         ),
     )

@@ -45,7 +45,7 @@ class Generic(Detector):
         ),
         LogFormat(
             name="metric_logger",
-            words=("epoch", "lr", "time", "data", "max", "mem"),
+            words=("epoch", "lr", "time", "max", "mem"),
             head=r"\bEpoch: \[(?P<epoch>\d+)\]\s+\[\s*(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+)\]\s+",
             layout="spaced",
             fields={

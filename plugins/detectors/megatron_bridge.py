@@ -23,6 +23,7 @@ class MegatronBridge(Detector):
                 "seconds": Field("elapsed_time_per_iteration_ms", "time", 1000.0),
                 "compute": Field("tflops", "compute"),
             },
+            joins="next",
             confidence=0.75,
             example="Step Time : 0.79s GPU utilization: 62.4MODEL_TFLOP/s/GPU",
         ),

@@ -30,6 +30,7 @@ class Primus(Detector):
             layout="pipes",
             loss=("lm_loss",),
             needs=("tflops",),
+            joins="previous",
             confidence=0.5,
             example="   TFLOP/s/GPU: 633.7 | tokens per GPU (tokens/s/GPU): 180743.2 | lm loss: 3.3632",
         ),

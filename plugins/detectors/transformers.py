@@ -68,6 +68,11 @@ class Transformers(Detector):
             pattern=r"Total optimization steps = (?P<target_iteration>[\d,]+)",
         ),
         EventPattern(
+            type="config",
+            words=("num", "epochs"),
+            pattern=r"^(?:.*>>)?\s*Num Epochs = (?P<total_epochs>[\d,]+)\s*$",
+        ),
+        EventPattern(
             type="checkpoint_saving",
             words=("saving", "model", "checkpoint", "to"),
             pattern=r"Saving model checkpoint to (?P<path>\S*?(?:checkpoint-(?P<iteration>\d+))?)(?:\s|$)",

@@ -1,0 +1,158 @@
+"""Turns log lines into rows, events and opinions on frameworks, and evidence into opinions: the detectors at work.
+
+A `RecordProcessor` of the pipeline: what it remembers between lines is stored in the transaction that stores what it
+made of them. Records that came in stay in the stream; sinks take what they want.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ..detection import EvidenceRules
+from ..pipeline import Processed
+from ..plugin_api import Detector
+from ..records import Detection, Evidence, LogLine, Origin, Record
+from ..self_metrics import SelfMetrics
+from .engine import Context, LineEngine
+from .memory import FORGET_SECONDS, Job, Memory
+from .reader import Place, StreamReader
+
+MIN_STALL_SECONDS = 60.0
+STALL_FACTOR = 3.0
+_MAX_PLACES = 50_000
+
+
+class DetectorProcessor:
+    """Runs all detectors over everything that passes; see `pipeline.RecordProcessor`."""
+
+    def __init__(
+        self,
+        detectors: Iterable[Detector],
+        metrics: SelfMetrics,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        detectors = list(detectors)
+        self.engine = LineEngine(detectors)
+        self.rules = EvidenceRules(detectors)
+        self._metrics = metrics
+        self._clock = clock
+        self._memory = Memory()
+        self._reader = StreamReader(self._memory, self.engine)
+        self._places: dict[tuple[str, ...], Place] = {}
+
+    def load(self, state: Mapping[str, bytes]) -> None:
+        """Take up what was remembered; silence is counted from now, not from when the daemon was stopped."""
+        unreadable = self._memory.load(state)
+        if unreadable:
+            self._metrics.event_stream_create_errors.inc(unreadable, operation="load")
+        now = self._clock()
+        for _, job in self._memory.jobs():
+            job.seen_at = now
+
+    def process(self, records: Sequence[Record]) -> Processed:
+        """All records, with what they gave behind them."""
+        now = self._clock()
+        self._memory.begin()
+        out: list[Record] = []
+        merged = self._reader.merged
+        last_origin: Origin | None = None
+        place: Place | None = None
+        read = self.engine.read
+        lines = told = 0
+        for record in records:
+            out.append(record)
+            if type(record) is LogLine:
+                lines += 1
+                if place is None or record.origin is not last_origin:
+                    last_origin = record.origin
+                    place = self._place(last_origin)
+                readings = read(record.text, place.context)
+                if readings:
+                    told += 1
+                    if readings[0].is_mere_sign and readings[0].signs in place.shown:
+                        continue
+                    self._reader.take(place, record, readings, now)
+            elif type(record) is Evidence:
+                self._detect(record, out)
+        made = self._reader.finish()
+        if not records:
+            made += self._notice_silence(now)
+        out += made
+        self._count(lines, told, out[len(out) - len(made) :])
+        return Processed(
+            records=out,
+            state_changes=self._memory.changes(),
+            derived=len(out) - len(records),
+            merged=self._reader.merged - merged,
+        )
+
+    def rollback(self) -> None:
+        """The last result was not stored: remember nothing of it."""
+        self._memory.rollback()
+        self._reader.forget()
+        self._places.clear()
+
+    def _place(self, origin: Origin) -> Place:
+        key = _identity(origin)
+        place = self._places.get(key)
+        if place is None:
+            if len(self._places) >= _MAX_PLACES:
+                self._places.clear()
+            place = Place(origin, _job_name(origin), "/".join(key), Context(), set())
+            self._reader.restore_table(place)
+            self._places[key] = place
+        return place
+
+    def _detect(self, evidence: Evidence, out: list[Record]) -> None:
+        detections = self.rules.detect(evidence)
+        out += detections
+        for detection in detections:
+            self._count_detection(detection)
+
+    def _count_detection(self, detection: Detection) -> None:
+        framework, method = detection.framework, detection.method
+        if not self.rules.knows(framework):
+            framework = "other"  # what people and configurations write has no bounds
+        self._metrics.framework_detection.inc(framework=framework, method=method, source=detection.source)
+        confidence = self._metrics.framework_detection_confidence.labels(framework=framework, method=method)
+        confidence.observe(detection.confidence)
+
+    def _count(self, lines: int, told: int, made: Sequence[Record]) -> None:
+        if lines:
+            self._metrics.log_analysis.inc(told, type="understood")
+            self._metrics.log_analysis.inc(lines - told, type="other")
+        for record in made:
+            if isinstance(record, Detection):
+                self._count_detection(record)
+
+    def _notice_silence(self, now: float) -> list[Record]:
+        """A stall for every job that was running and has been silent for too long; forgets the very old."""
+        found: list[Record] = []
+        for name, job in self._memory.jobs():
+            if is_silent(job, now):
+                self._memory.touch_job(name)
+                job.is_stalled = True
+                found.append(self._reader.stalled(job, now))
+        self._memory.forget_before(now - FORGET_SECONDS)
+        return found
+
+
+def is_silent(job: Job, now: float) -> bool:
+    """Whether a running job's next step is overdue, and nobody has been told."""
+    if not job.is_running or job.is_stalled or job.usual_seconds is None or job.intervals < 2:
+        return False
+    return now - job.seen_at > max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds)
+
+
+def _identity(origin: Origin) -> tuple[str, ...]:
+    rank = "" if origin.rank is None else str(origin.rank)
+    pod = origin.pod_uid or f"{origin.namespace}/{origin.pod_name}"
+    return (origin.cluster, origin.workload_uid, pod, origin.container, rank)
+
+
+def _job_name(origin: Origin) -> str:
+    """Rows are stored under the workload where the record carries one, else under the pod; attempts likewise."""
+    if origin.workload_uid:
+        return f"{origin.cluster}/w/{origin.workload_uid}"
+    return f"{origin.cluster}/p/{origin.pod_uid or f'{origin.namespace}/{origin.pod_name}'}"
