@@ -25,6 +25,13 @@ def quote_bare_specials(body: bytes) -> bytes:
 def decode_json(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """Decode JSON that may hold bare NaN tokens. Raises msgspec.ValidationError, or BadRequest if it is not JSON."""
     try:
+        return _decode_json(body, decoder)
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+
+
+def _decode_json(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
         return decoder.decode(body)
     except msgspec.ValidationError:
         raise

@@ -82,6 +82,9 @@ class Jsonl(Sink):
             self._file.seek(0, os.SEEK_END)
 
     def _write(self, batch: Batch) -> None:
+        done = self._mark.spools.get(batch.spool_id)
+        if done is not None and batch.end <= done:
+            return  # it was written, but whoever asked had stopped waiting for the answer
         self._rotate()
         self._file.write(b"".join(encode_line(record) for record in batch.records))
         self._sync(self._file)

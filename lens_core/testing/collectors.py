@@ -1,0 +1,58 @@
+"""Contract checks for collectors."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from ..plugin_api import Collector
+from ..records import Record, decode_envelope, encode_envelope
+
+_CANCEL_SECONDS = 5.0
+
+
+async def check_collector(collector: Collector, *, failing: Collector | None = None) -> None:
+    """Collect twice, and once again cancelled in the middle; `failing` is one whose other side is broken.
+
+    What is collected must survive the envelope; a failure must raise, because an empty answer means "nothing there".
+    """
+    await collector.start()
+    try:
+        for _ in range(2):
+            _check_records(await collector.collect())
+        await _check_cancelling(collector)
+        _check_records(await collector.collect())
+    finally:
+        await collector.stop()
+    assert collector.interval_seconds > 0
+    assert collector.timeout_seconds > 0
+    if failing is not None:
+        await _check_failing(failing)
+
+
+def _check_records(records: object) -> None:
+    assert isinstance(records, (list, tuple)), f"collect() must answer a list of records, not {type(records).__name__}"
+    for record in records:
+        assert isinstance(record, Record), f"collect() answered a {type(record).__name__} among its records"
+    decoded = decode_envelope(encode_envelope(records))
+    assert not decoded.rejected, f"a record does not survive the envelope: {decoded.rejected[0][1]}"
+    assert len(decoded.records) == len(records)
+
+
+async def _check_cancelling(collector: Collector) -> None:
+    task = asyncio.ensure_future(collector.collect())
+    await asyncio.sleep(0)
+    task.cancel()
+    started = time.monotonic()
+    done, _ = await asyncio.wait([task], timeout=_CANCEL_SECONDS)
+    assert done, f"collect() went on for more than {_CANCEL_SECONDS:g} s after it was cancelled"
+    assert task.cancelled() or task.exception() is None, f"cancelled, collect() raised {task.exception()!r}"
+    assert time.monotonic() - started < _CANCEL_SECONDS
+
+
+async def _check_failing(collector: Collector) -> None:
+    await collector.start()
+    (outcome,) = await asyncio.gather(collector.collect(), return_exceptions=True)
+    await collector.stop()
+    assert isinstance(outcome, BaseException), f"the other side is broken, but collect() answered {outcome!r}"
+    assert str(outcome), f"{type(outcome).__name__} does not say what failed"

@@ -1,0 +1,163 @@
+"""Contract checks for sources: nothing acknowledged that was not taken, nothing lost beside something bad."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ..errors import Overloaded, RequestError
+from ..plugin_api import IngestRequest, Reply, Route, Source
+from ..records import Record, encode_envelope
+
+_GARBAGE: tuple[bytes, ...] = (
+    b"",
+    b"\x00\xff\xfe",
+    b"null",
+    b"5",
+    b'"text"',
+    b"[]",
+    b"{}",
+    b"[null, 5, {}, []]",
+    b'{"logs": 5, "metrics": {}, "records": "x", "detection": []}',
+    b'{"records": [{"record": "unknown"}, {"record": "step_metrics"}, 7]}',
+    b'{"a": NaN, "b": [Infinity, -Infinity]}',
+    b"[" * 2000,
+    b'{"a":' * 2000,
+    b'{"message": "\xed\xa0\x80 \xc3"}',
+    b'[{"message": "\\ud800"}]',
+    '{"größe": "\U0001f600"}'.encode(),
+    b"1" * 5000,
+    b'{"n": 1e999, "m": -99999999999999999999999999}',
+)
+
+
+class RecordingDoor:
+    """A door that keeps what it is given and checks that the counts add up; `overloaded` makes it refuse."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.received = self.filtered = 0
+        self.rejected: dict[str, int] = {}
+        self.overloaded = False
+        self.submissions = 0
+
+    async def submit(
+        self,
+        records: Sequence[Record],
+        *,
+        received: int | None = None,
+        filtered: int = 0,
+        rejected: Mapping[str, int] | None = None,
+    ) -> None:
+        """As plugin_api.Door says."""
+        if self.overloaded:
+            raise Overloaded("the spool is full", retry_after_seconds=7)
+        self.submissions += 1
+        encode_envelope(records)
+        counted = len(records) + filtered + sum((rejected or {}).values())
+        came = counted if received is None else received
+        assert came >= filtered + sum((rejected or {}).values()), "more was filtered and rejected than came in"
+        self.records += records
+        self.received += came
+        self.filtered += filtered
+        for reason, count in (rejected or {}).items():
+            assert len(reason) <= 64, f"reasons are labels of a metric and must be few and short, not {reason[:80]!r}"
+            self.rejected[reason] = self.rejected.get(reason, 0) + count
+
+
+async def check_source(source: Source, good: Sequence[IngestRequest]) -> None:
+    """Run a source's routes through good requests, garbage, and a door that is shut.
+
+    `good` are requests that must be taken, at least one for each route that takes records.
+    """
+    door = RecordingDoor()
+    source.door = door
+    await source.start()
+    try:
+        routes = _check_routes(source)
+        await _good_requests_are_taken(routes, good, door)
+        await _nothing_is_acknowledged_when_the_door_is_shut(routes, good, door)
+        await _garbage_is_refused_politely(routes, good, door)
+        await _good_requests_are_taken(routes, good, door)
+    finally:
+        await source.stop()
+
+
+def _check_routes(source: Source) -> dict[str, Route]:
+    routes: dict[str, Route] = {}
+    for route in source.routes():
+        assert route.role in ("ingest", "read", "admin"), f"{route.paths}: there is no role {route.role!r}"
+        for path in route.paths:
+            assert path.startswith("/"), f"the path {path!r} must begin with /"
+            assert path not in routes or set(route.methods).isdisjoint(routes[path].methods), f"{path} is there twice"
+            routes[path] = route
+    return routes
+
+
+def _route(routes: Mapping[str, Route], request: IngestRequest) -> Route:
+    assert request.path in routes, f"no route answers {request.path}; there are {', '.join(routes)}"
+    return routes[request.path]
+
+
+async def _good_requests_are_taken(
+    routes: Mapping[str, Route], good: Sequence[IngestRequest], door: RecordingDoor
+) -> None:
+    for request in good:
+        before = len(door.records)
+        reply = await _route(routes, request).handler(request)
+        _check_reply(reply, request)
+        assert 200 <= reply.status < 300, f"{request.path}: a good request was answered {reply.status}"
+        assert len(door.records) > before, f"{request.path}: a good request gave no record"
+
+
+async def _nothing_is_acknowledged_when_the_door_is_shut(
+    routes: Mapping[str, Route], good: Sequence[IngestRequest], door: RecordingDoor
+) -> None:
+    door.overloaded = True
+    for request in good:
+        status = await _status(_route(routes, request), request)
+        assert status >= 500, f"{request.path}: answered {status} although nothing was taken"
+    door.overloaded = False
+
+
+async def _garbage_is_refused_politely(
+    routes: Mapping[str, Route], good: Sequence[IngestRequest], door: RecordingDoor
+) -> None:
+    dice = random.Random(7)
+    for request in good:
+        route = _route(routes, request)
+        bodies = [
+            *_GARBAGE,
+            request.body[: len(request.body) // 2],
+            *(_damaged(request.body, dice) for _ in range(200)),
+        ]
+        for body in bodies:
+            await _status(route, msgspec.structs.replace(request, body=body))
+
+
+async def _status(route: Route, request: IngestRequest) -> int:
+    """What a request is answered; an exception that is no RequestError would be 500 and is a finding."""
+    try:
+        reply = await route.handler(request)
+    except RequestError as error:
+        return error.status
+    except Exception as error:
+        raise AssertionError(f"{request.path}: {request.body[:80]!r} raised {type(error).__name__}: {error}") from error
+    _check_reply(reply, request)
+    return reply.status
+
+
+def _check_reply(reply: Reply, request: IngestRequest) -> None:
+    assert isinstance(reply, Reply), f"{request.path}: the handler answered {reply!r}"
+    if not isinstance(reply.body, bytes):
+        msgspec.json.encode(reply.body)
+
+
+def _damaged(body: bytes, dice: random.Random) -> bytes:
+    changed = bytearray(body)
+    for _ in range(dice.randint(1, 4)):
+        if changed:
+            changed[dice.randrange(len(changed))] = dice.randrange(256)
+    return bytes(changed)
