@@ -19,6 +19,8 @@ def attach(config: str | None, options: Mapping[str, Any]) -> None:
     if runtime.existing() is not None and (options or config):
         say.once("attach", "attach() came after the first run; its options have no effect any more")
     runtime.configure({**options, **({"config": config} if config else {})})
+    if config:
+        runtime.get()  # so that the daemon is up when the first run starts
     arm()
     for name in TARGETS:
         module = sys.modules.get(name)

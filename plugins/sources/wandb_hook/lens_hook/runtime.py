@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import os
 import sys
 import threading
@@ -22,11 +23,19 @@ class Runtime:
     """Sessions, the buffer and the worker of this process, through forks and to the end."""
 
     def __init__(self, chosen: settings.Settings) -> None:
+        daemon = None
+        if chosen.config and chosen.enabled and chosen.reporting:
+            from .embedded import EmbeddedDaemon, spool_folder  # needs `subprocess`, which is slow to import
+
+            daemon = EmbeddedDaemon(chosen.config)
+            # The daemon needs seconds to start: a short run leaves its rows to the next one.
+            chosen = dataclasses.replace(chosen, spool_path=chosen.spool_path or spool_folder(chosen.config))
         self.settings = chosen
         self.active = chosen.enabled
         self.sessions: list[Session] = []
         self.buffer = Buffer(chosen.queue_bytes // 2, chosen.batch_size)
         self.worker = Worker(self)
+        self.worker.daemon = daemon
         self.system_values: dict[str, float] = {}
         self.exit_seconds_left = chosen.exit_deadline_seconds
         self.is_child = False
@@ -123,10 +132,14 @@ class Runtime:
     def at_exit_last(self) -> None:
         """After everybody's exit handlers: what they logged, then the account."""
         if self._thread is None and not self.buffer.rows:
+            if self.worker.daemon is not None:
+                self.worker.daemon.stop()
             return
         self._drain_within_budget()
         self.worker.say_account()
         self.worker.close()
+        if self.worker.daemon is not None:
+            self.worker.daemon.stop()
 
     def _drain_within_budget(self) -> None:
         begun = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from .store import MemoryStore, Store
 from .wire import Encoder, Line, Merged, encode_origin, merge
 
 if TYPE_CHECKING:
+    from .embedded import EmbeddedDaemon
     from .runtime import Runtime
 
 _CHUNK_ROWS = 32  # encoded at a stretch: about 0.3 ms of the interpreter's lock
@@ -47,6 +49,7 @@ class Worker:
         self._client: Client | None = None
         self._local: local_file.LocalFile | None = None
         self._evidence = evidence.Watch()
+        self.daemon: EmbeddedDaemon | None = None
         if runtime.settings.spool_path and runtime.settings.reporting:
             self._buffer.drained_at = time.time()
             self._buffer.help = self._help
@@ -63,8 +66,19 @@ class Worker:
         counts = self._buffer.counts
         memory = MemoryStore(origin, chosen.queue_bytes // 2, counts)
         self._store = spool.DiskStore(chosen.spool_path, origin, memory, counts) if chosen.spool_path else memory
+        if self.daemon is None:
+            self._connect(chosen)
+
+    def _connect(self, chosen: settings.Settings) -> None:
         self._client = Client(chosen, self._drain_quietly)
-        self._sender = Sender(self._client, counts)
+        self._sender = Sender(self._client, self._buffer.counts)
+
+    def _meet_daemon(self, seconds: float) -> None:
+        """In embedded mode: take the daemon's address once it has one."""
+        if self._sender is None and self._store is not None and self.daemon is not None:
+            url = self.daemon.poll(seconds)
+            if url is not None:
+                self._connect(dataclasses.replace(self._settings, base_url=url, token=""))
 
     def event(self, session: Session, kind: str, details: dict[str, Any]) -> None:
         """Queue an event record."""
@@ -93,6 +107,7 @@ class Worker:
         """One round: drain, look around, send."""
         self.drain(gently=not self._buffer.urgent)
         self._look_around(final=False)
+        self._meet_daemon(0.0)
         while self._send_one(REQUEST_SECONDS):
             continue
         self._adopt()
@@ -213,8 +228,9 @@ class Worker:
         """Deliver everything until `deadline` (monotonic); a receiver that is down ends it early."""
         self.drain(gently=False)
         self._look_around(final=True)
+        self._meet_daemon(deadline - time.monotonic())
         if self._store is None or self._sender is None:
-            return True
+            return self._store is None or not self._store.waiting()
         was_healthy = self._sender.healthy
         self._sender.try_now()
         while self._store.waiting():
@@ -231,21 +247,22 @@ class Worker:
 
     def say_account(self) -> None:
         """One line if anything that was logged did not arrive."""
-        if self._store is None or self._client is None or self._sender is None:
+        if self._store is None:
             return
         counts = self._buffer.counts
         rows, points = self._store.rows_left()
-        why = f"; last error: {self._sender.last_error}" if self._sender.last_error else ""
+        where = self._client.shown_url if self._client is not None else "the embedded daemon"
+        why = f"; last error: {self._sender.last_error}" if self._sender is not None and self._sender.last_error else ""
         lost = rows + counts.dropped_rows + counts.rejected_rows
         if lost:
             lost_points = points + counts.dropped_points
             say.once(
                 "account",
                 f"{lost} of {counts.logged - counts.merged_rows} rows ({lost_points} points) did not reach "
-                f"{self._client.shown_url}{why}",
+                f"{where}{why}",
             )
         elif self._store.waiting():
-            say.once("account", f"rows that did not reach {self._client.shown_url} wait in the spool{why}")
+            say.once("account", f"rows that did not reach {where} wait in the spool{why}")
 
     def close(self) -> None:
         """Let go of connection and files."""
