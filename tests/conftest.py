@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
+from psycopg.conninfo import make_conninfo
 
 _numbers = itertools.count(1)
 
@@ -33,6 +34,6 @@ def postgres_dsn(postgres_server: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"create database {name}".encode())
-    yield postgres_server.replace("dbname=postgres", f"dbname={name}")
+    yield make_conninfo(postgres_server, dbname=name)
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"drop database {name} with (force)".encode())

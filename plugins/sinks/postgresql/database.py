@@ -24,7 +24,8 @@ from .settings import PostgreSQLSettings
 
 _FIRST_TRY_SECONDS = 20.0
 _LONGEST_PAUSE_SECONDS = 5.0
-_POOL_WAIT_SECONDS = 10.0
+_POOL_WAIT_SECONDS = 5.0
+_STABLE_SECONDS = 10.0
 
 
 class NotReady(LensError):
@@ -148,17 +149,20 @@ class Database:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 continue
-            pause = 0.1
             self._ready.set()
             if not first_try.done():
                 first_try.set_result(None)
             if self._embedded is None:
                 return
+            came_up = asyncio.get_running_loop().time()
             code = await self._embedded.wait()
             self._ready.clear()
             self._problem = f"the embedded PostgreSQL ended with code {code}"
             self._logger.error("%s; it is started again", self._problem)
             await self._disconnect()
+            stable = asyncio.get_running_loop().time() - came_up > _STABLE_SECONDS
+            pause = 0.1 if stable else min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(pause)
 
     async def _bring_up(self) -> None:
         if self._embedded is not None and self._embedded.pid is None:
@@ -178,6 +182,7 @@ class Database:
             timeout=_POOL_WAIT_SECONDS,
             reconnect_timeout=3600.0,
             configure=self._configure_reader,
+            check=AsyncConnectionPool.check_connection,
             open=False,
             name="lens-queries",
         )

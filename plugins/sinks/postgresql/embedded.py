@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from lens_core import LensError
 
@@ -59,7 +60,7 @@ class EmbeddedPostgres:
         """How to connect; only after start()."""
         if self._socket_directory is None:
             raise LensError("the embedded PostgreSQL is not running")
-        return f"host={self._socket_directory} port=5432 user={_SUPERUSER} dbname=postgres"
+        return make_conninfo(host=str(self._socket_directory), port=5432, user=_SUPERUSER, dbname="postgres")
 
     @property
     def pid(self) -> int | None:
@@ -154,9 +155,9 @@ class EmbeddedPostgres:
                 process.send_signal(wanted)
             deadline = asyncio.get_running_loop().time() + _STOP_SECONDS
             while asyncio.get_running_loop().time() < deadline:
-                if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                if _running_postmaster(self._directory) is None:
                     return
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.02)
         raise LensError("an embedded PostgreSQL of an earlier process does not end")
 
     def _make_socket_directory(self, account: Account) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from lens_core import StepMetrics
 
-from .grouping import Pending, StreamKey
+from .grouping import Pending, StreamKey, state_of
 from .rows import StoredRow, to_stored
 from .text import jsonb, metrics_json, microseconds
 
@@ -101,10 +101,10 @@ def copy_lines(
     shared = key.shared_by_ranks
     lines = []
     for row_step, row in rows:
-        if isinstance(row, StepMetrics):
+        if isinstance(row, StepMetrics) and row.values:
             lines.append(_line_of_one(stream_id, row, shared, now_us, change))
         else:
-            stored = to_stored(row, shared_by_ranks=shared)
+            stored = to_stored(state_of(row, key), shared_by_ranks=shared)
             time_us = now_us if stored.event_time_us is None else stored.event_time_us
             change.saw(row_step, stored.iteration, time_us, stored.updated_us or time_us)
             note_layout(change, stored.metrics)

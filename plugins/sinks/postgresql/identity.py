@@ -94,6 +94,10 @@ async def _number_attempts(
     await connection.execute("select id from lens_subject where id = any(%s) order by id for update", [ids])
     known = await _known_sessions(connection, ids)
     highest = await _highest_attempts(connection, ids)
+    for key in numbers:
+        if not key.session:
+            group = (subject_ids[key.subject], key.data_source, key.run_id, key.rank)
+            highest[group] = max(numbers[key], highest.get(group, 0))
     fresh = []
     for key in sessions:
         group = (subject_ids[key.subject], key.data_source, key.run_id, key.rank)

@@ -82,7 +82,9 @@ class PostgreSQL(Store):
         await self._database.stop()
 
     async def check(self) -> None:
-        """Connect once. Raises psycopg.Error with the reason."""
+        """Connect once; nothing for the embedded server. Raises psycopg.Error with the reason."""
+        if self._options.dsn is None:
+            return
         connection = await self._database.connect()
         await connection.close()
 

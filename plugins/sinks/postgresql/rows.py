@@ -162,7 +162,7 @@ def to_stored(state: RowState, *, shared_by_ranks: bool) -> StoredRow:
     ]
     return StoredRow(
         sequence=head.sequence,
-        rank=_rank(head, shared_by_ranks),
+        rank=_rank(head, shared_by_ranks) if state.current else None,
         iteration=state.iteration,
         event_time_us=state.first_us,
         updated_us=state.last_us if state.last_us != state.first_us else None,

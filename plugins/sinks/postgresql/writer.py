@@ -75,7 +75,7 @@ async def write_rows(
 
 
 _ById: TypeAlias = dict[int, tuple[StreamKey, dict[int, Pending]]]
-_Existing: TypeAlias = dict[tuple[int, int], StoredRow]
+_Existing: TypeAlias = dict[tuple[int, int], Sequence[Any]]
 
 
 def _by_id(streams: Streams, ids: Mapping[StreamKey, StreamId], history_limit: int) -> _ById:
@@ -124,7 +124,7 @@ async def _existing(connection: Connection, by_id: _ById, last_steps: Mapping[in
         " join lens_row r on r.stream_id = k.stream_id and r.row_step = k.row_step",
         [ids, steps],
     )
-    return {(row[0], row[1]): _stored(row[2:]) for row in await cursor.fetchall()}
+    return {(row[0], row[1]): row[2:] for row in await cursor.fetchall()}
 
 
 def _stored(row: Sequence[Any]) -> StoredRow:
@@ -159,7 +159,7 @@ def _prepare(by_id: _ById, existing: _Existing, now_us: int, history_limit: int)
             fresh = [(step, row) for step, row in rows.items() if step not in old]
         prepared.lines.extend(copy_lines(stream_id, key, fresh, now_us, change))
         for step in old:
-            stored = existing[stream_id, step]
+            stored = _stored(existing[stream_id, step])
             update = _merged(stream_id, step, stored, rows[step], key, now_us, history_limit, change)
             if update is not None:
                 prepared.updates.append(update)

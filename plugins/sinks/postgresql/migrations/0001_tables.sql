@@ -70,6 +70,7 @@ create table lens_row (
     history jsonb,
     primary key (stream_id, row_step)
 );
+create index lens_row_iteration on lens_row (stream_id, (coalesce(iteration, row_step)));
 
 -- Which metrics a stream has, and in how many rows.
 create table lens_catalogue (

@@ -100,5 +100,5 @@ async def times(store: Any, **query: Any) -> list[MetricPoint]:
 def ask(dsn: str, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
     """The rows of a plain SQL statement."""
     with psycopg.connect(dsn) as connection:
-        rows: Sequence[tuple[Any, ...]] = connection.execute(statement.encode(), parameters).fetchall()
+        rows: Sequence[tuple[Any, ...]] = connection.execute(statement.encode(), parameters or None).fetchall()
         return list(rows)

@@ -1,0 +1,46 @@
+"""Migrations run once, whoever starts when; a database of a newer Lens is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from lens_plugins.sinks.postgresql.migrate import DatabaseTooNew, migrate, migrations
+
+from tests.plugins.sinks.postgresql.support import Spool, ask, row, running_store
+
+
+async def connect(dsn: str) -> psycopg.AsyncConnection[tuple[Any, ...]]:
+    return await psycopg.AsyncConnection.connect(dsn, autocommit=True)
+
+
+async def test_a_second_time_changes_nothing(postgres_dsn: str) -> None:
+    async with await connect(postgres_dsn) as connection:
+        assert await migrate(connection) == len(migrations())
+        assert await migrate(connection) == 0
+
+
+async def test_several_at_one_time_do_it_once(postgres_dsn: str) -> None:
+    connections = [await connect(postgres_dsn) for _ in range(4)]
+    steps = await asyncio.gather(*(migrate(connection) for connection in connections))
+    for connection in connections:
+        await connection.close()
+    assert sorted(steps) == [0, 0, 0, len(migrations())]
+
+
+async def test_a_database_of_a_newer_lens_is_refused(tmp_path: Path, postgres_dsn: str) -> None:
+    async with running_store(tmp_path, postgres_dsn) as store:
+        await Spool(store).deliver(row(0))
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("insert into lens_migration (number, name) values (9999, 'future')")
+    with pytest.raises(DatabaseTooNew, match=r"migration 9999.*newer Lens"):
+        async with running_store(tmp_path, postgres_dsn):
+            pass
+    assert ask(postgres_dsn, "select count(*) from lens_row") == [(1,)]
+
+
+def test_numbers_are_without_gaps() -> None:
+    assert [step.number for step in migrations()] == list(range(1, len(migrations()) + 1))
