@@ -49,7 +49,7 @@ class PipelineDoor:
         max_records_in_flight: int = MAX_RECORDS_IN_FLIGHT,
     ) -> None:
         self.source = source
-        self.ledger = Ledger(source, metrics, rated="accepted")
+        self.ledger = Ledger.of(source, metrics, rated="accepted")
         self._pipelines = list(pipelines)
         self._identity = identity
         self._max_records_in_flight = max_records_in_flight

@@ -89,7 +89,7 @@ class Pipeline:
     ) -> None:
         self.name = name
         self.spool = spool
-        self.ledger = Ledger(name, metrics, rated="accepted")
+        self.ledger = Ledger.of(f"pipeline/{name}", metrics, rated="accepted")
         self.matcher = Matcher(record_filter)
         self.senders = [Sender(slot, spool, name, metrics, clock=clock) for slot in sinks]
         self.dead_letters = DeadLetters(spool, clock=clock)
@@ -139,7 +139,7 @@ class Pipeline:
 
     def _count_lost(self) -> None:
         for sender in self.senders:
-            lost = self.spool.pending(sender.slot.name).records
+            lost = self.spool.book(sender.slot.name).forget()
             sender.ledger.drop("memory_spool_closed", lost)
             if lost:
                 logger.warning("%s: %d records were only in memory and are lost", sender.ledger.component, lost)

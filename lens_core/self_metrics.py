@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from threading import Lock
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary, generate_latest
 from prometheus_client.core import Metric
@@ -52,6 +53,8 @@ class SelfMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        # The ledgers of this process by component: a reload builds new components, which go on counting in them.
+        self.ledgers: dict[str, Any] = {}
         self._seed_counters: list[SeedCounter] = []
         self._define_pipeline()
         self._define_wandb()

@@ -75,8 +75,26 @@ class Ledger:
         self.rejected: dict[str, int] = {}
         self.dropped: dict[str, int] = {}
         self.rate = RateMeter()
+        self._left_pending = 0
         self._metrics = metrics
         self._children: dict[tuple[str, str], Any] = {}
+
+    @classmethod
+    def of(cls, component: str, metrics: SelfMetrics, *, rated: str = "delivered") -> Ledger:
+        """The ledger of a component in this process; a component that is built anew goes on with it."""
+        found = metrics.ledgers.get(component)
+        if not isinstance(found, cls):
+            found = metrics.ledgers[component] = cls(component, metrics, rated=rated)
+        return found
+
+    def close(self, pending: int) -> None:
+        """The component ends with so many records pending."""
+        self._left_pending = pending
+
+    def recover(self, found: int) -> None:
+        """The component begins with so many records in its spool; those that this process left there are known."""
+        self.count("recovered", max(0, found - self._left_pending))
+        self._left_pending = 0
 
     def count(self, name: str, amount: int) -> None:
         """Add to one of `COUNTED`."""

@@ -61,7 +61,7 @@ class Sender:
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.slot = slot
-        self.ledger = Ledger(f"{pipeline}/{slot.name}", metrics)
+        self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics)
         self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
         self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
         self._spool = spool
@@ -80,7 +80,7 @@ class Sender:
 
     def start(self) -> None:
         """Begin to deliver; the spool must be open."""
-        self.ledger.count("recovered", self._spool.book(self.slot.name).recovered)
+        self.ledger.recover(self._spool.book(self.slot.name).recovered)
         self._task = asyncio.create_task(self._run(), name=f"sender-{self.ledger.component}")
 
     def flush(self) -> None:
@@ -100,6 +100,7 @@ class Sender:
             self._shipment.settling.cancel()
         self.health.state = "stopped"
         self.take_stock()
+        self.ledger.close(self._spool.pending(self.slot.name).records)
 
     def take_stock(self) -> None:
         """Bring the ledger and the gauges up to what the spool says."""

@@ -113,6 +113,12 @@ class SinkBook:
             if self.in_flight_end is not None and end >= self.in_flight_end:
                 self.in_flight_end = None
 
+    def forget(self) -> int:
+        """Nothing waits any more (a spool in memory is closed); returns how many records did."""
+        with self._lock:
+            lost, self.records, self.bytes, self.oldest_at = self.records, 0, 0, None
+            return lost
+
     def replayed(self, letters: int) -> None:
         """Dead letters were put back among the batches."""
         with self._lock:

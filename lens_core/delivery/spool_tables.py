@@ -154,6 +154,7 @@ class SpoolTables:
 
     def after_advance(self, done: Advanced) -> None:
         """The advance is durable."""
+        self.full_until = 0.0
         self.books[done.sink].settled(done.end, done.records, done.size, done.oldest_at, done.dead_letters)
         for sink, count in done.discarded.items():
             if not self.dead_letters_discarded:

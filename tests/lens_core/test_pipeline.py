@@ -277,6 +277,23 @@ async def test_a_cancelled_submission_leaves_processor_and_spool_in_agreement(tm
     assert pipeline.senders[0].ledger.sink_difference(0) == 0
 
 
+async def test_over_a_reload_the_ledgers_go_on_and_add_up(tmp_path: Path) -> None:
+    metrics, sink = SelfMetrics(), Keeping(lambda batch: Retry("down"))
+    for _ in range(3):
+        pipeline = Pipeline("p", Spool(tmp_path / "p.spool"), [slot("s", sink)], metrics=metrics)
+        await pipeline.start()
+        await pipeline.submit(rows(1, 2))
+        await pipeline.stop()
+    sink.answer = None
+    last = Pipeline("p", Spool(tmp_path / "p.spool"), [slot("s", sink)], metrics=metrics)
+    await last.start()
+    await until(lambda: quiet(last))
+    ledger = last.senders[0].ledger
+    assert (ledger.accepted, ledger.recovered, ledger.delivered) == (6, 0, 6)
+    assert_adds_up(last)
+    await last.stop()
+
+
 async def test_the_metrics_say_what_the_ledgers_say(tmp_path: Path) -> None:
     metrics, sink = SelfMetrics(), Keeping()
     pipeline = Pipeline("p", Spool(tmp_path / "p.spool"), [slot("s", sink)], metrics=metrics)

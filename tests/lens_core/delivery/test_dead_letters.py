@@ -1,0 +1,155 @@
+"""Dead letters: listed, bounded, replayed to their own sink, never lost on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lens_core import BatchLimits, Origin, Overloaded, Position, StepMetrics
+from lens_core.delivery.dead_letters import DeadLetters
+from lens_core.delivery.spool import DeadLetter, Spool
+from lens_core.errors import LensError
+from lens_core.records import decode_envelope, encode_envelope
+
+ALL = BatchLimits(max_records=1_000_000, max_bytes=1 << 30)
+
+
+def letter(step: int) -> DeadLetter:
+    row = StepMetrics(origin=Origin(pod_name="p"), data_source="wandb", row_step=step, values={"x": 1.0})
+    return DeadLetter(f"reason {step}", encode_envelope([row], received_at=1000.0 + step))
+
+
+async def refused(spool: Spool, sink: str, *steps: int) -> None:
+    """A batch of which these records are refused."""
+    await spool.append(b"batch", len(steps))
+    chunk = await spool.read(sink, ALL)
+    assert chunk is not None
+    await spool.advance(sink, chunk.end, chunk.records, 5, [letter(step) for step in steps])
+
+
+async def steps_of(spool: Spool, sink: str) -> list[int]:
+    chunk = await spool.read(sink, ALL)
+    records = [decode_envelope(segment.body).records for segment in chunk.segments] if chunk else []
+    return [record.row_step for batch in records for record in batch if isinstance(record, StepMetrics)]
+
+
+@pytest.fixture(params=["disk", "memory"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "x.spool" if request.param == "disk" else None
+
+
+async def test_they_are_listed_in_order_by_sink_and_in_pages(path: Path | None) -> None:
+    spool = Spool(path)
+    await spool.open({"a": True, "b": True})
+    letters = DeadLetters(spool)
+    await refused(spool, "a", 1, 2, 3)
+    await refused(spool, "b", 4)
+    assert (letters.count(), letters.count("a"), letters.count("b")) == (4, 3, 1)
+    page = await letters.entries("a", limit=2)
+    rest = await letters.entries("a", limit=2, after_id=page[-1].id)
+    assert [entry.record["row_step"] for entry in page + rest] == [1, 2, 3]
+    assert [entry.reason for entry in await letters.entries("b")] == ["reason 4"]
+    assert len(await letters.entries()) == 4
+    await spool.close()
+
+
+async def test_replay_gives_them_to_their_own_sink_and_removes_them(path: Path | None) -> None:
+    spool = Spool(path)
+    await spool.open({"a": True, "b": True})
+    letters = DeadLetters(spool)
+    await refused(spool, "a", 1, 2)
+    await refused(spool, "b", 3)
+    await spool.advance("a", Position(2, 1), 1, 5)
+    pending_b = spool.pending("b").records
+    assert await letters.replay("a") == 2
+    assert await steps_of(spool, "a") == [1, 2]
+    assert spool.pending("b").records == pending_b
+    assert (letters.count("a"), letters.count("b")) == (0, 1)
+    assert [entry.sink for entry in await letters.entries()] == ["b"]
+    assert spool.book("a").accepted == 5
+    assert await letters.replay("a") == 0
+    await spool.close()
+
+
+async def test_a_replay_keeps_when_the_records_were_received(path: Path | None) -> None:
+    spool = Spool(path)
+    await spool.open({"a": True})
+    await refused(spool, "a", 7, 5)
+    await DeadLetters(spool).replay("a")
+    chunk = await spool.read("a", ALL)
+    assert chunk is not None
+    assert decode_envelope(chunk.segments[0].body).received_at == 1005.0
+    await spool.close()
+
+
+async def test_many_are_replayed_in_steps_and_unreadable_ones_stay(path: Path | None) -> None:
+    spool = Spool(path)
+    await spool.open({"a": True})
+    await refused(spool, "a", *range(2500))
+    await spool.append(b"batch", 1)
+    await spool.advance("a", Position(2, 1), 1, 5, [DeadLetter("no envelope", b"\xc1")])
+    letters = DeadLetters(spool)
+    assert await letters.replay("a") == 2500
+    assert await steps_of(spool, "a") == list(range(2500))
+    assert [entry.reason for entry in await letters.entries()] == ["no envelope"]
+    assert letters.count("a") == 1
+    await spool.close()
+
+
+async def test_a_full_spool_refuses_a_replay_and_keeps_the_letters(path: Path | None) -> None:
+    spool = Spool(path, max_bytes=4000, max_dead_letter_bytes=1 << 20)
+    await spool.open({"a": True})
+    letters = DeadLetters(spool)
+    await refused(spool, "a", 1, 2, 3)
+    await spool.append(b"x" * 3900, 1)
+    with pytest.raises(Overloaded):
+        await letters.replay("a")
+    assert letters.count("a") == len(await letters.entries("a")) == 3
+    await spool.close()
+
+
+async def test_the_oldest_make_room_for_new_ones(path: Path | None) -> None:
+    size = len(letter(1).body)
+    spool = Spool(path, max_dead_letter_bytes=size * 3)
+    await spool.open({"a": True, "b": True})
+    await refused(spool, "a", 1, 2)
+    await refused(spool, "b", 3, 4)
+    letters = DeadLetters(spool)
+    assert [entry.record["row_step"] for entry in await letters.entries()] == [2, 3, 4]
+    assert (letters.count("a"), letters.count("b")) == (1, 2)
+    assert spool.status().dead_letters_discarded == 1
+    await spool.close()
+
+
+async def test_they_survive_a_restart_and_the_removal_of_their_sink(tmp_path: Path) -> None:
+    path = tmp_path / "x.spool"
+    spool = Spool(path)
+    await spool.open({"a": True})
+    await refused(spool, "a", 1)
+    await spool.close()
+    spool = Spool(path)
+    await spool.open({"other": True})
+    letters = DeadLetters(spool)
+    assert [entry.sink for entry in await letters.entries()] == ["a"]
+    with pytest.raises(LensError, match="no sink 'a'"):
+        await letters.replay("a")
+    await spool.close()
+    spool = Spool(path)
+    await spool.open({"a": True})
+    assert DeadLetters(spool).count("a") == 1
+    assert await DeadLetters(spool).replay("a") == 1
+    await spool.close()
+
+
+async def test_what_was_replayed_for_a_sink_that_is_gone_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "x.spool"
+    spool = Spool(path)
+    await spool.open({"a": True, "b": True})
+    await refused(spool, "b", 1)
+    await DeadLetters(spool).replay("b")
+    await spool.close()
+    spool = Spool(path)
+    await spool.open({"a": True})
+    assert spool.pending("a").records == 1
+    await spool.close()
