@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import click
 import msgspec
 
 from ..config import Config, InvalidConfiguration, SinkConfig, load_config
-from ..plugin_api import Context
+from ..identity import Directory
 from ..plugin_host import PluginHost
 from ..self_metrics import SelfMetrics
 from . import EXIT_CONFIGURATION, EXIT_FAILED
@@ -84,15 +83,14 @@ async def _connect(config: Config) -> list[dict[str, Any]]:
 
 async def _check(sink: SinkConfig, config: Config) -> str:
     """Why a sink cannot be reached; '' if it can."""
-    context = Context(
-        name=sink.name,
-        logger=logging.getLogger(f"lens.sinks.{sink.name}"),
-        data_dir=config.data_dir / "components" / sink.name,
-        metrics=SelfMetrics(),
-        cluster=config.server.cluster_name,
-    )
+    from ..assembly import make  # only here: it brings the whole daemon along
+
     try:
-        await asyncio.wait_for(sink.plugin(sink.settings, context).check(), CHECK_TIMEOUT_SECONDS)
+        made = make(config, sink, SelfMetrics(), Directory(config.server.cluster_name))
+        try:
+            await asyncio.wait_for(made.check(), CHECK_TIMEOUT_SECONDS)
+        finally:
+            await made.stop()
     except (asyncio.TimeoutError, TimeoutError):
         return f"no answer within {CHECK_TIMEOUT_SECONDS:g} s"
     except Exception as error:  # noqa: BLE001 - whatever a sink raises is the reason to show

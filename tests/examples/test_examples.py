@@ -1,0 +1,82 @@
+"""The example distributions: installed by pip into a fresh environment, used, uninstalled and gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fresh_environment import CHECKOUT, FreshEnvironment, build_wheel
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = CHECKOUT / "examples"
+DETECTOR = EXAMPLES / "lens-acme-detector"
+SINK = EXAMPLES / "lens-example-sink"
+
+CONFIGURATION = """
+sinks:
+  rows: {type: jsonl, path: rows.jsonl}
+  influx: {url: "http://influx:8086", bucket: training, token: "${INFLUX_TOKEN}", required: false}
+detectors:
+  acme: {}
+pipelines:
+  training: {from: [wandb_api], to: [rows, influx]}
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> FreshEnvironment:
+    folder = tmp_path_factory.mktemp("examples")
+    made = FreshEnvironment(folder / "environment")
+    wheels = []
+    for source in (CHECKOUT, DETECTOR, SINK):
+        (folder / source.name).mkdir()
+        wheels.append(build_wheel(source, folder / source.name))
+    made.install(*wheels)
+    (made.folder / "lens.yaml").write_text(CONFIGURATION)
+    return made
+
+
+def test_they_are_listed(environment: FreshEnvironment) -> None:
+    plugins = environment.plugins()
+    acme, influx = plugins["acme@lens-acme-detector"], plugins["influx@lens-example-sink"]
+    assert (acme["state"], acme["version"]) == (influx["state"], influx["version"]) == ("loaded", "1.0.0")
+    settings = {setting["name"]: setting for setting in influx["components"][0]["settings"]}
+    assert settings["url"]["required"] is True
+    assert settings["bucket"]["documentation"] == "the bucket that rows are written to"
+
+
+def test_a_configuration_may_use_them(environment: FreshEnvironment) -> None:
+    out = environment.lens("validate", "lens.yaml", INFLUX_TOKEN="x")
+    assert out.startswith("lens.yaml: valid (1 source, 2 sinks, ") or "valid" in out
+    drawn = environment.lens("graph", "lens.yaml", INFLUX_TOKEN="x")
+    assert "└─▶ influx (optional)" in drawn
+    schema = json.loads(environment.lens("schema"))
+    assert "sink.influx" in schema["$defs"]
+    wrong = CONFIGURATION.replace("bucket: training", "buket: training")
+    (environment.folder / "wrong.yaml").write_text(wrong)
+    assert "sinks.influx: unknown key buket; did you mean bucket?" in environment.lens(
+        "validate", "wrong.yaml", code=78, INFLUX_TOKEN="x"
+    )
+
+
+def test_the_detector_reads_its_lines(environment: FreshEnvironment) -> None:
+    (environment.folder / "train.log").write_text("[acme] step 10/500 | loss: 2.31 | lr: 1e-4\n")
+    read = json.loads(environment.lens("explain", "--json", "train.log"))
+    assert (read["kind"], read["framework"]) == ("metric", "acme")
+    assert read["values"]["lm_loss"] == 2.31
+
+
+@pytest.mark.parametrize("example", [DETECTOR, SINK], ids=lambda folder: folder.name)
+def test_their_own_tests_pass(environment: FreshEnvironment, example: Path) -> None:
+    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-W", "error"]
+    assert " passed" in environment.python(*arguments, "--rootdir", str(example), str(example / "tests"))
+
+
+def test_what_is_uninstalled_is_gone(environment: FreshEnvironment) -> None:
+    environment.uninstall("lens-acme-detector", "lens-example-sink")
+    assert not [name for name in environment.plugins() if not name.endswith("@lens-agent")]
+    out = environment.lens("validate", "lens.yaml", code=78, INFLUX_TOKEN="x")
+    assert "sinks.influx: there is no sink plugin 'influx'" in out

@@ -1,0 +1,82 @@
+"""A fresh virtual environment with Lens built from this checkout as a wheel, into which tests install plugins by pip.
+
+Third-party packages are those of the environment that runs the tests (a .pth file names it), so nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).parent.parent
+_PIP = ["--disable-pip-version-check", "--no-input", "-q"]
+_OFFLINE = ["--no-index", "--no-deps", "--no-build-isolation"]
+
+
+class FreshEnvironment:
+    """One virtual environment in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._scripts = folder / "bin"
+        venv.create(folder, symlinks=True)
+        (site,) = folder.glob("lib/python*/site-packages")
+        (site / "packages_of_the_test_run.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    def install(self, *what: Path) -> None:
+        """pip install wheels or source folders, without dependencies."""
+        self._pip("install", *_OFFLINE, *map(str, what))
+
+    def uninstall(self, *names: str) -> None:
+        """pip uninstall."""
+        self._pip("uninstall", "-y", *names)
+
+    def lens(self, *arguments: str, code: int = 0, **environ: str) -> str:
+        """What the command prints; it must end with this exit code."""
+        done = self.run(str(self._scripts / "lens"), *arguments, **environ)
+        assert done.returncode == code, f"lens {arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def python(self, *arguments: str) -> str:
+        """What a Python program of this environment prints; it must end well."""
+        done = self.run(str(self._scripts / "python"), *arguments)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def plugins(self, *, disabled: str = "") -> dict[str, dict[str, Any]]:
+        """`lens plugins --json` by the plugin's name and distribution: `acme@acme-lens`."""
+        listed = json.loads(self.lens("plugins", "--json", LENS_DISABLED_PLUGINS=disabled))
+        return {f"{plugin['name']}@{plugin['distribution']}": plugin for plugin in listed}
+
+    def run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run a command outside the checkout, so that only what is installed is found."""
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LENS_"))}
+        return subprocess.run(
+            command, cwd=self.folder, env={**clean, **environ}, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def _pip(self, action: str, *arguments: str) -> None:
+        python = str(self._scripts / "python")
+        done = self.run(sys.executable, "-m", "pip", "--python", python, action, *_PIP, *arguments)
+        assert done.returncode == 0, f"pip {action} {arguments}:\n{done.stdout}\n{done.stderr}"
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    """Build a wheel from a copy of a source folder; the checkout stays as it is."""
+    copy = folder / f"source-of-{source.name}"
+    ignored = shutil.ignore_patterns(
+        ".git", ".venv*", "*.egg-info", "__pycache__", ".*_cache", "build", "dist", "tests"
+    )
+    shutil.copytree(source, copy, ignore=ignored)
+    command = [sys.executable, "-m", "pip", "wheel", *_PIP, *_OFFLINE, "-w", str(folder / "wheels"), str(copy)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    (wheel,) = (folder / "wheels").glob("*.whl")
+    return wheel
