@@ -17,6 +17,7 @@ from ..self_metrics import SelfMetrics
 from .engine import Context, LineEngine
 from .memory import FORGET_SECONDS, Job, Memory
 from .reader import Place, StreamReader
+from .text import PARTIAL
 
 MIN_STALL_SECONDS = 60.0
 STALL_FACTOR = 3.0
@@ -60,20 +61,29 @@ class DetectorProcessor:
         place: Place | None = None
         read = self.engine.read
         lines = told = 0
+        joined = 0
         for record in records:
-            out.append(record)
             if type(record) is LogLine:
                 lines += 1
                 if place is None or record.origin is not last_origin:
                     last_origin = record.origin
                     place = self._place(last_origin)
+                if place.partial or record.source == PARTIAL:
+                    whole = self._reader.join(place, record, now)
+                    if whole is None:
+                        joined += 1
+                        continue
+                    record = whole
+                out.append(record)
                 readings = read(record.text, place.context)
                 if readings:
                     told += 1
                     if readings[0].is_mere_sign and readings[0].signs in place.shown:
                         continue
                     self._reader.take(place, record, readings, now)
-            elif type(record) is Evidence:
+                continue
+            out.append(record)
+            if type(record) is Evidence:
                 self._detect(record, out)
         made = self._reader.finish()
         if not records:
@@ -83,8 +93,8 @@ class DetectorProcessor:
         return Processed(
             records=out,
             state_changes=self._memory.changes(),
-            derived=len(out) - len(records),
-            merged=self._reader.merged - merged,
+            derived=len(out) - (len(records) - joined),
+            merged=self._reader.merged - merged + joined,
         )
 
     def rollback(self) -> None:
@@ -99,8 +109,8 @@ class DetectorProcessor:
         if place is None:
             if len(self._places) >= _MAX_PLACES:
                 self._places.clear()
-            place = Place(origin, _job_name(origin), "/".join(key), Context(), set())
-            self._reader.restore_table(place)
+            place = Place(origin, _job_name(origin), "/".join(key), Context(), set(), {})
+            self._reader.restore(place)
             self._places[key] = place
         return place
 

@@ -14,7 +14,7 @@ from .judgement import judge
 from .memory import Job, Memory, Stream
 from .readings import Happening, Reading, Sign
 from .rows import RowMerger
-from .text import printed_local_rank, printed_rank, printed_time, split_container_prefix
+from .text import MAX_JOINED_CHARACTERS, PARTIAL, printed_local_rank, printed_rank, printed_time, split_container_prefix
 
 DATA_SOURCE = "log"
 METHOD = "log_pattern"
@@ -29,6 +29,7 @@ class Place(NamedTuple):
     stream: str
     context: Context
     shown: set[tuple[Sign, ...]]
+    partial: dict[str, str]
 
 
 class _Moment(NamedTuple):
@@ -60,8 +61,7 @@ class StreamReader:
         """Work through a line's readings."""
         moment = self._moment(place, line, now)
         if place.context.table is not None:
-            moment.stream.table = place.context.table.name
-            moment.stream.columns = list(place.context.columns)
+            self._remember_table(place)
         for reading in readings:
             if reading.bar is not None:
                 moment.stream.bar = reading.bar
@@ -83,9 +83,23 @@ class StreamReader:
         self._rows.forget()
         self._made = []
 
-    def restore_table(self, place: Place) -> None:
-        """Give a place the header that its stream remembers."""
+    def join(self, place: Place, line: LogLine, now: float) -> LogLine | None:
+        """A whole line of its parts, or None while its end has not come; an endless one is let go in pieces."""
+        beginning = place.partial.pop(line.stream, "")
+        text = beginning + line.text
+        is_whole = line.source != PARTIAL or len(text) > MAX_JOINED_CHARACTERS
+        if not is_whole:
+            place.partial[line.stream] = text
+        self._memory.touch_stream(place.stream)
         stream = self._memory.stream(place.stream)
+        stream.seen_at = now
+        stream.partial = dict(place.partial)
+        return msgspec.structs.replace(line, text=text, source=DATA_SOURCE) if is_whole else None
+
+    def restore(self, place: Place) -> None:
+        """Give a place the header and the beginnings of lines that its stream remembers."""
+        stream = self._memory.stream(place.stream)
+        place.partial.update(stream.partial)
         table = self._engine.tables.get(stream.table)
         if table is not None:
             place.context.table, place.context.columns = table, tuple(stream.columns)
@@ -96,6 +110,12 @@ class StreamReader:
         return self._event(
             job.origin, job, Happening("stalled", "", job.last_iteration, None, details), _newest(job), now
         )
+
+    def _remember_table(self, place: Place) -> None:
+        stream, table = self._memory.stream(place.stream), place.context.table
+        if table is not None and (stream.table, tuple(stream.columns)) != (table.name, place.context.columns):
+            self._memory.touch_stream(place.stream)
+            stream.table, stream.columns = table.name, list(place.context.columns)
 
     def _moment(self, place: Place, line: LogLine, now: float) -> _Moment:
         time = line.event_time

@@ -7,6 +7,10 @@ from calendar import timegm
 from datetime import datetime, timezone
 from time import mktime
 
+# The source of a LogLine that is a part of a line, the rest of which comes in the next.
+PARTIAL = "log_partial"
+MAX_JOINED_CHARACTERS = 1 << 20
+
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # Some pipelines drop the ESC byte and leave the rest. Only where a reset is left too, and never a duration: [5m 3s].
 _RESIDUE = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m(?!\s\d+s\b)")

@@ -306,3 +306,18 @@ def test_what_nobody_has_heard_of_for_long_is_forgotten(stand: Stand) -> None:
     stand.give([])
     stand.give([])
     assert not stand.stored
+
+
+def test_parts_of_a_line_are_joined_across_requests_and_restarts(stand: Stand) -> None:
+    whole = megatron(7)
+    one, two = (
+        LogLine(origin=POD, text=text, event_time=5.0, stream="stdout", source="log_partial")
+        for text in (whole[:20], whole[20:40])
+    )
+    other = LogLine(origin=POD, text="from stderr", event_time=5.0, stream="stderr")
+    assert list(stand.give([one, other]).records) == [other]
+    stand.restart()
+    done = stand.give([two, LogLine(origin=POD, text=whole[40:], event_time=5.0, stream="stdout")])
+    assert attempts(done) == [(1, 7)]
+    assert [line.text for line in of(LogLine, done)] == [whole]
+    assert done.merged == 1

@@ -1,0 +1,172 @@
+"""One log entry as shippers post it, and the record that it becomes.
+
+Fluent Bit (http output, json), rsyslog (omhttp, omprog), syslog-ng (http): `date` or `timestamp`, `message` or `log`,
+`stream`, `logtag` (CRI: P for a part of a line), `kubernetes`. Seed 003 has the fields. What carries no kubernetes
+metadata names itself by `workload_uid`, `pod_uid`, `pod_name`, or by the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+
+import msgspec
+
+from lens_core import LogLine, Origin
+from lens_core.log_lines.text import PARTIAL, split_container_prefix
+
+MAX_LABELS = 32
+MAX_LABEL_BYTES = 512
+NO_IDENTITY = "no_identity"
+NO_MESSAGE = "no_message"
+_MILLISECONDS = 1e11
+_MICROSECONDS = 1e14
+_NANOSECONDS = 1e17
+
+
+class Kubernetes(msgspec.Struct, frozen=True):
+    """What the shipper's kubernetes filter adds."""
+
+    pod_name: str = ""
+    namespace_name: str = ""
+    pod_id: str = ""
+    host: str = ""
+    container_name: str = ""
+    labels: dict[str, object] | None = None
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry; unknown fields are passed over. `kubernetes` stays raw: most entries of a body share it."""
+
+    message: str | None = None
+    log: str | None = None
+    msg: str | None = None
+    date: float | str | None = None
+    timestamp: float | str | None = None
+    time: float | str | None = None
+    at_timestamp: float | str | None = msgspec.field(name="@timestamp", default=None)
+    stream: str | None = None
+    logtag: str | None = None
+    kubernetes: msgspec.Raw = msgspec.Raw(b"")
+    workload_uid: str | None = None
+    pod_uid: str | None = None
+    pod_name: str | None = None
+    namespace: str | None = None
+    container: str | None = None
+    node: str | None = None
+    host: str | None = None
+    hostname: str | None = None
+    rank: int | None = None
+
+
+_kubernetes = msgspec.json.Decoder(Kubernetes, strict=False)
+
+
+class EntryConverter:
+    """Makes records of the entries of one body; `base` says what the request knows of all of them."""
+
+    def __init__(self, base: Origin, max_line_bytes: int) -> None:
+        self._base = base
+        self._max_line_bytes = max_line_bytes
+        self._origins: dict[tuple[object, ...], Origin] = {}
+        self.cut = 0
+
+    def convert(self, entry: Entry) -> LogLine | str:
+        """The record, or why there is none."""
+        text = entry.message or entry.log or entry.msg
+        if text is None:
+            return NO_MESSAGE if entry.message is None and entry.log is None and entry.msg is None else ""
+        origin = self._origin(entry)
+        if not origin.is_known:
+            return NO_IDENTITY
+        if text[-1:] == "\n":
+            text = text.rstrip("\r\n")
+        when = entry.date
+        if when is None:
+            when = entry.timestamp if entry.timestamp is not None else entry.time
+        moment = seconds_of(when if when is not None else entry.at_timestamp)
+        partial = entry.logtag == "P"
+        if entry.logtag is None and text.startswith("20"):
+            text, printed, partial = split_container_prefix(text)
+            moment = printed if printed is not None else moment
+        if len(text) * 4 > self._max_line_bytes and len(text.encode()) > self._max_line_bytes:
+            text = text.encode()[: self._max_line_bytes].decode("utf-8", "ignore")
+            self.cut += 1
+        stream = entry.stream or ""
+        if partial:
+            return LogLine(origin=origin, text=text, event_time=moment, stream=stream, source=PARTIAL)
+        return LogLine(origin=origin, text=text, event_time=moment, stream=stream)
+
+    def _origin(self, entry: Entry) -> Origin:
+        key = (
+            bytes(entry.kubernetes),
+            entry.workload_uid,
+            entry.pod_uid,
+            entry.pod_name,
+            entry.namespace,
+            entry.container,
+            entry.node or entry.host or entry.hostname,
+            entry.rank,
+        )
+        origin = self._origins.get(key)
+        if origin is None:
+            origin = self._origins[key] = _origin(entry, self._base)
+        return origin
+
+
+def _origin(entry: Entry, base: Origin) -> Origin:
+    try:
+        pod = _kubernetes.decode(entry.kubernetes) if bytes(entry.kubernetes) not in (b"", b"null") else Kubernetes()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pod = Kubernetes()  # the entry may name itself in another way; if not, it is rejected
+    return Origin(
+        cluster=base.cluster,
+        workload_uid=entry.workload_uid or base.workload_uid,
+        pod_name=pod.pod_name or entry.pod_name or base.pod_name,
+        pod_uid=pod.pod_id or entry.pod_uid or base.pod_uid,
+        namespace=pod.namespace_name or entry.namespace or base.namespace,
+        node=pod.host or entry.node or entry.host or entry.hostname or base.node,
+        container=pod.container_name or entry.container or base.container,
+        labels=_labels(pod.labels or {}),
+        rank=entry.rank if entry.rank is not None else base.rank,
+    )
+
+
+def _labels(labels: Mapping[str, object]) -> dict[str, str]:
+    """The labels, as many and as long as a record may carry; those of training operators first."""
+    ordered = sorted(labels, key=lambda name: (not name.startswith("training.kubeflow.org/"), name))
+    kept = {name: str(labels[name]) for name in ordered if isinstance(labels[name], str | int)}
+    short = {name: value for name, value in kept.items() if len(name) + len(value) <= MAX_LABEL_BYTES}
+    return dict(list(short.items())[:MAX_LABELS])
+
+
+def seconds_of(when: float | str | None) -> float | None:
+    """Seconds since the epoch, fraction kept, of a number (s, ms, µs or ns by its size) or an ISO 8601 text."""
+    if when is None:
+        return None
+    if isinstance(when, str):
+        try:
+            return seconds_of(float(when))
+        except ValueError:
+            return _iso(when)
+    if not 0.0 < when < 1e21:
+        return None
+    for limit, factor in ((_NANOSECONDS, 1e9), (_MICROSECONDS, 1e6), (_MILLISECONDS, 1e3)):
+        if when >= limit:
+            return when / factor
+    return float(when)
+
+
+def _iso(text: str) -> float | None:
+    try:
+        found = datetime.fromisoformat(_microseconds(text.strip().replace("Z", "+00:00")))
+    except ValueError:
+        return None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def _microseconds(text: str) -> str:
+    """Python 3.10 takes three or six decimals only; container runtimes print nine."""
+    head, dot, rest = text.partition(".")
+    digits = len(rest) - len(rest.lstrip("0123456789"))
+    return f"{head}.{rest[:digits][:6]:0<6}{rest[digits:]}" if dot else text

@@ -1,0 +1,183 @@
+"""POST /logs: log lines from Fluent Bit, rsyslog, syslog-ng or anything that posts JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from lens_core import BadRequest, Context, IngestRequest, LogLine, Origin, Reply, Route, Source, hookimpl
+from lens_core.json_items import ItemDecoder, decode_json, quote_bare_specials
+
+from .log_entries import NO_IDENTITY, Entry, EntryConverter
+
+# Bodies beyond this are read in a thread, so that other requests are answered meanwhile.
+LARGE_BODY_BYTES = 64 * 1024
+_MAX_REASONS = 100
+_MAX_NODES = 10_000
+_HOW_TO_IDENTIFY = (
+    "no entry says whose it is: send kubernetes.pod_name, pod_name or workload_uid with each,"
+    " or ?workload_uid= (or pod_name=) with the request"
+)
+
+_entries = msgspec.json.Decoder(list[Entry], strict=False)
+_entry_lines = msgspec.json.Decoder(Entry, strict=False)
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_each = ItemDecoder[Entry](Entry, strict=False)
+
+
+class LogsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the logs source."""
+
+    max_line_bytes: Annotated[int, Meta(ge=1024, description="longer lines are cut")] = 256 * 1024
+    ignore_pods: Annotated[tuple[str, ...], Meta(description="pods whose lines are left out; * and ? match")] = (
+        "*primus-lens-telemetry-processor*",
+    )
+
+
+class _Parsed(msgspec.Struct):
+    lines: list[LogLine]
+    items: int
+    rejected: list[tuple[int, str]]
+    filtered: int = 0
+    latencies: dict[str, list[float]] = {}
+
+
+class Logs(Source):
+    """Log lines over HTTP: an array or one object a line, as Fluent Bit, rsyslog and syslog-ng post them."""
+
+    name = "logs"
+    Settings = LogsSettings
+
+    def __init__(self, settings: LogsSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._nodes: set[str] = set()
+
+    def routes(self) -> Sequence[Route]:
+        """One route."""
+        return [Route(paths=["/logs"], handler=self._receive, at_root=True)]
+
+    async def _receive(self, request: IngestRequest) -> Reply:
+        now = time.time()
+        if len(request.body) > LARGE_BODY_BYTES:
+            parsed = await asyncio.to_thread(self._parse, request, now)
+        else:
+            parsed = self._parse(request, now)
+        counts = Counter(reason if reason == NO_IDENTITY else "invalid" for _, reason in parsed.rejected)
+        await self.door.submit(parsed.lines, received=parsed.items, filtered=parsed.filtered, rejected=counts)
+        self._observe(parsed.latencies)
+        if parsed.items and len(parsed.rejected) == parsed.items:
+            reason = parsed.rejected[0][1]
+            raise BadRequest(_HOW_TO_IDENTIFY if reason == NO_IDENTITY else f"entry 0: {reason}")
+        answer = [{"index": index, "reason": reason} for index, reason in parsed.rejected[:_MAX_REASONS]]
+        body = {"success": True, "accepted": parsed.items - len(parsed.rejected), "rejected": answer}
+        return Reply(body=body)
+
+    def _parse(self, request: IngestRequest, now: float) -> _Parsed:
+        converter = EntryConverter(_base(request.query), self.settings.max_line_bytes)
+        entries, rejected = decode_entries(request.body, _is_text(request.headers))
+        parsed = _Parsed([], len(entries) + len(rejected), rejected)
+        wrong = {index for index, _ in rejected}
+        places: Iterable[int] = range(len(entries))
+        if wrong:
+            places = (index for index in range(parsed.items) if index not in wrong)
+        last: Origin | None = None
+        ages: list[float] = []
+        ignored = False
+        for index, entry in zip(places, entries, strict=True):
+            line = converter.convert(entry)
+            if isinstance(line, str):
+                if line:
+                    parsed.rejected.append((index, line))
+                else:
+                    parsed.filtered += 1
+                continue
+            if line.origin is not last:
+                last = line.origin
+                ages = parsed.latencies.setdefault(last.node or request.client or "unknown", [])
+                ignored = self._is_ignored(last)
+            if ignored:
+                parsed.filtered += 1
+                continue
+            parsed.lines.append(line)
+            if line.event_time is not None:
+                ages.append(now - line.event_time)
+        return parsed
+
+    def _is_ignored(self, origin: Origin) -> bool:
+        return any(fnmatchcase(origin.pod_name, pattern) for pattern in self.settings.ignore_pods)
+
+    def _observe(self, latencies: Mapping[str, list[float]]) -> None:
+        """The seeds' latency metrics, by node; clocks that run ahead count as no latency."""
+        metrics = self.context.metrics
+        for name, ages in latencies.items():
+            node = name if name in self._nodes or len(self._nodes) < _MAX_NODES else "other"
+            self._nodes.add(node)
+            summary = metrics.log_latency.labels(node)
+            histogram = metrics.log_latency_histogram.labels(node)
+            for age in ages:
+                positive = max(0.0, age)
+                summary.observe(positive)
+                histogram.observe(positive)
+
+
+def decode_entries(body: bytes, is_text: bool = False) -> tuple[list[Entry], list[tuple[int, str]]]:
+    """The entries of a body, and those that could not be read: (index, reason).
+
+    An array, one object a line, a single object, or plain text where the content type says so. Raises BadRequest
+    when there is nothing to read at all.
+    """
+    body = body.strip()
+    if is_text:
+        return [Entry(message=line) for line in body.decode("utf-8", "replace").split("\n") if line.strip()], []
+    if not body:
+        return [], []
+    try:
+        return (_entries.decode(body) if body[:1] == b"[" else _entry_lines.decode_lines(body)), []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _one_by_one(body)
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+
+
+def _one_by_one(body: bytes) -> tuple[list[Entry], list[tuple[int, str]]]:
+    text = body.decode("utf-8", "replace").encode()
+    if text[:1] == b"[":
+        raws = decode_json(text, _raws)
+        body_of_items = _each.decode_each(raws)
+    else:
+        lines = [quote_bare_specials(line) for line in text.split(b"\n") if line.strip()]
+        body_of_items = _each.decode_each([msgspec.Raw(line) for line in lines])
+        if len(lines) == 1 and body_of_items.rejected:
+            raise BadRequest(f"the body is not JSON: {body_of_items.rejected[0][1]}")
+    return body_of_items.good, body_of_items.rejected
+
+
+def _is_text(headers: Mapping[str, str]) -> bool:
+    return headers.get("content-type", "").split(";")[0].strip().lower() == "text/plain"
+
+
+def _base(query: Mapping[str, str]) -> Origin:
+    """What the request's query says of all its lines, for senders that cannot put it into each."""
+    rank: Any = query.get("rank", "")
+    return Origin(
+        workload_uid=query.get("workload_uid", ""),
+        pod_name=query.get("pod_name", ""),
+        pod_uid=query.get("pod_uid", ""),
+        namespace=query.get("namespace", ""),
+        node=query.get("node", ""),
+        container=query.get("container", ""),
+        rank=int(rank) if rank.isdigit() else None,
+    )
+
+
+@hookimpl
+def lens_sources() -> Sequence[type[Source]]:
+    """Announce the source."""
+    return [Logs]
