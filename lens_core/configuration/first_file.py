@@ -18,6 +18,8 @@ from .settings import ServerSettings, SpoolSettings
 
 _WIDTH = 110
 _PRIMUS_SERVER = {"listen": "0.0.0.0:8080", "metrics_listen": "0.0.0.0:9090", "open_ingest": True}
+# What Primus-Lens does and Lens does not unless it is told to; written only where the plugin has such a setting.
+_PRIMUS_SETTINGS = {"remote_write": {"copies": "only"}}
 _PRIMUS_DSN = (
     "postgresql://${DB_USER:-lens}:${DB_PASSWORD}@${DB_HOST:-postgres}:${DB_PORT:-5432}/${DB_NAME:-primus_lens}"
 )
@@ -25,7 +27,7 @@ _PRIMUS_DSN = (
 
 def first_file(host: PluginHost, *, primus: bool = False) -> str:
     """The text of a valid configuration; with `primus` one that takes the place of Primus-Lens' processor."""
-    return "\n".join([*_head(), *_server(primus), *_sources(host), *_sinks(host, primus), *_rest(host), ""])
+    return "\n".join([*_head(), *_server(primus), *_sources(host, primus), *_sinks(host, primus), *_rest(host), ""])
 
 
 def _head() -> Iterator[str]:
@@ -51,12 +53,16 @@ def _struct(settings: type[msgspec.Struct], given: dict[str, Any]) -> Iterator[s
         yield f"  {mark}{setting}".ljust(40) + f"  # {documentation.get(field.name, '')}"
 
 
-def _sources(host: PluginHost) -> Iterator[str]:
+def _sources(host: PluginHost, primus: bool) -> Iterator[str]:
     yield from ("", "sources:                    # data that comes to us")
     names = host.names("source")
     for name in names:
-        if not needs_settings(host.component("source", name)):
-            yield _comment(f"  {name}: {{}}", summary_of(host.component("source", name)))
+        component = host.component("source", name)
+        if not needs_settings(component):
+            wanted = _PRIMUS_SETTINGS.get(name, {}) if primus else {}
+            known = [setting.name for setting in settings_of(component)]
+            settings = ", ".join(f"{key}: {value}" for key, value in wanted.items() if key in known)
+            yield _comment(f"  {name}: {{{settings}}}", summary_of(component))
     yield from _examples(host, "source", [name for name in names if needs_settings(host.component("source", name))])
     collectors = host.names("collector")
     if collectors:

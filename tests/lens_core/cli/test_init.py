@@ -34,6 +34,15 @@ class Files(Source):
     Settings = Watched
 
 
+class Copies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    copies: str = "none"
+
+
+class RemoteWrite(Source):
+    name = "remote_write"
+    Settings = Copies
+
+
 class Pull(Collector):
     name = "pull"
     Settings = Watched
@@ -62,7 +71,7 @@ class Jax(Detector):
     name = "jax"
 
 
-HOST = host_of(Rows, Files, Pull, Database, Lines, Jax)
+HOST = host_of(Rows, Files, RemoteWrite, Pull, Database, Lines, Jax)
 
 
 def read(text: str, **environ: str) -> Config:
@@ -81,6 +90,7 @@ def test_the_primus_variant_listens_for_everybody() -> None:
     assert config.server.metrics_listen == "0.0.0.0:9090"
     assert config.server.open_ingest
     settings: Any = config.sinks["store"].settings
+    assert config.sources["remote_write"].settings == Copies("only")
     assert settings.dsn.reveal() == "postgresql://lens:secret@postgres:5432/primus_lens"
 
 
@@ -91,7 +101,7 @@ def test_what_stands_in_comments_is_right_too() -> None:
         line for line in text.splitlines() if "house" not in line and "type: pattern" not in line and "(?P" not in line
     ]
     config = read("\n".join(lines), DB_PASSWORD="x")
-    assert [*config.sources] == ["wandb_api", "files"]
+    assert [*config.sources] == ["remote_write", "wandb_api", "files"]
     assert [*config.collectors] == ["pull"]
     assert [*config.sinks] == ["store", "jsonl"]
     assert config.disabled_detectors == ["jax"]
