@@ -12,7 +12,6 @@ import httpx
 from lens_core import Context, Overloaded, Record, Source
 from lens_core.api.app import build_app
 from lens_core.api.state import ApiState
-from lens_core.identity import Directory
 from lens_core.self_metrics import SelfMetrics
 from lens_core.tokens import TokenStore
 
@@ -45,17 +44,17 @@ class NotingDoor:
 class IngestApp:
     """The application, its state and an HTTP client that speaks to it without a socket."""
 
-    def __init__(self, kind: type[Source], data_dir: Path, **state: Any) -> None:
+    def __init__(self, kind: type[Source], data_dir: Path, *, settings: Any = None, **state: Any) -> None:
         self.metrics = SelfMetrics()
         context = Context(name=kind.name, logger=logging.getLogger("test"), data_dir=data_dir, metrics=self.metrics)
-        source = kind(kind.Settings(), context)
+        source = self.source = kind(settings or kind.Settings(), context)
         self.door = NotingDoor()
         source.door = self.door
         self.tokens = TokenStore(data_dir)
         self.state = ApiState(
             metrics=self.metrics,
             tokens=self.tokens,
-            directory=Directory(),
+            directory=context.directory,
             sources=[source],
             status=dict,
             ready=str,

@@ -1,0 +1,49 @@
+"""What was dropped and why: exact counts, and the most recent drops with their labels."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lens_core.self_metrics import SelfMetrics
+
+# Labels are looked at for so many drops in a second; the counts are exact whatever happens.
+NOTED_PER_SECOND = 100
+
+
+class Drops:
+    """Counts samples by reason. Reasons are few and fixed: they are labels of Lens' own metrics."""
+
+    def __init__(self, recent: int, metrics: SelfMetrics, clock: Callable[[], float] = time.time) -> None:
+        self.counts: dict[str, int] = {}
+        self._recent: deque[dict[str, Any]] = deque(maxlen=recent)
+        self._metric = metrics.remote_write_dropped
+        self._clock = clock
+        self._second = 0
+        self._noted = 0
+
+    def drop(self, reason: str, samples: int, labels: Callable[[], Mapping[str, str]]) -> None:
+        """Count samples of one series; `labels` is called only if there is room to note it."""
+        self.counts[reason] = self.counts.get(reason, 0) + samples
+        self._metric.labels(reason).inc(samples)
+        now = self._clock()
+        if int(now) != self._second:
+            self._second, self._noted = int(now), 0
+        if self._noted < NOTED_PER_SECOND:
+            self._noted += 1
+            self._recent.append(self._entry(now, reason, samples, dict(labels())))
+
+    def _entry(self, now: float, reason: str, samples: int, labels: dict[str, str]) -> dict[str, Any]:
+        return {
+            "timestamp": now,
+            "metric_name": labels.pop("__name__", ""),
+            "labels": labels,
+            "reason": reason,
+            "sample_count": samples,
+        }
+
+    def report(self) -> dict[str, Any]:
+        """What /remote-write/drops answers: the newest first."""
+        return {"total": sum(self.counts.values()), "by_reason": dict(self.counts), "recent": [*reversed(self._recent)]}

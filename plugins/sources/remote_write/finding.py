@@ -1,0 +1,90 @@
+"""Which pod a series belongs to: by a device of its node, else by the pod's own name or uid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from lens_core import Pod, WorkloadReference
+from lens_core.directory_picture import Picture
+
+from .settings import RemoteWriteSettings
+
+POD_LABELS = ("pod", "pod_name")
+NAMESPACE_LABELS = ("namespace", "pod_namespace")
+UID_LABELS = ("pod_uid", "uid")
+EXPORTED_POD = "exported_pod"
+
+Key: TypeAlias = tuple[str, ...]
+Keys: TypeAlias = tuple[Key, ...]
+_NO_KEYS: Keys = ()
+
+
+class PodFinder:
+    """Makes of labels the keys under which the directory may know the pod, best first, and looks them up.
+
+    Keys are few beside series and are shared by them; they stay right whatever the directory learns.
+    """
+
+    def __init__(self, settings: RemoteWriteSettings) -> None:
+        self._node_labels = settings.node_labels
+        self._device_labels = list(settings.device_labels.items())
+        self._telling = frozenset({*settings.device_labels, *POD_LABELS, *UID_LABELS, EXPORTED_POD})
+        self._interned: dict[Keys, Keys] = {_NO_KEYS: _NO_KEYS}
+
+    def keys(self, labels: Mapping[str, str]) -> Keys:
+        """The keys of a series; none when nothing in its labels names a pod or a device."""
+        if self._telling.isdisjoint(labels):
+            return _NO_KEYS
+        keys = (*self._device_keys(labels), *_pod_keys(labels))
+        if len(self._interned) > 100_000:
+            self._interned = {_NO_KEYS: _NO_KEYS}
+        return self._interned.setdefault(keys, keys)
+
+    def _device_keys(self, labels: Mapping[str, str]) -> list[Key]:
+        devices = [(kind, labels[label]) for label, kind in self._device_labels if label in labels]
+        if not devices:
+            return []
+        node = next((labels[label] for label in self._node_labels if label in labels), "")
+        return [("device", node, kind, device) for kind, device in devices] if node else []
+
+    def find(self, keys: Keys, picture: Picture) -> Pod | None:
+        """The pod of the first key that is known."""
+        for key in keys:
+            if (pod := _look_up(key, picture)) is not None:
+                return pod
+        return None
+
+
+def _pod_keys(labels: Mapping[str, str]) -> list[Key]:
+    uid = next((labels[label] for label in UID_LABELS if label in labels), "")
+    keys: list[Key] = [("uid", uid)] if uid else []
+    # With an exported_pod, `pod` is the exporter's own: Prometheus has renamed the label of the series.
+    if EXPORTED_POD in labels:
+        namespace = labels.get("exported_namespace") or labels.get("namespace", "")
+        return [*keys, ("name", namespace, labels[EXPORTED_POD], uid)]
+    namespace = next((labels[label] for label in NAMESPACE_LABELS if label in labels), "")
+    return [*keys, *(("name", namespace, labels[label], uid) for label in POD_LABELS if label in labels)]
+
+
+def _look_up(key: Key, picture: Picture) -> Pod | None:
+    if key[0] == "device":
+        return picture.by_device.get((key[1], key[2], key[3]))
+    if key[0] == "uid":
+        return picture.by_uid.get(key[1])
+    _, namespace, name, uid = key
+    found = picture.by_name.get((namespace, name)) if namespace else picture.by_bare_name.get(name)
+    # A pod of that name with another uid is another pod.
+    return None if found is None or (uid and found.uid) else found
+
+
+def workload_of(pod: Pod, which: str) -> WorkloadReference | None:
+    """The one workload that the series of a pod get: the topmost owner or the nearest, the first if there are more."""
+    uids = {workload.uid for workload in pod.workloads}
+    parents = {workload.parent_uid for workload in pod.workloads}
+    for workload in pod.workloads:
+        if which == "root" and workload.parent_uid not in uids:
+            return workload
+        if which == "nearest" and workload.uid not in parents:
+            return workload
+    return pod.workloads[0] if pod.workloads else None

@@ -1,0 +1,148 @@
+"""The hot path: every series of a request to the bytes that go on.
+
+Nearly every series was seen before and has one sample, so that it ends in one of two shapes: a double and a
+timestamp of six bytes, or (value 0, which proto3 leaves out) the timestamp alone. What stands before such an end is
+looked up among the label sets that are known; a hit proves that it is nothing but labels. Everything else is read
+field by field. Values are never touched, so that every kind of NaN stays what it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from lens_core.protobuf import WireError, delimited, varint
+
+from .drops import Drops
+from .enriching import LONGEST_QUICK_PREFIX, Enricher, Entry
+from .labels import RefusedSeries
+from .samples import Examined, examine, split_labels
+
+_WITH_VALUE = b"\x12\x10\x09"
+_WITHOUT_VALUE = b"\x12\x07"
+_VALUE_SIZE, _ZERO_SIZE, _STAMP_SIZE = 18, 9, 7
+_HEADS = [b"\x0a" + varint(size) for size in range(LONGEST_QUICK_PREFIX + _VALUE_SIZE + 1)]
+_REMEMBERED_STAMPS = 1000
+_MESSAGES = 10
+
+
+class Passed(msgspec.Struct):
+    """What became of the series of one request; `pieces` joined are the time series that go on."""
+
+    pieces: list[bytes] = []
+    series: int = 0
+    samples: int = 0
+    histograms: int = 0
+    exemplars: int = 0
+    unattached: int = 0
+    dropped: int = 0
+    refused: Counter[str] = msgspec.field(default_factory=Counter)
+    messages: list[str] = []
+
+
+class Passage:
+    """Takes series, as they were cut out of requests, to what goes on of them."""
+
+    def __init__(self, enricher: Enricher, drops: Drops) -> None:
+        self._enricher = enricher
+        self._drops = drops
+        self._stamps: set[bytes] = set()
+
+    def take(self, series: Sequence[bytes], passed: Passed) -> None:
+        """Add these series to `passed`. Raises WireError where the request is damaged."""
+        known = self._enricher.young.get
+        picture = self._enricher.picture
+        stamps, pieces, heads = self._stamps, passed.pieces, _HEADS
+        quick = unattached = 0
+        for one in series:
+            tail = one[-_VALUE_SIZE:]
+            if tail[11:] in stamps:
+                size = _VALUE_SIZE
+                if tail[:3] != _WITH_VALUE:
+                    tail = tail[_ZERO_SIZE:]
+                    size = _ZERO_SIZE
+                if size == _VALUE_SIZE or tail[:2] == _WITHOUT_VALUE:
+                    entry = known(one[:-size])
+                    if entry is not None and entry[2] and entry[0] is picture:
+                        prefix: bytes = entry[1]  # type: ignore[assignment]
+                        pieces += (heads[len(prefix) + size], prefix, tail)
+                        unattached += entry[3]
+                        quick += 1
+                        continue
+            self._slowly(one, passed)
+        passed.series += quick
+        passed.samples += quick
+        passed.unattached += unattached
+
+    def _slowly(self, series: bytes, passed: Passed) -> None:
+        try:
+            block, examined, entry = self._examine(series)
+        except RefusedSeries as error:
+            passed.refused[error.reason] += 1
+            self._drops.drop(error.reason, 1, lambda: self._labels(series))
+            if len(passed.messages) < _MESSAGES:
+                passed.messages.append(str(error))
+            return
+        if examined.dropped:
+            passed.dropped += examined.dropped
+            self._drops.drop("negative", examined.dropped, lambda: self._enricher.labels(block))
+            if not examined.rest:
+                return
+        held = examined.samples + examined.histograms
+        if entry.reason:
+            passed.dropped += held
+            self._drops.drop(entry.reason, held, lambda: self._enricher.labels(block))
+            return
+        self._pass(entry, examined, passed)
+
+    def _examine(self, series: bytes) -> tuple[bytes, Examined, Entry]:
+        size = self._tail_size(series)
+        entry = self._entry_before(series, size) if size else None
+        if entry is not None and not (entry.negative and size == _VALUE_SIZE):
+            return series[:-size], Examined(series[-size:], 1, 0, 0, 0), entry
+        block, rest = split_labels(series)
+        entry = self._enricher.entry(block)
+        return block, examine(rest, drop_negative=entry.negative), entry
+
+    def _entry_before(self, series: bytes, size: int) -> Entry | None:
+        """The entry of what stands before the end, if that is nothing but labels."""
+        try:
+            return self._enricher.entry(series[:-size])
+        except WireError:
+            return None  # It only looked like a single sample and will be read field by field.
+
+    def _tail_size(self, series: bytes) -> int:
+        """The size of the end that looks like a single sample; 0 if none does."""
+        stamp = series[-_STAMP_SIZE:]
+        if stamp not in self._stamps and not self._learn_stamp(stamp):
+            return 0
+        if series[-_VALUE_SIZE : 3 - _VALUE_SIZE] == _WITH_VALUE:
+            return _VALUE_SIZE
+        return _ZERO_SIZE if series[-_ZERO_SIZE:-_STAMP_SIZE] == _WITHOUT_VALUE else 0
+
+    def _pass(self, entry: Entry, examined: Examined, passed: Passed) -> None:
+        prefixes = entry.copies if entry.prefix is None else (entry.prefix, *entry.copies)
+        for prefix in prefixes:
+            passed.pieces.append(delimited(1, prefix + examined.rest))
+        passed.series += 1
+        passed.samples += examined.samples
+        passed.histograms += examined.histograms
+        passed.exemplars += examined.exemplars
+        passed.unattached += entry.unattached
+
+    def _learn_stamp(self, stamp: bytes) -> bool:
+        """Remember an end that is a field 2 with a number of six bytes; requests have few different timestamps."""
+        if len(stamp) != _STAMP_SIZE or stamp[0] != 0x10 or stamp[6] > 0x7F or min(stamp[1:6]) < 0x80:
+            return False
+        if len(self._stamps) >= _REMEMBERED_STAMPS:
+            self._stamps.clear()
+        self._stamps.add(stamp)
+        return True
+
+    def _labels(self, series: bytes) -> dict[str, str]:
+        try:
+            return self._enricher.labels(split_labels(series)[0])
+        except (WireError, RefusedSeries):
+            return {}
