@@ -1,0 +1,271 @@
+"""Points acknowledged and stored per second, beside an MLflow tracking server on the same PostgreSQL.
+
+Lens: bodies of 1,000 points through /api/v1/wandb/metrics and /wandb/logs, two clients, steps of 5 and of 50 metrics;
+time runs from the first byte until the last row is committed in PostgreSQL (fsync on). MLflow: `log_batch` of 1,000
+metrics over its REST API, two clients, two workers. What bounds Lens on two cores: PostgreSQL's insert of the rows and
+the conversion of rows to its COPY format, about half each.
+
+    python -m benchmarks.ingest [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from benchmarks.harness import (
+    Daemon,
+    Figure,
+    options,
+    peer_environment,
+    percentile,
+    postgres,
+    report,
+    spread_of,
+    temporary_folder,
+)
+
+POINTS_PER_BODY = 1000
+CLIENTS = 2
+
+
+def metrics_bodies(workload: str, points: int, per_step: int) -> list[bytes]:
+    """Bodies of /wandb/metrics."""
+    bodies = []
+    for first in range(0, points, POINTS_PER_BODY):
+        metrics = [
+            {
+                "name": f"train/metric_{number % per_step}",
+                "value": number * 0.37,
+                "step": number // per_step,
+                "timestamp": 1_700_000_000 + number // per_step,
+                "tags": {},
+            }
+            for number in range(first, first + POINTS_PER_BODY)
+        ]
+        body = {"source": "wandb", "workload_uid": workload, "pod_name": "p", "run_id": "r", "metrics": metrics}
+        bodies.append(json.dumps(body).encode())
+    return bodies
+
+
+def logs_bodies(workload: str, points: int, per_step: int) -> list[bytes]:
+    """Bodies of /wandb/logs."""
+    bodies = []
+    steps_per_body = POINTS_PER_BODY // per_step
+    for first in range(0, points // per_step, steps_per_body):
+        logs = [
+            {
+                "step": step,
+                "timestamp": 1_700_000_000 + step,
+                "data": {f"train/metric_{n}": (step * per_step + n) * 0.37 for n in range(per_step)},
+            }
+            for step in range(first, first + steps_per_body)
+        ]
+        bodies.append(json.dumps({"workload_uid": workload, "pod_name": "p", "run_id": "r", "logs": logs}).encode())
+    return bodies
+
+
+def post_all(url: str, path: str, bodies: Sequence[bytes]) -> list[float]:
+    """Post bodies from several clients, each on one connection; the seconds of every request."""
+    address = urlsplit(url)
+    latencies: list[float] = []
+    queue = iter(bodies)
+    lock = threading.Lock()
+
+    def client() -> None:
+        connection = http.client.HTTPConnection(address.hostname or "", address.port or 80, timeout=60)
+        headers = {"Content-Type": "application/json"}
+        while True:
+            with lock:
+                body = next(queue, None)
+            if body is None:
+                break
+            started = time.perf_counter()
+            connection.request("POST", path, body, headers)
+            response = connection.getresponse()
+            answer = response.read()
+            if response.status != 200:
+                raise RuntimeError(f"{response.status}: {answer[:200]!r}")
+            latencies.append(time.perf_counter() - started)
+        connection.close()
+
+    threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return latencies
+
+
+class LensRun:
+    """What one run of Lens gave: points per second, latencies of acknowledgements, memory."""
+
+    def __init__(self, daemon: Daemon, path: str, bodies: Sequence[bytes], points: int) -> None:
+        started = time.perf_counter()
+        self.latencies = post_all(daemon.url, path, bodies)
+        self.acknowledged_seconds = time.perf_counter() - started
+        while daemon.pending():
+            time.sleep(0.05)
+        self.points_per_second = points / (time.perf_counter() - started)
+        self.rss_mib = daemon.rss_mib()
+
+
+def mlflow_points_per_second(dsn: str, seconds: float) -> float:
+    """What an MLflow tracking server stores in the same time."""
+    binaries = peer_environment("mlflow", ["mlflow", "psycopg2-binary", "setuptools<81"])
+    parts = dict(part.split("=", 1) for part in dsn.split())
+    uri = f"postgresql+psycopg2://{parts['user']}@/{parts['dbname']}?host={parts['host']}&port={parts['port']}"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(binaries / "mlflow"), "server", "--backend-store-uri", uri, "--workers", str(CLIENTS)]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    environment = {"PATH": f"{binaries}:/usr/bin:/bin", "HOME": "/var/tmp", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    server = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        _wait_for_port(port)
+        return _log_batches(port, seconds)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_for_port(port: int, seconds: float = 120) -> None:
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise RuntimeError("the MLflow server did not start")
+
+
+def _log_batches(port: int, seconds: float) -> float:
+    ends = time.monotonic() + seconds
+    stored = [0] * CLIENTS
+
+    def call(connection: http.client.HTTPConnection, path: str, body: object) -> dict[str, dict[str, dict[str, str]]]:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", f"/api/2.0/mlflow/{path}", json.dumps(body), headers)
+        response = connection.getresponse()
+        answer = response.read()
+        if response.status != 200:
+            raise RuntimeError(f"MLflow {path}: {response.status} {answer[:300]!r}")
+        found: dict[str, dict[str, dict[str, str]]] = json.loads(answer)
+        return found
+
+    def client(number: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        run = call(connection, "runs/create", {"experiment_id": "0", "start_time": int(time.time() * 1000)})
+        run_id = run["run"]["info"]["run_id"]
+        step = 0
+        while time.monotonic() < ends:
+            metrics = [
+                {
+                    "key": f"train/metric_{n % 5}",
+                    "value": n * 0.37,
+                    "timestamp": 1_700_000_000_000,
+                    "step": step + n // 5,
+                }
+                for n in range(POINTS_PER_BODY)
+            ]
+            call(connection, "runs/log-batch", {"run_id": run_id, "metrics": metrics})
+            stored[number] += POINTS_PER_BODY
+            step += POINTS_PER_BODY // 5
+
+    started = time.monotonic()
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(stored) / (time.monotonic() - started)
+
+
+def measure(folder: Path, *, quick: bool) -> list[Figure]:
+    """All figures of this script."""
+    points = 200_000 if quick else 1_000_000
+    rounds = 1 if quick else 3
+    figures: list[Figure] = []
+    with postgres(folder) as database:
+        config = (
+            f'sinks: {{store: {{type: postgresql, dsn: "{database("lens")}"}}}}\nserver: {{listen: "127.0.0.1:0"}}\n'
+        )
+        daemon = Daemon(folder / "lens", config).start()
+        idle = daemon.rss_mib()
+        peers = []
+        rates: dict[tuple[str, int], list[float]] = {}
+        latencies: list[float] = []
+        rss = 0.0
+        for number in range(rounds):
+            for path, make in (("metrics", metrics_bodies), ("logs", logs_bodies)):
+                for per_step in (5, 50):
+                    bodies = make(f"w-{path}-{per_step}-{number}", points, per_step)
+                    run = LensRun(daemon, f"/api/v1/wandb/{path}", bodies, points)
+                    rates.setdefault((path, per_step), []).append(run.points_per_second)
+                    latencies += run.latencies
+                    rss = max(rss, run.rss_mib)
+            peers.append(mlflow_points_per_second(database(f"mlflow_{number}"), 10 if quick else 20))
+        figures += _throughput(rates, peers)
+        p99 = percentile(latencies, 0.99) * 1000
+        figures.append(_goal("acknowledgement p99 at that rate", "ms", p99, "≤ 250", p99 <= 250))
+        figures.append(_goal("daemon RSS at that rate", "MiB", rss, "≤ 250", rss <= 250))
+        figures.append(_goal("daemon RSS idle", "MiB", idle, "≤ 120", idle <= 120))
+        stop = daemon.stop()
+        figures.append(_goal("stopping", "s", stop, "≤ 5", stop <= 5))
+    figures += _embedded(folder)
+    return figures
+
+
+def _throughput(rates: dict[tuple[str, int], list[float]], peers: Sequence[float]) -> list[Figure]:
+    peer = statistics.median(peers)
+    return [
+        Figure(
+            figure=f"acknowledged and stored, /wandb/{path}, {per_step} metrics a step",
+            unit="points/s",
+            lens=(rate := statistics.median(found)),
+            peer=peer,
+            peer_name="MLflow log_batch",
+            ratio=rate / peer,
+            goal="≥ 100,000 and ≥ 30 × MLflow",
+            holds=rate >= 100_000 and rate >= 30 * peer,
+            spread=spread_of(found),
+        )
+        for (path, per_step), found in rates.items()
+    ]
+
+
+def _embedded(folder: Path) -> list[Figure]:
+    daemon = Daemon(folder / "embedded")
+    daemon.start().stop()
+    ready = daemon.start().ready_seconds
+    daemon.stop()
+    return [_goal("ready on an existing data directory, embedded PostgreSQL", "s", ready, "≤ 3", ready <= 3)]
+
+
+def _goal(name: str, unit: str, value: float, goal: str, holds: bool) -> Figure:
+    return Figure(figure=name, unit=unit, lens=value, goal=goal, holds=holds)
+
+
+def main() -> None:
+    """Measure and print."""
+    chosen = options(__doc__ or "")
+    with temporary_folder() as folder:
+        report(measure(folder, quick=chosen.quick), as_json=chosen.json)
+
+
+if __name__ == "__main__":
+    main()
