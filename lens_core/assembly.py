@@ -13,9 +13,11 @@ from .collecting import CollectorRunner
 from .config import CollectorConfig, ComponentConfig, Config, FilterSettings, PipelineConfig, SinkConfig
 from .delivery.sender import SinkSlot
 from .delivery.spool import Spool
+from .detection import make_detectors
 from .door import PipelineDoor
 from .errors import LensError
 from .identity import Directory
+from .log_lines.processor import DetectorProcessor
 from .pipeline import Pipeline, RecordProcessor
 from .plugin_api import Collector, Component, Context, Sink, Source, Store
 from .plugin_host import PluginHost
@@ -176,7 +178,9 @@ def _filter(settings: FilterSettings) -> RecordFilter:
 
 def _processor(config: Config, metrics: SelfMetrics) -> RecordProcessor | None:
     """What reads log lines and evidence by the rules of the configured detectors; none without detectors."""
-    return None
+    if not config.detectors:
+        return None
+    return DetectorProcessor(make_detectors(config.detectors, metrics, config.server.cluster_name), metrics)
 
 
 async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
