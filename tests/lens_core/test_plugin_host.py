@@ -344,7 +344,7 @@ def lens_sources():
         (found.name, found.type, found.required, found.default, found.documentation) for found in component.settings
     ]
     assert told == [
-        ("token", "text", False, None, "the login"),
+        ("token", "a secret text", False, None, "the login"),
         ("user", "text", False, "me", "the login"),
         ("batch", "a whole number of at least 1", False, 5, "how many"),
         ("names", "a list of text", False, [], ""),
