@@ -12,6 +12,8 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,27 @@ class FreshEnvironment:
         return subprocess.run(
             command, cwd=self.folder, env={**clean, **environ}, capture_output=True, text=True, timeout=120, check=False
         )
+
+    @contextmanager
+    def daemon(self, configuration: str, **environ: str) -> Iterator[str]:
+        """`lens up` with a configuration file; its address. Stopped by SIGTERM, it must end well."""
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LENS_"))}
+        command = [str(self._scripts / "lens"), "up", "--config", configuration, "--announce-json"]
+        command += ["--listen", "127.0.0.1:0", "--data-dir", str(self.folder / "data")]
+        with (self.folder / "daemon.log").open("w") as log:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env={**clean, **environ}, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert line, (self.folder / "daemon.log").read_text()
+            yield json.loads(line)["listening"]
+        finally:
+            process.terminate()
+            code = process.wait(timeout=30)
+            process.stdout.close()
+        assert code == 0, (self.folder / "daemon.log").read_text()
 
     def _pip(self, action: str, *arguments: str) -> None:
         python = str(self._scripts / "python")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 
+from lens_core.testing import HttpReceiver, until
 from tests.fresh_environment import CHECKOUT, FreshEnvironment, build_wheel
 
 pytestmark = pytest.mark.slow
@@ -19,8 +21,6 @@ CONFIGURATION = """
 sinks:
   rows: {type: jsonl, path: rows.jsonl}
   influx: {url: "http://influx:8086", bucket: training, token: "${INFLUX_TOKEN}", required: false}
-detectors:
-  acme: {}
 pipelines:
   training: {from: [wandb_api], to: [rows, influx]}
 """
@@ -67,6 +67,26 @@ def test_the_detector_reads_its_lines(environment: FreshEnvironment) -> None:
     read = json.loads(environment.lens("explain", "--json", "train.log"))
     assert (read["kind"], read["framework"]) == ("metric", "acme")
     assert read["values"]["lm_loss"] == 2.31
+
+
+async def test_they_are_used_in_a_pipeline(environment: FreshEnvironment) -> None:
+    """A line of Acme's goes in; the sink sends the row that the detector made of it."""
+    line = {"record": "log_line", "text": "[acme] step 10/500 | loss: 2.31 | lr: 1e-4", "event_time": 1700000000.0}
+    envelope = {"version": 1, "origin": {"workload_uid": "job", "pod_name": "job-0"}, "records": [line]}
+    async with HttpReceiver(status=204) as influx:
+        text = CONFIGURATION.replace("http://influx:8086", influx.url).replace("[wandb_api]", "[records_api]")
+        (environment.folder / "running.yaml").write_text(text)
+        with environment.daemon("running.yaml", INFLUX_TOKEN="x") as url:
+            async with httpx.AsyncClient() as client:
+                answer = await client.post(f"{url}/api/v1/records", json=envelope)
+            assert answer.json() == {"success": True, "accepted": 1, "rejected": []}
+            await until(lambda: bool(influx.received), "the row arrives at the sink")
+    written = influx.received[0].body.decode()
+    assert written.startswith("training,workload=job,")
+    assert "step=10i" in written
+    assert "lm_loss=2.31" in written
+    rows = [json.loads(row) for row in (environment.folder / "rows.jsonl").read_text().splitlines()]
+    assert [row["framework"] for row in rows if row["record"] == "detection"] == ["acme"]
 
 
 @pytest.mark.parametrize("example", [DETECTOR, SINK], ids=lambda folder: folder.name)
