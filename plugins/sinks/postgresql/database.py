@@ -74,8 +74,13 @@ class Database:
         self._check_dsn()
         first_try: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep_up(first_try))
-        with contextlib.suppress(asyncio.TimeoutError):  # it takes long; the keeper goes on
+        try:
             await asyncio.wait_for(asyncio.shield(first_try), _FIRST_TRY_SECONDS)
+        except asyncio.TimeoutError:
+            self._logger.warning("PostgreSQL takes long to come up; it is waited for in the background")
+        except DatabaseTooNew:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Close all connections; end the embedded server."""

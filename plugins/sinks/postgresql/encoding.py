@@ -17,9 +17,10 @@ from .text import jsonb, metrics_json, microseconds
 
 COPY_COLUMNS = (
     "stream_id, row_step, received_us, sequence, event_time_us, updated_us, iteration, rank,"
-    " metrics, tags, key_sequences, history"
+    " workload_uid, data_source, metrics, tags, key_sequences, history"
 )
 _NULL = rb"\N"
+_COPY_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _TARGET = "target_iteration"
 _LOWEST = -(2**63)
 _HIGHEST = 2**63 - 1
@@ -30,7 +31,7 @@ class EncodedRow(msgspec.Struct, frozen=True):
 
     sequence: int
     rank: int | None
-    iteration: int | None
+    iteration: int
     event_time_us: int | None
     updated_us: int | None
     metrics: bytes
@@ -79,12 +80,12 @@ class StreamChange:
         self.layouts.clear()
 
 
-def encode_json(row: StoredRow) -> EncodedRow:
+def encode_json(row: StoredRow, row_step: int) -> EncodedRow:
     """The JSON columns of a merged row."""
     return EncodedRow(
         row.sequence,
         row.rank,
-        row.iteration,
+        row_step if row.iteration is None else row.iteration,
         row.event_time_us,
         row.updated_us,
         metrics_json(row.metrics),
@@ -99,21 +100,25 @@ def copy_lines(
 ) -> list[bytes]:
     """New rows as lines for COPY_COLUMNS; `change` takes note of them."""
     shared = key.shared_by_ranks
+    uid = key.subject.workload_uid
+    owner = b"%b\t%b" % (_text(uid) if uid else _NULL, _text(key.data_source))
     lines = []
     for row_step, row in rows:
         if isinstance(row, StepMetrics) and row.values:
-            lines.append(_line_of_one(stream_id, row, shared, now_us, change))
+            lines.append(_line_of_one(stream_id, row, shared, now_us, owner, change))
         else:
             stored = to_stored(state_of(row, key), shared_by_ranks=shared)
             time_us = now_us if stored.event_time_us is None else stored.event_time_us
             change.saw(row_step, stored.iteration, time_us, stored.updated_us or time_us)
             note_layout(change, stored.metrics)
-            lines.append(_line(stream_id, row_step, now_us, encode_json(stored)))
+            lines.append(_line(stream_id, row_step, now_us, owner, encode_json(stored, row_step)))
     change.new_rows += len(lines)
     return lines
 
 
-def _line_of_one(stream_id: int, row: StepMetrics, shared: bool, now_us: int, change: StreamChange) -> bytes:
+def _line_of_one(
+    stream_id: int, row: StepMetrics, shared: bool, now_us: int, owner: bytes, change: StreamChange
+) -> bytes:
     """The usual case, one write: no history, no sequences of single metrics."""
     event_us = microseconds(row.event_time)
     time_us = now_us if event_us is None else event_us
@@ -123,26 +128,33 @@ def _line_of_one(stream_id: int, row: StepMetrics, shared: bool, now_us: int, ch
     metrics = metrics_json(row.values)
     if b"\\" in metrics:
         metrics = metrics.replace(b"\\", b"\\\\")
-    return b"%d\t%d\t%d\t%d\t%b\t\\N\t%b\t%b\t%b\t%b\t\\N\t\\N\n" % (
+    return b"%d\t%d\t%d\t%d\t%b\t\\N\t%b\t%b\t%b\t%b\t%b\t\\N\t\\N\n" % (
         stream_id,
         row.row_step,
         now_us,
         row.sequence,
         _number(event_us),
-        _number(row.iteration),
+        b"%d" % (row.row_step if row.iteration is None else row.iteration),
         _number(None if rank is None or rank < 0 else rank),
+        owner,
         metrics,
         _NULL if not row.tags else jsonb(row.tags).replace(b"\\", b"\\\\"),
     )
 
 
-def _line(stream_id: int, row_step: int, now_us: int, row: EncodedRow) -> bytes:
+def _line(stream_id: int, row_step: int, now_us: int, owner: bytes, row: EncodedRow) -> bytes:
     numbers = (row.event_time_us, row.updated_us, row.iteration, row.rank)
     documents = (row.metrics, row.tags, row.key_sequences, row.history)
     head = (stream_id, row_step, now_us, row.sequence)
     fields = [b"%d" % number for number in head] + [_number(number) for number in numbers]
+    fields.append(owner)
     fields += [_NULL if text is None else text.replace(b"\\", b"\\\\") for text in documents]
     return b"\t".join(fields) + b"\n"
+
+
+def _text(text: str) -> bytes:
+    """A text in COPY's text format."""
+    return text.translate(_COPY_ESCAPES).encode()
 
 
 def _number(number: int | None) -> bytes:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import psycopg
-from psycopg import errors
 
 from lens_core import Answer, Poisoned, Retry
 
 # Classes of SQLSTATE that say something about the data, so that the same batch fails again (PostgreSQL's appendix A).
 _DATA_CLASSES = frozenset({"22", "23", "54"})
+DATA_ERRORS = (ValueError, TypeError, OverflowError, RecursionError)
 _NOT_DATA = frozenset({"23503"})  # a stream was removed in the meantime: the next try makes it again
 
 
 def answer_for(error: BaseException) -> Answer:
-    """Poisoned where the data is at fault, Retry for all else: connections, locks, full disks, wrong rights."""
-    if isinstance(error, psycopg.DataError | errors.StatementTooComplex | UnicodeError):
+    """Poisoned where the data is at fault, Retry for all else: connections, locks, full disks, wrong rights.
+
+    Python's own errors come from encoding a record (too deep, a key that JSON does not have).
+    """
+    if isinstance(error, (psycopg.DataError, *DATA_ERRORS)):
         return Poisoned(describe(error))
     state = getattr(error, "sqlstate", None) or ""
     if state[:2] in _DATA_CLASSES and state not in _NOT_DATA:

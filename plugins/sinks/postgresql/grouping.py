@@ -13,6 +13,7 @@ from .text import MAX_KEY_BYTES, clean, metric_key, microseconds
 
 LOG_SOURCE = "log"
 UNKNOWN_RANK = -1
+_WORKLOAD = "workload:"
 _MAX_BIGINT = 2**63 - 1
 _MAX_INTEGER = 2**31 - 1
 _SHOWN_NAME_LABEL = "training.kubeflow.org/job-name"
@@ -24,6 +25,11 @@ class SubjectKey(NamedTuple):
 
     cluster: str
     key: str
+
+    @property
+    def workload_uid(self) -> str:
+        """The workload's uid; empty where the subject is a pod."""
+        return self.key.removeprefix(_WORKLOAD) if self.key.startswith(_WORKLOAD) else ""
 
 
 class Subject(NamedTuple):
@@ -72,7 +78,7 @@ def subject_of(origin: Origin, cluster: str) -> Subject:
     workload_uid, pod_uid = clean(origin.workload_uid), clean(origin.pod_uid)
     namespace, pod_name = clean(origin.namespace), clean(origin.pod_name)
     if workload_uid:
-        key = f"workload:{workload_uid}"
+        key = _WORKLOAD + workload_uid
     elif pod_uid:
         key = f"pod:{pod_uid}"
     else:
@@ -128,7 +134,8 @@ def state_of(row: Pending, key: StreamKey) -> RowState:
         row.values,
         order_of(row.sequence, row.origin.rank, shared_by_ranks=key.shared_by_ranks),
         tags=row.tags,
-        iteration=row.iteration,
+        # An iteration that is the row's step says no more than none: the column holds the step for both.
+        iteration=None if row.iteration == row.row_step else row.iteration,
         time_us=microseconds(row.event_time),
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from lens_core import (
     BadRequest,
+    Detection,
     EventRow,
     MetricInfo,
     RunSummary,
@@ -30,15 +31,25 @@ _SHOWN = """
         coalesce(nullif(m.workload_namespace, ''), nullif(m.namespace, ''), s.namespace) as namespace,
         s.rows, s.last_iteration, s.first_seen_us, s.last_seen_us
     from lens_subject s left join lateral (
-        select m.workload_uid, m.workload_name, m.workload_namespace, m.namespace
-        from lens_name n join lens_membership m on m.workload_uid = n.uid
-        where n.subject_id = s.id and (s.workload_uid = '' or m.workload_uid = s.workload_uid)
-            and not exists (
-                select from lens_membership below
-                where below.parent_uid = m.workload_uid and below.cluster = m.cluster
-                    and below.pod_uid = m.pod_uid and below.pod_name = m.pod_name and below.namespace = m.namespace
-                    and s.workload_uid = '')
-        order by m.last_seen_us desc, m.workload_uid limit 1
+        (select m.* from lens_membership m
+            where s.workload_uid <> '' and m.workload_uid = s.workload_uid and m.cluster = s.cluster
+            order by m.pod_uid limit 1)
+        union all
+        (select m.* from lens_membership m
+            where s.workload_uid = '' and s.pod_uid <> '' and m.pod_uid = s.pod_uid and m.cluster = s.cluster
+                and not exists (select from lens_membership below where below.pod_uid = m.pod_uid
+                    and below.cluster = m.cluster and below.parent_uid = m.workload_uid)
+            order by m.last_seen_us desc, m.workload_uid limit 1)
+        union all
+        (select m.* from lens_membership m
+            where s.workload_uid = '' and s.pod_name <> '' and m.pod_name = s.pod_name and m.cluster = s.cluster
+                and (s.pod_uid = '' or m.pod_uid = '')
+                and (s.namespace = m.namespace or s.namespace = '' or m.namespace = '')
+                and not exists (select from lens_membership below where below.pod_name = m.pod_name
+                    and below.namespace = m.namespace and below.cluster = m.cluster
+                    and below.parent_uid = m.workload_uid)
+            order by m.last_seen_us desc, m.workload_uid limit 1)
+        limit 1
     ) m on true
     where s.last_seen_us is not null
 """
@@ -192,6 +203,28 @@ async def evidence(connection: Connection, uid: str) -> list[dict[str, Any]]:
     )
     return [
         {"source": row[0], "run_id": row[1], "session": row[2], "timestamp": row[3] / 1e6, "facts": row[4]}
+        for row in await cursor.fetchall()
+    ]
+
+
+async def detections(connection: Connection, uid: str) -> list[Detection]:
+    """The newest opinion of each source, layer, framework and method."""
+    cursor = await connection.execute(
+        "select source, layer, framework, method, confidence, event_time_us, facts from lens_detection"
+        f" where subject_id in {_SUBJECTS} order by source, layer, framework, method, event_time_us",
+        {"uid": uid},
+    )
+    return [
+        Detection(
+            workload_uid=uid,
+            source=row[0],
+            layer=row[1],
+            framework=row[2],
+            method=row[3],
+            confidence=row[4],
+            event_time=row[5] / 1e6,
+            facts=row[6],
+        )
         for row in await cursor.fetchall()
     ]
 

@@ -37,7 +37,7 @@ from lens_core import (
 
 from . import listing, points
 from .database import Database, NotReady
-from .errors import StreamsGone, answer_for
+from .errors import DATA_ERRORS, StreamsGone, answer_for
 from .facts import write_detections, write_events, write_evidence, write_pods
 from .figures import touch_subjects
 from .grouping import NameCache
@@ -107,7 +107,7 @@ class PostgreSQL(Store):
             return Retry("streams were removed while they were written to", after_seconds=0.0)
         except NotReady as error:
             return Retry(str(error), after_seconds=_RECONNECT_SECONDS)
-        except (psycopg.Error, UnicodeError, OSError) as error:
+        except (psycopg.Error, OSError, *DATA_ERRORS) as error:
             answer = answer_for(error)
             if isinstance(error, psycopg.errors.ForeignKeyViolation):
                 self._identities.forget()
@@ -209,6 +209,11 @@ class PostgreSQL(Store):
         """All evidence about a workload."""
         async with self._database.reading() as connection:
             return await listing.evidence(connection, workload_uid)
+
+    async def detections(self, workload_uid: str) -> list[Detection]:
+        """All opinions about a workload."""
+        async with self._database.reading() as connection:
+            return await listing.detections(connection, workload_uid)
 
     async def version(self, workload_uid: str) -> str:
         """A text that changes with every write about this workload."""

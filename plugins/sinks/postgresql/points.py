@@ -30,10 +30,8 @@ _FROM = "from lens_stream s join lens_row r on r.stream_id = s.id where s.id = a
 _WHEN = f" and {_TIME} between %(start)s and %(end)s"
 # One stream whose iterations are its row_steps comes in order out of the primary key, without sorting.
 _IN_ORDER = " order by r.row_step"
-_SORTED = (
-    f" order by s.run_id, s.attempt, coalesce(r.iteration, r.row_step), {_TIME}, s.data_source, s.rank, r.row_step"
-)
-_COLUMNS = f"coalesce(r.iteration, r.row_step), {_TIME} / 1000, s.data_source, s.run_id, s.attempt"
+_SORTED = f" order by s.run_id, s.attempt, r.iteration, {_TIME}, s.data_source, s.rank, r.row_step"
+_COLUMNS = f"r.iteration, {_TIME} / 1000, s.data_source, s.run_id, s.attempt"
 
 
 async def metric_points(database: Database, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from lens_core import Secret
@@ -17,10 +19,10 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """
 
     dsn: Secret | None = None
-    history_limit: int = 16
-    query_connections: int = 4
-    connect_timeout_seconds: int = 5
-    statement_timeout_seconds: float = 60.0
-    write_timeout_seconds: float = 60.0
-    embedded_shared_buffers_bytes: int = 128 * 1024 * 1024
-    embedded_max_wal_bytes: int = 2 * 1024 * 1024 * 1024
+    history_limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 16
+    query_connections: Annotated[int, msgspec.Meta(ge=1, le=32)] = 4
+    connect_timeout_seconds: Annotated[int, msgspec.Meta(ge=2)] = 5
+    statement_timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    write_timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    embedded_shared_buffers_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024)] = 128 * 1024 * 1024
+    embedded_max_wal_bytes: Annotated[int, msgspec.Meta(ge=64 * 1024 * 1024)] = 2 * 1024 * 1024 * 1024

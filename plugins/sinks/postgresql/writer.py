@@ -118,8 +118,8 @@ async def _existing(connection: Connection, by_id: _ById, last_steps: Mapping[in
     if not ids:
         return {}
     cursor = await connection.execute(
-        "select r.stream_id, r.row_step, r.sequence, r.rank, r.iteration, r.event_time_us, r.updated_us,"
-        " r.metrics::text, r.tags::text, r.key_sequences::text, r.history::text"
+        "select r.stream_id, r.row_step, r.sequence, r.rank, nullif(r.iteration, r.row_step), r.event_time_us,"
+        " r.updated_us, r.metrics::text, r.tags::text, r.key_sequences::text, r.history::text"
         " from unnest(%s::bigint[], %s::bigint[]) k (stream_id, row_step)"
         " join lens_row r on r.stream_id = k.stream_id and r.row_step = k.row_step",
         [ids, steps],
@@ -181,8 +181,8 @@ def _merged(
     shared = key.shared_by_ranks
     merged = merge(from_stored(stored, shared_by_ranks=shared), state_of(row, key), history_limit)
     columns = to_stored(merged, shared_by_ranks=shared)
-    encoded = encode_json(columns)
-    if encoded == encode_json(stored):
+    encoded = encode_json(columns, row_step)
+    if encoded == encode_json(stored, row_step):
         return None
     time_us = now_us if columns.event_time_us is None else columns.event_time_us
     change.changed_rows += 1

@@ -18,6 +18,7 @@ create table lens_subject (
 create index lens_subject_workload on lens_subject (workload_uid) where workload_uid <> '';
 create index lens_subject_pod_uid on lens_subject (pod_uid) where workload_uid = '' and pod_uid <> '';
 create index lens_subject_pod_name on lens_subject (pod_name, namespace) where workload_uid = '';
+create index lens_subject_pod_path on lens_subject ((namespace || '/' || pod_name)) where workload_uid = '';
 create index lens_subject_seen on lens_subject (last_seen_us, id);
 
 -- Sessions (one per process start or resume) in the order in which they were first seen.
@@ -52,8 +53,10 @@ create table lens_stream (
 ) with (fillfactor = 70);
 
 -- One step. Times are microseconds since the epoch: event_time_us when it was first logged, updated_us when last
--- (null: the same). sequence and rank are those of the newest write; key_sequences holds {metric: [rank, sequence]}
+-- (null: the same). iteration is row_step where no other is known. sequence and rank are those of the newest write; key_sequences holds {metric: [rank, sequence]}
 -- where a metric's differ; history what was overwritten: [{"sequence", "rank", "values"}], oldest first.
+-- workload_uid (null for a pod's rows) and data_source repeat the subject's and the stream's: only so can one index
+-- answer "the newest row of this workload and source" and "this iteration of this workload" in the seed's own SQL.
 create table lens_row (
     stream_id bigint not null references lens_stream on delete cascade,
     row_step bigint not null,
@@ -62,15 +65,18 @@ create table lens_row (
     sequence bigint not null,
     event_time_us bigint,
     updated_us bigint,
-    iteration bigint,
+    iteration bigint not null,
     rank integer,
+    workload_uid text,
+    data_source text not null,
     metrics jsonb not null,
     tags jsonb,
     key_sequences jsonb,
     history jsonb,
     primary key (stream_id, row_step)
 );
-create index lens_row_iteration on lens_row (stream_id, (coalesce(iteration, row_step)));
+create index lens_row_seed on lens_row (workload_uid, data_source, iteration)
+    where workload_uid is not null;
 
 -- Which metrics a stream has, and in how many rows.
 create table lens_catalogue (

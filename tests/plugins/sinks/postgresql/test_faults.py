@@ -16,8 +16,8 @@ from lens_plugins.sinks.postgresql import PostgreSQL
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
 from lens_plugins.sinks.postgresql.errors import answer_for
 
-from lens_core import ConfigurationError, Delivered, Poisoned, Position, Retry, Secret, Unavailable
-from tests.plugins.sinks.postgresql.support import Spool, ask, context, points, row, running_store
+from lens_core import ConfigurationError, Delivered, Evidence, Poisoned, Position, Retry, Secret, Unavailable
+from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, context, points, row, running_store
 
 DEADLINE_SECONDS = 60.0
 WRITING_BACKEND = (
@@ -130,6 +130,16 @@ async def test_a_stream_that_somebody_removed_is_made_again(spool: Spool, store:
         connection.execute("delete from lens_subject")
     await delivered(store, spool.batch(row(1)))
     assert [p.iteration for p in await points(store)] == [1]
+
+
+async def test_what_is_too_deep_for_json_is_poison_and_not_a_reason_to_wait(spool: Spool, store: Any) -> None:
+    for depth in (500, 5_000, 50_000):
+        facts: dict[str, Any] = {}
+        for _ in range(depth):
+            facts = {"deeper": facts}
+        answer = await spool.send(Evidence(origin=ORIGIN, source="wandb", facts=facts))
+        assert isinstance(answer, Delivered | Poisoned), answer
+    assert isinstance(answer, Poisoned)
 
 
 async def test_a_read_only_database_is_no_fault_of_the_data(spool: Spool, store: Any, postgres_dsn: str) -> None:

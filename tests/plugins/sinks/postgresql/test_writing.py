@@ -157,3 +157,13 @@ async def test_two_stores_write_the_same_rows_at_one_time(tmp_path: Path, postgr
         await asyncio.gather(*(spool.deliver(*rows[at : at + 100]) for at in range(0, 500, 100) for spool in spools))
         assert len(await points(one)) == 500
         assert {p.attempt for p in await points(other)} == {1}
+
+
+async def test_what_was_saved_is_counted_under_bounded_labels(store: Any, spool: Spool) -> None:
+    await spool.deliver(row(0, values={"a": 1.0, "b": 2.0}), row(0, data_source="mine"), row(1, data_source="log"))
+    metrics = store.context.metrics
+    saved = {
+        source: metrics.training_performance_save.value(data_source=source) for source in ("wandb", "log", "other")
+    }
+    assert saved == {"wandb": 1.0, "log": 1.0, "other": 1.0}
+    assert metrics.wandb_metrics_store.value() == 2.0
