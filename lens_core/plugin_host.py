@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import cast
 
 import msgspec
@@ -21,7 +21,7 @@ import pluggy
 from .errors import PluginError
 from .plugin_api import Collector, Component, Detector, HookSpecs, Sink, Source
 from .plugin_info import KINDS, ComponentInfo, ComponentKind, PluginInfo, component_info, kind_of
-from .plugin_loading import Plugin, describe_entry_point, load_plugin
+from .plugin_loading import Plugin, describe_entry_point, installed_entry_points, load_plugin
 
 GROUP = "lens"
 DISABLED_VARIABLE = "LENS_DISABLED_PLUGINS"
@@ -66,11 +66,11 @@ class PluginHost:
         `disabled` are names of entry points that are not even imported; by default those that the variable
         LENS_DISABLED_PLUGINS lists, with commas between them.
         """
-        found = _installed() if entry_points is None else entry_points
+        plugins: list[Plugin] = []
+        found = installed_entry_points(GROUP, plugins) if entry_points is None else entry_points
         switched_off = set(os.environ.get(DISABLED_VARIABLE, "").split(",") if disabled is None else disabled)
         manager = pluggy.PluginManager("lens")
         manager.add_hookspecs(HookSpecs)
-        plugins = []
         for entry_point in found:
             if entry_point.name in {name.strip() for name in switched_off}:
                 plugin = describe_entry_point(entry_point)
@@ -175,11 +175,6 @@ class PluginHost:
         return msgspec.structs.replace(
             info, failures=failures.total, last_error=failures.last_error, paused=failures.paused
         )
-
-
-def _installed() -> list[EntryPoint]:
-    found = entry_points(group=GROUP)
-    return sorted(found, key=lambda entry_point: entry_point.name)
 
 
 def _settle_conflicts(plugins: list[Plugin]) -> None:

@@ -8,7 +8,14 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution
+from importlib.metadata import (
+    Distribution,
+    EntryPoint,
+    PackageNotFoundError,
+    distribution,
+    distributions,
+    entry_points,
+)
 from typing import Any
 
 import msgspec
@@ -56,6 +63,33 @@ class Plugin:
         self.state, self.reason, self.classes = state, reason, []
         if error is not None:
             self.traceback = short_traceback(error)
+
+
+def installed_entry_points(group: str, broken: list[Plugin]) -> list[EntryPoint]:
+    """The entry points of a group, by name. A distribution whose metadata cannot be read goes to `broken`, if it
+    seems to be meant for us, and hides no other.
+    """
+    try:
+        found = list(entry_points(group=group))
+    except Exception:  # noqa: BLE001 - one unreadable file stops importlib.metadata for all; so look one by one
+        found = list(_one_by_one(group, broken))
+    return sorted(found, key=lambda entry_point: entry_point.name)
+
+
+def _one_by_one(group: str, broken: list[Plugin]) -> Iterator[EntryPoint]:
+    seen: set[str] = set()
+    for one in distributions():
+        name = one.metadata["Name"] or ""
+        if canonicalize_name(name) in seen:
+            continue
+        seen.add(canonicalize_name(name))
+        try:
+            yield from [found for found in one.entry_points if found.group == group]
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is this distribution's failure
+            if f"[{group}]" in (one.read_text("entry_points.txt") or ""):
+                plugin = Plugin(name=name, module="", distribution=name, version=one.version)
+                plugin.end("failed", f"its entry_points.txt cannot be read: {_text(error)}")
+                broken.append(plugin)
 
 
 def load_plugin(entry_point: EntryPoint, manager: pluggy.PluginManager) -> Plugin:

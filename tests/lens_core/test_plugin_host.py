@@ -280,6 +280,21 @@ def test_a_plugin_may_be_an_object_of_a_module(site: Path, install: Install) -> 
     assert host.source("acme").name == "acme"
 
 
+def test_unreadable_metadata_hides_no_other_plugin(site: Path, install: Install) -> None:
+    install(GOOD.format(name="acme"))
+    for name, text in (("torn-lens", "[lens]\nno equals sign\n"), ("stranger", "[other]\nno equals sign\n")):
+        info = site / f"{name.replace('-', '_')}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(text)
+    found = {plugin.name: plugin for plugin in PluginHost.load(disabled=()).plugins()}
+    assert found["acme"].state == "loaded"
+    assert found["wandb_api"].state == "loaded"
+    assert found["torn-lens"].state == "failed"
+    assert "entry_points.txt cannot be read" in found["torn-lens"].reason
+    assert "stranger" not in found
+
+
 def test_a_name_that_nobody_has_gets_a_suggestion(site: Path, install: Install) -> None:
     install(GOOD.format(name="acme"))
     host = load(site)
