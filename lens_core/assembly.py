@@ -13,16 +13,18 @@ from .collecting import CollectorRunner
 from .config import CollectorConfig, ComponentConfig, Config, FilterSettings, PipelineConfig, SinkConfig
 from .delivery.sender import SinkSlot
 from .delivery.spool import Spool
-from .detection import make_detectors
+from .detection import EvidenceRules, make_detectors
 from .door import PipelineDoor
 from .errors import LensError
 from .identity import Directory
 from .log_lines.processor import DetectorProcessor
-from .pipeline import Pipeline, RecordProcessor
-from .plugin_api import Collector, Component, Context, Sink, Source, Store
+from .pipeline import Pipeline
+from .plugin_api import Collector, Component, Context, Detector, Sink, Source, Store
 from .plugin_host import PluginHost
 from .record_filter import RecordFilter
+from .records import Evidence
 from .self_metrics import SelfMetrics
+from .verdict import Verdict, fuse
 
 logger = logging.getLogger("lens.assembly")
 
@@ -40,13 +42,19 @@ class Assembly:
     collectors: list[CollectorRunner] = field(default_factory=list)
     sinks: dict[str, Sink] = field(default_factory=dict)
     store: Store | None = None
-    directory_door: PipelineDoor | None = None
+    api_door: PipelineDoor | None = None
+    detectors: Sequence[Detector] = ()
+    rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     source_errors: dict[str, str] = field(default_factory=dict)
 
     def doors(self) -> dict[str, PipelineDoor]:
         """The door of each source."""
         return {source.context.name: source.door for source in self.sources if isinstance(source.door, PipelineDoor)}
+
+    def judge(self, evidence: Evidence) -> Verdict:
+        """What one piece of evidence alone says."""
+        return fuse(self.rules.detect(evidence), self.rules.relations)
 
     def why_not_ready(self) -> str:
         """'' when a submission would be taken now."""
@@ -83,7 +91,8 @@ class Assembly:
 
 async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, directory: Directory) -> Assembly:
     """Build and start everything. Raises LensError that names the component which cannot be started."""
-    assembly = Assembly(config)
+    detectors = make_detectors(config.detectors, metrics, config.server.cluster_name)
+    assembly = Assembly(config, detectors=detectors, rules=EvidenceRules(detectors))
     try:
         await _start_sinks(assembly, metrics, directory)
         await _start_pipelines(assembly, metrics, directory)
@@ -151,7 +160,7 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: 
             _spool(assembly.config.data_dir, pipeline_config),
             slots,
             metrics=metrics,
-            processor=_processor(assembly.config, metrics),
+            processor=DetectorProcessor(assembly.detectors, metrics) if assembly.detectors else None,
             record_filter=_filter(pipeline_config.filter),
         )
         await pipeline.start()
@@ -176,22 +185,16 @@ def _filter(settings: FilterSettings) -> RecordFilter:
     return RecordFilter(kinds=settings.kinds, data_sources=settings.data_sources, labels=settings.labels)
 
 
-def _processor(config: Config, metrics: SelfMetrics) -> RecordProcessor | None:
-    """What reads log lines and evidence by the rules of the configured detectors; none without detectors."""
-    if not config.detectors:
-        return None
-    return DetectorProcessor(make_detectors(config.detectors, metrics, config.server.cluster_name), metrics)
-
-
 async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     for component in assembly.config.sources.values():
         source = make(assembly.config, component, metrics, directory)
         assert isinstance(source, Source)
         source.door = _door(assembly, component, metrics, directory)
+        source.judge = assembly.judge
         await _start(source, "source")
         assembly.sources.append(source)
         assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
-    assembly.directory_door = PipelineDoor("directory", assembly.pipelines, metrics=metrics)
+    assembly.api_door = PipelineDoor("api", assembly.pipelines, metrics=metrics, identity=directory)
     for collector_config in assembly.config.collectors.values():
         await _start_collector(assembly, collector_config, metrics, directory)
 

@@ -43,8 +43,9 @@ from .queries import (
     WorkloadDetail,
     WorkloadPage,
 )
-from .records import AnyRecord, Record, StepMetrics
+from .records import AnyRecord, Detection, Evidence, Record, StepMetrics
 from .self_metrics import SelfMetrics
+from .verdict import Verdict
 
 API_VERSION = "1.0"
 
@@ -157,10 +158,18 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     wire_errors: Mapping[int, int] = {}
 
 
+def _no_verdict(evidence: Evidence) -> Verdict:
+    return Verdict()
+
+
 class Source(Component):
-    """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.door`."""
+    """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.door`.
+
+    `judge` says what one piece of evidence alone says about the framework; the host sets both.
+    """
 
     door: Door
+    judge: Callable[[Evidence], Verdict] = staticmethod(_no_verdict)
 
     def routes(self) -> Sequence[Route]:
         """The HTTP routes that this source answers; none by default."""
@@ -179,6 +188,9 @@ class Collector(Component):
     @abstractmethod
     async def collect(self) -> Sequence[Record]:
         """Go and get once. Raises when it failed; an empty answer means that there was nothing."""
+
+    async def taken(self) -> None:
+        """Called when the spools hold what `collect` answered last; who keeps a position moves it here."""
 
 
 class Detector(Component):
@@ -268,6 +280,10 @@ class Store(Sink):
     @abstractmethod
     async def evidence(self, workload_uid: str) -> list[dict[str, Any]]:
         """All evidence about a workload, newest of each source and run, as it was reported."""
+
+    @abstractmethod
+    async def detections(self, workload_uid: str) -> list[Detection]:
+        """All opinions of detectors about a workload, newest of each source, framework and method."""
 
     @abstractmethod
     async def version(self, workload_uid: str) -> str:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import RequestError
 from ..plugin_api import Sink, Source
+from .detection import DetectionRoutes
 from .directory import DirectoryRoutes
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .ingest import ingest_endpoint
@@ -32,7 +33,8 @@ def build_app(state: ApiState) -> Starlette:
     status = StatusRoutes(state)
     pods = PodRoutes(state)
     directory = DirectoryRoutes(state)
-    below = [*status.api_routes(), *pods.routes(), *directory.routes(), *_source_routes(state), *queries.routes()]
+    below = [*status.api_routes(), *pods.routes(), *directory.routes(), *_source_routes(state)]
+    below += [*DetectionRoutes(state).routes(), *queries.routes()]
     document = openapi_document(below, status.root_routes())
 
     async def openapi(request: Request) -> Response:

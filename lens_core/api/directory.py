@@ -51,8 +51,8 @@ class DirectoryRoutes:
         pods = pods_of_json(await self._body(request))
         directory = self._state.directory
         async with self._order:
-            if self._state.directory_door is not None:
-                await self._state.directory_door.submit(pods)
+            if self._state.api_door is not None:
+                await self._state.api_door.submit(pods)
             if request.method == "PUT":
                 directory.replace(pods, FEED)
             else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..detection import EvidenceRules
 from ..errors import Unavailable
 from ..identity import Directory
 from ..plugin_api import Door, Sink, Source, Store
@@ -18,7 +19,7 @@ from ..tokens import TokenStore
 class ApiState:
     """Shared by all routes. Sizes in bytes; `status`, `ready` and `replay` are the daemon's own functions.
 
-    `directory_door` takes what people say about pods on to the store, `directory_file`
+    `api_door` takes what people say about pods on to the store, `directory_file`
     keeps it for the next start.
     """
 
@@ -30,8 +31,9 @@ class ApiState:
     ready: Callable[[], str]
     replay: Callable[[str], Any]
     store: Store | None = None
+    rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     sinks: Sequence[Sink] = ()
-    directory_door: Door | None = None
+    api_door: Door | None = None
     directory_file: Path | None = None
     cluster_name: str = "default"
     open_ingest: bool = False

@@ -89,7 +89,7 @@ def _announce(daemon: Daemon) -> None:
     for name, pipeline in config.pipelines.items():
         click.echo(f"  pipeline {name}: {', '.join(pipeline.sources) or 'nothing'} → {', '.join(pipeline.sinks)}")
     click.echo(f"  data:     {config.data_dir}")
-    click.echo(f"  plugins:  {', '.join(loaded)}")
+    click.echo(f"  plugins:  {len(loaded)} loaded (`lens plugins` lists them)")
     for plugin in states:
         if plugin.state not in ("loaded", "disabled"):
             click.echo(f"  plugin {plugin.name} is {plugin.state}: {plugin.reason}", err=True)

@@ -132,12 +132,17 @@ class WandbApi(Source):
             event_time=detection.timestamp or time.time(),
         )
         await self.door.submit([evidence])
-        uids = [detection.workload_uid] if detection.workload_uid else []
-        return {"success": True, "workload_uids": uids, **self.verdict(evidence)}
-
-    def verdict(self, evidence: Evidence) -> dict[str, Any]:
-        """What this evidence alone says; the workload's verdict is made of all evidence, when it is asked for."""
-        return {"framework": None, "confidence": 0.0}
+        pod = self.context.directory.find(origin)
+        known = [workload.uid for workload in pod.workloads] if pod else []
+        uids = [detection.workload_uid] if detection.workload_uid else known
+        verdict = self.judge(evidence)
+        self.context.logger.debug("[WandB Detection API] framework=%s method=%s", verdict.framework, verdict.method)
+        return {
+            "success": True,
+            "workload_uids": uids,
+            "framework": verdict.framework or None,
+            "confidence": verdict.confidence,
+        }
 
     async def _batch(self, body: bytes) -> dict[str, Any]:
         try:

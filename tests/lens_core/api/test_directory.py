@@ -23,7 +23,7 @@ POD = {
 
 @pytest.fixture
 def app(tmp_path: Path) -> IngestApp:
-    return IngestApp(WandbApi, tmp_path, directory_door=NotingDoor(), directory_file=tmp_path / "directory.json")
+    return IngestApp(WandbApi, tmp_path, api_door=NotingDoor(), directory_file=tmp_path / "directory.json")
 
 
 async def call(app: IngestApp, method: str, path: str, **request: Any) -> Any:
@@ -44,7 +44,7 @@ async def test_put_replaces_patch_adds_and_the_caches_show_it(app: IngestApp) ->
 
 async def test_what_was_put_goes_to_the_store_and_is_known_after_a_restart(app: IngestApp) -> None:
     await call(app, "PUT", "/api/v1/directory", json={"pods": [POD]})
-    door = app.state.directory_door
+    door = app.state.api_door
     assert isinstance(door, NotingDoor)
     assert [record.uid for record in door.records if isinstance(record, Pod)] == ["1"]
     directory = Directory()
@@ -62,7 +62,7 @@ async def test_bad_documents_change_nothing(app: IngestApp, body: str) -> None:
 
 
 async def test_store_that_cannot_take_it_changes_nothing(app: IngestApp) -> None:
-    door = app.state.directory_door
+    door = app.state.api_door
     assert isinstance(door, NotingDoor)
     door.closed = True
     answer = await call(app, "PUT", "/api/v1/directory", json={"pods": [POD]})
