@@ -42,6 +42,7 @@ class CollectorRunner:
             records = await asyncio.wait_for(self.collector.collect(), self._timeout_seconds)
             if records:
                 await self.door.submit(records)
+            await self.collector.taken()
         except (TimeoutError, asyncio.TimeoutError):
             return self._failed(f"took longer than {self._timeout_seconds:g} s")
         except LensError as error:

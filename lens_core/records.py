@@ -102,12 +102,17 @@ class SeriesBatch(Record, frozen=True, kw_only=True, tag="series_batch"):
 
 
 class LogLine(Record, frozen=True, kw_only=True, tag="log_line"):
-    """One line of a training log; stored only where a sink asks for it."""
+    """One line of a training log; stored only where a sink asks for it.
+
+    `stream` is stdout, stderr or the name of what is read; `position` is where the line ends in it, for producers
+    that may read a line twice: what is not behind the last position of its stream was there already.
+    """
 
     text: str
     event_time: float | None = None
     stream: str = ""
     source: str = "log"
+    position: int | None = None
 
 
 class Evidence(Record, frozen=True, kw_only=True, tag="evidence"):

@@ -51,6 +51,7 @@ class Stream(msgspec.Struct, kw_only=True):
     `last` are the steps by format; `latest` the time of the newest step's line; `held` values wait for the next step;
     `table` and `columns` the header above; `bar` the progress bar that was seen last; `ordinal` counts unnumbered rows.
     `partial` are the beginnings of lines, by stdout and stderr, whose ends have not come.
+    `positions` are how far what is read by position (a file) has been taken.
     """
 
     last: dict[str, int] = {}
@@ -64,6 +65,7 @@ class Stream(msgspec.Struct, kw_only=True):
     ordinal: int = 0
     sequence: int = 0
     partial: dict[str, str] = {}
+    positions: dict[str, int] = {}
     seen_at: float = 0.0
 
 

@@ -62,12 +62,19 @@ class DetectorProcessor:
         read = self.engine.read
         lines = told = 0
         joined = 0
+        moved: dict[str, Place] = {}
         for record in records:
             if type(record) is LogLine:
                 lines += 1
                 if place is None or record.origin is not last_origin:
                     last_origin = record.origin
                     place = self._place(last_origin)
+                if record.position is not None:
+                    if record.position <= place.positions.get(record.stream, -1):
+                        joined += 1
+                        continue
+                    place.positions[record.stream] = record.position
+                    moved[place.stream] = place
                 if place.partial or record.source == PARTIAL:
                     whole = self._reader.join(place, record, now)
                     if whole is None:
@@ -85,6 +92,8 @@ class DetectorProcessor:
             out.append(record)
             if type(record) is Evidence:
                 self._detect(record, out)
+        for changed in moved.values():
+            self._reader.keep_positions(changed, now)
         made = self._reader.finish()
         if not records:
             made += self._notice_silence(now)
@@ -109,7 +118,7 @@ class DetectorProcessor:
         if place is None:
             if len(self._places) >= _MAX_PLACES:
                 self._places.clear()
-            place = Place(origin, _job_name(origin), "/".join(key), Context(), set(), {})
+            place = Place(origin, _job_name(origin), "/".join(key), Context(), set(), {}, {})
             self._reader.restore(place)
             self._places[key] = place
         return place

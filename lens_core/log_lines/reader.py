@@ -19,6 +19,7 @@ from .text import MAX_JOINED_CHARACTERS, PARTIAL, printed_local_rank, printed_ra
 DATA_SOURCE = "log"
 METHOD = "log_pattern"
 _SLOWING = 0.2
+_FILES_REMEMBERED = 64
 
 
 class Place(NamedTuple):
@@ -30,6 +31,7 @@ class Place(NamedTuple):
     context: Context
     shown: set[tuple[Sign, ...]]
     partial: dict[str, str]
+    positions: dict[str, int]
 
 
 class _Moment(NamedTuple):
@@ -96,10 +98,19 @@ class StreamReader:
         stream.partial = dict(place.partial)
         return msgspec.structs.replace(line, text=text, source=DATA_SOURCE) if is_whole else None
 
+    def keep_positions(self, place: Place, now: float) -> None:
+        """Remember how far a place has been read, with its last few files."""
+        while len(place.positions) > _FILES_REMEMBERED:
+            del place.positions[next(iter(place.positions))]
+        self._memory.touch_stream(place.stream)
+        stream = self._memory.stream(place.stream)
+        stream.positions, stream.seen_at = dict(place.positions), now
+
     def restore(self, place: Place) -> None:
         """Give a place the header and the beginnings of lines that its stream remembers."""
         stream = self._memory.stream(place.stream)
         place.partial.update(stream.partial)
+        place.positions.update(stream.positions)
         table = self._engine.tables.get(stream.table)
         if table is not None:
             place.context.table, place.context.columns = table, tuple(stream.columns)
