@@ -53,6 +53,18 @@ def draw(pods: Mapping[str, Pod], ended: Iterable[str]) -> Picture:
     return Picture(pods, by_uid, by_name, by_bare_name, by_device)
 
 
+def workload_of(pod: Pod, which: str = "root") -> WorkloadReference | None:
+    """The one workload that the series of a pod get: the topmost owner or the nearest, the first if there are more."""
+    uids = {workload.uid for workload in pod.workloads}
+    parents = {workload.parent_uid for workload in pod.workloads}
+    for workload in pod.workloads:
+        if which == "root" and workload.parent_uid not in uids:
+            return workload
+        if which == "nearest" and workload.uid not in parents:
+            return workload
+    return pod.workloads[0] if pod.workloads else None
+
+
 def merge_feeds(feeds: Iterable[Mapping[str, Pod]]) -> dict[str, Pod]:
     """What all feeds say together: pods of one key are merged; those without a uid go to the live pod of their name."""
     found: dict[str, Pod] = {}

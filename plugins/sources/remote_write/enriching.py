@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from lens_core import Pod
-from lens_core.directory_picture import Picture
+from lens_core.directory_picture import Picture, workload_of
 from lens_core.identity import Directory
 
-from .finding import Keys, PodFinder, workload_of
+from .finding import Keys, PodFinder
 from .labels import Label, LabelReader, checked, make_label
 from .settings import RemoteWriteSettings
 

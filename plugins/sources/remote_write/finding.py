@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from lens_core import Pod, WorkloadReference
+from lens_core import Pod
 from lens_core.directory_picture import Picture
 
 from .settings import RemoteWriteSettings
@@ -76,15 +76,3 @@ def _look_up(key: Key, picture: Picture) -> Pod | None:
     found = picture.by_name.get((namespace, name)) if namespace else picture.by_bare_name.get(name)
     # A pod of that name with another uid is another pod.
     return None if found is None or (uid and found.uid) else found
-
-
-def workload_of(pod: Pod, which: str) -> WorkloadReference | None:
-    """The one workload that the series of a pod get: the topmost owner or the nearest, the first if there are more."""
-    uids = {workload.uid for workload in pod.workloads}
-    parents = {workload.parent_uid for workload in pod.workloads}
-    for workload in pod.workloads:
-        if which == "root" and workload.parent_uid not in uids:
-            return workload
-        if which == "nearest" and workload.uid not in parents:
-            return workload
-    return pod.workloads[0] if pod.workloads else None

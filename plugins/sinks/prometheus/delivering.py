@@ -1,0 +1,134 @@
+"""One request to the store, until it is certain what became of each of its series.
+
+Tried again: 5xx, 429 and no answer. Everything else is final. A store that answers 400 may have refused one sample
+and thrown the whole request away (Prometheus does), so the request is sent again in halves until the bad series are
+alone; the number of such requests is limited, because after a restart every series of a request may be old news.
+"""
+
+from __future__ import annotations
+
+import base64
+import email.utils
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+import cramjam
+
+from .messages import Outgoing
+from .posting import Address, Answered, Poster
+from .settings import PrometheusSettings
+from .version2 import to_version2
+
+USER_AGENT = "lens-agent/0.1.0"
+MOST_REQUESTS = 256
+# The store could not take the request as a whole, but perhaps its parts: bad, conflicting, too large, unprocessable.
+DIVISIBLE = frozenset({400, 409, 413, 422})
+UNSUPPORTED = 415
+_VERSIONS = {
+    "1.0": ("application/x-protobuf", "0.1.0"),
+    "2.0": ("application/x-protobuf;proto=io.prometheus.write.v2.Request", "2.0.0"),
+}
+
+
+class TryAgain(Exception):
+    """The store cannot take it now; `after_seconds` if it said when."""
+
+    def __init__(self, reason: str, after_seconds: float | None = None) -> None:
+        super().__init__(reason)
+        self.after_seconds = after_seconds
+
+
+class Outcome:
+    """How many series were stored, and how many refused by reason (a status), with one answer as an example."""
+
+    def __init__(self) -> None:
+        self.stored = 0
+        self.refused: Counter[str] = Counter()
+        self.example = ""
+
+    def refuse(self, series: int, answered: Answered) -> None:
+        """Count series that the store will never take."""
+        self.refused[f"HTTP {answered.status}"] += series
+        if not self.example:
+            self.example = describe(answered)
+
+
+class Shard:
+    """Delivers requests one after the other over one connection."""
+
+    def __init__(self, settings: PrometheusSettings, address: Address) -> None:
+        self._protocol = settings.protocol
+        self._poster = Poster(address, _fixed_headers(settings), settings.timeout_seconds, settings.ca_file)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._poster.close()
+
+    async def deliver(self, body: bytes, cut: Outgoing, attempt: int) -> Outcome:
+        """Deliver a message, given whole and in pieces; returns when every series is settled. Raises TryAgain."""
+        outcome = Outcome()
+        waiting = [(cut, body)]
+        requests = 0
+        while waiting:
+            message, whole = waiting.pop()
+            requests += 1
+            answered = await self._post(message, whole, attempt)
+            if answered.status < 300:
+                outcome.stored += len(message.series)
+            elif answered.status in DIVISIBLE and len(message.series) > 1 and requests < MOST_REQUESTS:
+                waiting += [(half, half.body()) for half in reversed(message.halves())]
+            else:
+                outcome.refuse(max(1, len(message.series)), answered)
+        return outcome
+
+    async def _post(self, message: Outgoing, body: bytes, attempt: int) -> Answered:
+        """The store's answer, unless it is one to try again after."""
+        answered = await self._send(message, body, attempt)
+        if answered.status == UNSUPPORTED and self._protocol == "2.0":
+            self._protocol = "1.0"
+            answered = await self._send(message, body, attempt)
+        if answered.status >= 500 or answered.status == 429:
+            raise TryAgain(
+                describe(answered), retry_after_seconds(answered.headers.get("retry-after", ""), time.time())
+            )
+        return answered
+
+    async def _send(self, message: Outgoing, body: bytes, attempt: int) -> Answered:
+        content_type, version = _VERSIONS[self._protocol]
+        headers = {"Content-Type": content_type, "X-Prometheus-Remote-Write-Version": version}
+        if attempt > 1:
+            headers["Retry-Attempt"] = str(attempt - 1)
+        if self._protocol == "2.0":
+            body = to_version2(message)
+        try:
+            return await self._poster.post(bytes(cramjam.snappy.compress_raw(body)), headers)
+        except OSError as error:
+            raise TryAgain(f"{type(error).__name__}: {error}") from None
+
+
+def describe(answered: Answered) -> str:
+    """An answer in one line."""
+    text = " ".join(answered.body[:200].decode(errors="replace").split())
+    return f"HTTP {answered.status}: {text}" if text else f"HTTP {answered.status}"
+
+
+def retry_after_seconds(text: str, now: float) -> float | None:
+    """The header Retry-After in its two forms: seconds, or a date."""
+    if text.strip().isdigit():
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - now)
+    except (TypeError, ValueError):
+        return None
+
+
+def _fixed_headers(settings: PrometheusSettings) -> Mapping[str, str]:
+    headers = {"Content-Encoding": "snappy", "User-Agent": USER_AGENT, **settings.headers}
+    if settings.token is not None:
+        headers["Authorization"] = f"Bearer {settings.token.reveal()}"
+    elif settings.username:
+        password = settings.password.reveal() if settings.password is not None else ""
+        pair = base64.b64encode(f"{settings.username}:{password}".encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
+    return headers

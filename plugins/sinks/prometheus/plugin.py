@@ -1,0 +1,197 @@
+"""The prometheus sink: remote write out, and /federate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from lens_core import (
+    Answer,
+    Batch,
+    BatchLimits,
+    Context,
+    Delivered,
+    IngestRequest,
+    Measurement,
+    Position,
+    Rejected,
+    Reply,
+    Retry,
+    Route,
+    SeriesBatch,
+    Sink,
+    StepMetrics,
+)
+from lens_core.protobuf import WireError
+
+from .delivering import Outcome, Shard, TryAgain
+from .latest import TEXT_FORMAT, LatestValues
+from .messages import Outgoing, cut, divide
+from .posting import address_of
+from .settings import PrometheusSettings
+from .training import TrainingSeries, time_series
+
+# All training rows of a batch are one request of Lens' own; it has no record's index.
+OWN = -1
+
+
+class _Task(NamedTuple):
+    """One request for one shard: the record that it is of, whole and in pieces."""
+
+    record: int
+    body: bytes
+    message: Outgoing
+
+
+class _Progress:
+    """What is settled of a batch, so that trying it again sends nothing twice: stores refuse old samples."""
+
+    def __init__(self, start: Position, end: Position) -> None:
+        self.place = (start, end)
+        self.settled: dict[tuple[int, int], Outcome] = {}
+        self.broken: dict[int, str] = {}
+
+
+class Prometheus(Sink):
+    """Write series to Prometheus, VictoriaMetrics, Mimir …, and show the latest training values at /federate."""
+
+    name = "prometheus"
+    Settings = PrometheusSettings
+    accepts = (SeriesBatch, StepMetrics, Measurement)
+
+    settings: PrometheusSettings
+
+    def __init__(self, settings: Any, context: Context) -> None:
+        super().__init__(settings, context)
+        self._training = TrainingSeries(context.directory)
+        self._latest = LatestValues(
+            self.settings.federate_max_series, self.settings.federate_expire_seconds, context.metrics
+        )
+        self._progress: dict[str, _Progress] = {}
+        self._shards: list[Shard] = []
+        if self.settings.url is not None:
+            address = address_of(self.settings.url)
+            self._shards = [Shard(self.settings, address) for _ in range(self.settings.shards)]
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        for shard in self._shards:
+            shard.close()
+
+    async def check(self) -> None:
+        """Write nothing: an empty request."""
+        if self._shards:
+            try:
+                outcome = await self._shards[0].deliver(b"", Outgoing([]), 1)
+            finally:
+                await self.stop()
+            if outcome.refused:
+                raise ConnectionError(outcome.example)
+
+    def limits(self) -> BatchLimits:
+        """Little waiting: the sender has waited already."""
+        return BatchLimits(max_records=500, max_wait_seconds=0.05)
+
+    def routes(self) -> Sequence[Route]:
+        """GET /federate, if it is on."""
+        federate = Route(paths=["/federate"], handler=self._federate, methods=("GET",), at_root=True, role="read")
+        return [federate] if self.settings.federate else []
+
+    async def _federate(self, request: IngestRequest) -> Reply:
+        return Reply(body=self._latest.exposition(), headers={"Content-Type": TEXT_FORMAT})
+
+    async def send(self, batch: Batch) -> Answer:
+        """Deliver each record as a request of its own, the training rows as one; see `Shard.deliver`."""
+        progress = self._progress_of(batch)
+        points = [*self._training.points(batch.records)]
+        if self.settings.federate:
+            self._latest.take(points)
+        if not self._shards:
+            return Delivered(filtered=sum(isinstance(record, SeriesBatch) for record in batch.records))
+        own = Outgoing(time_series(points)) if points and self.settings.training else None
+        queues = self._queues(batch, own, progress)
+        outcomes = await asyncio.gather(
+            *(self._run(number, queue, progress, batch.attempt) for number, queue in enumerate(queues))
+        )
+        again = [outcome for outcome in outcomes if outcome is not None]
+        if again:
+            return Retry(str(again[0]), max((error.after_seconds or 0.0 for error in again), default=0.0) or None)
+        del self._progress[batch.pipeline]
+        return self._answer(batch, progress)
+
+    def _progress_of(self, batch: Batch) -> _Progress:
+        known = self._progress.get(batch.pipeline)
+        if known is None or known.place != (batch.start, batch.end):
+            known = self._progress[batch.pipeline] = _Progress(batch.start, batch.end)
+        return known
+
+    def _queues(self, batch: Batch, own: Outgoing | None, progress: _Progress) -> list[list[_Task]]:
+        """What each shard has to deliver, in order."""
+        queues: list[list[_Task]] = [[] for _ in self._shards]
+        if own is not None:
+            self._enqueue(queues, OWN, own.body(), progress)
+        for index, record in enumerate(batch.records):
+            if isinstance(record, SeriesBatch):
+                self._enqueue(queues, index, record.body, progress)
+        return queues
+
+    def _enqueue(self, queues: list[list[_Task]], index: int, body: bytes, progress: _Progress) -> None:
+        try:
+            message = cut(body)
+            parts = [message] if len(queues) == 1 else divide(message, len(queues))
+        except (DecodeError, WireError) as error:
+            progress.broken[index] = f"not a write request: {error}"
+            return
+        for number, part in enumerate(parts):
+            if part.series or part.metadata:
+                queues[number].append(_Task(index, body if part is message else part.body(), part))
+
+    async def _run(self, number: int, queue: Sequence[_Task], progress: _Progress, attempt: int) -> TryAgain | None:
+        """Deliver one shard's requests in their order; what stopped it, if anything did."""
+        for task in queue:
+            if (task.record, number) not in progress.settled:
+                try:
+                    outcome = await self._shards[number].deliver(task.body, task.message, attempt)
+                except TryAgain as error:
+                    return error
+                progress.settled[task.record, number] = outcome
+                self._note(outcome)
+        return None
+
+    def _note(self, outcome: Outcome) -> None:
+        for reason, count in outcome.refused.items():
+            self.context.metrics.prometheus_refused.labels(self.context.name, reason).inc(count)
+            self.context.logger.warning(
+                "The store refused series. sink=%s series=%d of=%d answer=%s",
+                self.context.name,
+                count,
+                count + outcome.stored,
+                outcome.example,
+            )
+
+    def _answer(self, batch: Batch, progress: _Progress) -> Answer:
+        """Records of which nothing was stored are rejected; what a record has lost beside that is counted."""
+        settled: dict[int, list[Outcome]] = {}
+        for (index, _), outcome in progress.settled.items():
+            settled.setdefault(index, []).append(outcome)
+        lost = {
+            index: next(outcome.example for outcome in outcomes if outcome.example)
+            for index, outcomes in settled.items()
+            if any(outcome.refused for outcome in outcomes) and not any(outcome.stored for outcome in outcomes)
+        }
+        items = {**progress.broken, **{index: reason for index, reason in lost.items() if index != OWN}}
+        if OWN in lost:
+            items |= _rows(batch, lost[OWN])
+        training = 0 if self.settings.training or self.settings.federate else len(_rows(batch, ""))
+        return Rejected(items, filtered=training) if items else Delivered(filtered=training)
+
+
+def _rows(batch: Batch, reason: str) -> Mapping[int, str]:
+    """The records of a batch that became series of Lens' own."""
+    return {index: reason for index, record in enumerate(batch.records) if not isinstance(record, SeriesBatch)}
+
+
+__all__ = ["Prometheus"]

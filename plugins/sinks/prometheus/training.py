@@ -1,0 +1,149 @@
+"""Training rows and measurements as series: whose they are is in the labels, workloads as the directory knows them."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from lens_core import Measurement, Origin, StepMetrics
+from lens_core.directory_picture import workload_of
+from lens_core.identity import Directory
+from lens_core.protobuf import delimited, numeric
+
+from .names import PREFIX, plain, training_name
+
+_CACHED = 50_000
+RUN_INFO = f"{PREFIX}run_info"
+
+
+class Series(NamedTuple):
+    """A label set in both of its forms: the fields of a TimeSeries, and `{a="b"}` of the text format."""
+
+    name: str
+    fields: bytes
+    text: str
+
+
+class Point(NamedTuple):
+    """One value; `stamp` in milliseconds. `slot` is what a scraper sees one value of."""
+
+    series: Series
+    value: float
+    stamp: int
+    slot: bytes
+
+
+class TrainingSeries:
+    """Makes points of records; remembers label sets until the directory changes."""
+
+    def __init__(self, directory: Directory, clock: Callable[[], float] = time.time) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._picture = directory.picture
+        self._known: dict[tuple[object, ...], Series] = {}
+        self._owners: dict[tuple[object, ...], dict[str, str]] = {}
+
+    def points(self, records: Iterable[object]) -> Iterator[Point]:
+        """The points of training rows and measurements; other records have none."""
+        if self._directory.picture is not self._picture or len(self._known) > _CACHED:
+            self._picture = self._directory.picture
+            self._known.clear()
+            self._owners.clear()
+        for record in records:
+            if isinstance(record, StepMetrics):
+                yield from self._of_row(record)
+            elif isinstance(record, Measurement) and record.value is not None:
+                yield self._of_measurement(record, record.value)
+
+    def _of_row(self, row: StepMetrics) -> Iterator[Point]:
+        stamp = self._stamp(row.event_time)
+        owner = _owner(row.origin, row.data_source)
+        for metric, value in row.values.items():
+            name, factor = training_name(metric)
+            series = self._series(owner, row.origin, name, {"metric": metric, **row.tags.get(metric, {})})
+            yield Point(series, value if factor == 1.0 else value * factor, stamp, series.fields)
+        steps = {"step": row.row_step, "iteration": row.iteration, "attempt": row.attempt}
+        for name, number in steps.items():
+            if number is not None:
+                series = self._series(owner, row.origin, PREFIX + name, {})
+                yield Point(series, float(number), stamp, series.fields)
+        if row.run_id:
+            slot = self._series(owner, row.origin, RUN_INFO, {})
+            yield Point(self._series(owner, row.origin, RUN_INFO, {"run_id": row.run_id}), 1.0, stamp, slot.fields)
+
+    def _of_measurement(self, record: Measurement, value: float) -> Point:
+        owner = _owner(record.origin, "")
+        series = self._series(owner, record.origin, plain(record.name), record.tags)
+        return Point(series, value, self._stamp(record.event_time), series.fields)
+
+    def _stamp(self, event_time: float | None) -> int:
+        return round((self._clock() if event_time is None else event_time) * 1000)
+
+    def _series(self, owner: tuple[object, ...], origin: Origin, name: str, labels: Mapping[str, str]) -> Series:
+        key = (owner, name, *labels.items())
+        known = self._known.get(key)
+        if known is None:
+            owned = self._owners.get(owner)
+            if owned is None:
+                owned = self._owners[owner] = self._labels_of(origin, str(owner[-1]))
+            extra = {plain(label): value for label, value in labels.items()}
+            known = self._known[key] = _series(name, {**extra, **owned})
+        return known
+
+    def _labels_of(self, origin: Origin, data_source: str) -> dict[str, str]:
+        pod = self._directory.find(origin) if origin.pod_uid or origin.pod_name else None
+        workload = workload_of(pod) if pod is not None else None
+        ours = workload is not None and origin.workload_uid in ("", workload.uid)
+        labels = {
+            "cluster": origin.cluster,
+            "namespace": origin.namespace,
+            "node": origin.node,
+            "pod_name": origin.pod_name,
+            "pod_uid": origin.pod_uid,
+            "workload_uid": workload.uid if workload is not None and ours else origin.workload_uid,
+            "workload_name": workload.name if workload is not None and ours else "",
+            "rank": "" if origin.rank is None else str(origin.rank),
+            "data_source": data_source,
+        }
+        return {label: value for label, value in labels.items() if value}
+
+
+def _owner(origin: Origin, data_source: str) -> tuple[object, ...]:
+    return (
+        origin.cluster,
+        origin.workload_uid,
+        origin.namespace,
+        origin.node,
+        origin.pod_name,
+        origin.pod_uid,
+        origin.rank,
+        data_source,
+    )
+
+
+def _series(name: str, labels: Mapping[str, str]) -> Series:
+    wire = sorted([("__name__", name), *((label, value) for label, value in labels.items() if label and value)])
+    encoded = [delimited(1, delimited(1, label.encode()) + delimited(2, value.encode())) for label, value in wire]
+    shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in wire if label != "__name__")
+    return Series(name, b"".join(encoded), f"{{{shown}}}" if shown else "")
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def time_series(points: Iterable[Point]) -> list[bytes]:
+    """Points as messages TimeSeries: one for each series, its samples in the order of time, the last of each time."""
+    found: dict[bytes, dict[int, float]] = {}
+    for point in points:
+        found.setdefault(point.series.fields, {})[point.stamp] = point.value
+    return [
+        fields + b"".join([delimited(2, _sample(samples[stamp], stamp)) for stamp in sorted(samples)])
+        for fields, samples in found.items()
+    ]
+
+
+def _sample(value: float, stamp: int) -> bytes:
+    return b"\x09" + struct.pack("<d", value) + numeric(2, stamp)
