@@ -209,7 +209,12 @@ class Database:
             await writer.close()
 
     async def _configure_reader(self, connection: Connection) -> None:
-        await self._configure(connection, self._settings.statement_timeout_seconds)
+        seconds = self._settings.statement_timeout_seconds
+        await self._configure(connection, seconds)
+        # A reader who takes no more pieces gives the connection back, and the snapshot that it holds.
+        await connection.execute(
+            "select set_config('idle_in_transaction_session_timeout', %s, false)", [str(int(seconds * 1000))]
+        )
 
     async def _configure(self, connection: Connection, timeout_seconds: float) -> None:
         await connection.execute(

@@ -66,10 +66,11 @@ Pending: TypeAlias = StepMetrics | RowState
 
 @dataclass(slots=True)
 class Grouped:
-    """A batch's rows by stream and row_step, the subjects they speak of, and what cannot be stored (by index)."""
+    """A batch's rows by stream and row_step, the subjects and pods behind them, what cannot be stored."""
 
     subjects: dict[SubjectKey, Subject] = field(default_factory=dict)
     streams: dict[StreamKey, dict[int, Pending]] = field(default_factory=dict)
+    pod_uids: dict[StreamKey, str] = field(default_factory=dict)
     rejected: dict[int, str] = field(default_factory=dict)
 
 
@@ -163,6 +164,7 @@ def group(rows: Iterable[tuple[int, StepMetrics]], cluster: str, history_limit: 
             subject = subject_of(origin, cluster)
             key = keys[identity] = stream_key(row, subject)
             grouped.subjects.setdefault(key.subject, subject)
+            grouped.pod_uids.setdefault(key, subject.pod_uid)
         steps = grouped.streams.setdefault(key, {})
         row = names.with_stored_names(row)
         present = steps.setdefault(row.row_step, row)

@@ -52,15 +52,15 @@ class Identities:
         return self._subjects
 
     async def streams(
-        self, connection: Connection, subjects: Mapping[SubjectKey, Subject], wanted: Iterable[StreamKey]
+        self, connection: Connection, subjects: Mapping[SubjectKey, Subject], wanted: Mapping[StreamKey, str]
     ) -> Mapping[StreamKey, StreamId]:
-        """The ids of these streams; sessions that were never seen get the next attempt's number."""
+        """The ids of these streams (to the pod that writes each); a session never seen becomes the next attempt."""
         missing = [key for key in wanted if key not in self._streams]
         if missing:
             subject_ids = await self.subjects(connection, subjects)
             async with connection.transaction():
                 attempts = await _number_attempts(connection, subject_ids, missing)
-                made = await _make_streams(connection, subject_ids, attempts)
+                made = await _make_streams(connection, subject_ids, attempts, wanted)
             self._streams.update(made)
         return self._streams
 
@@ -139,18 +139,23 @@ async def _highest_attempts(connection: Connection, ids: list[int]) -> dict[tupl
 
 
 async def _make_streams(
-    connection: Connection, subject_ids: Mapping[SubjectKey, int], attempts: Mapping[StreamKey, int]
+    connection: Connection,
+    subject_ids: Mapping[SubjectKey, int],
+    attempts: Mapping[StreamKey, int],
+    pod_uids: Mapping[StreamKey, str],
 ) -> dict[StreamKey, StreamId]:
     identities = {
         key: (subject_ids[key.subject], key.data_source, key.run_id, attempt, key.rank)
         for key, attempt in attempts.items()
     }
-    columns = [list(column) for column in zip(*sorted(set(identities.values())), strict=True)]
+    pods = {identity: pod_uids[key] for key, identity in reversed(identities.items())}
+    ordered = sorted(pods)
+    columns = [list(column) for column in zip(*ordered, strict=True)]
     await connection.execute(
-        "insert into lens_stream (subject_id, data_source, run_id, attempt, rank)"
-        " select * from unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[])"
+        "insert into lens_stream (subject_id, data_source, run_id, attempt, rank, pod_uid)"
+        " select * from unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[], %s::text[])"
         " on conflict (subject_id, data_source, run_id, attempt, rank) do nothing",
-        columns,
+        [*columns, [pods[identity] for identity in ordered]],
     )
     cursor = await connection.execute(
         "select s.subject_id, s.data_source, s.run_id, s.attempt, s.rank, s.id from lens_stream s"
@@ -159,4 +164,4 @@ async def _make_streams(
         columns,
     )
     found = {tuple(row[:5]): int(row[5]) for row in await cursor.fetchall()}
-    return {key: StreamId(found[tpl], tpl[0], tpl[3]) for key, tpl in identities.items()}
+    return {key: StreamId(found[identity], identity[0], identity[3]) for key, identity in identities.items()}

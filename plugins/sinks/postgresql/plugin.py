@@ -139,7 +139,8 @@ class PostgreSQL(Store):
         self._identities.trim()
         sessions = [stream for _, stream, _ in sorted_.events if stream.session]
         subjects = await self._identities.subjects(connection, grouped.subjects)
-        streams = await self._identities.streams(connection, grouped.subjects, [*grouped.streams, *sessions])
+        wanted = {key: grouped.pod_uids[key] for key in (*grouped.streams, *sessions)}
+        streams = await self._identities.streams(connection, grouped.subjects, wanted)
         async with connection.transaction():
             await move_cursor(connection, batch)
             changes = {}

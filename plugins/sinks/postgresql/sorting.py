@@ -66,7 +66,9 @@ def _sort_fact(index: int, record: Record, sorted_: Sorted, cluster: str) -> Non
     sorted_.rows.subjects.setdefault(key, subject)
     sorted_.fact_subjects.add(key)
     if isinstance(record, Event):
-        sorted_.events.append((key, _event_stream(record, key), record))
+        stream = _event_stream(record, key)
+        sorted_.rows.pod_uids.setdefault(stream, subject.pod_uid)
+        sorted_.events.append((key, stream, record))
     elif isinstance(record, Evidence):
         sorted_.evidence.append((key, record))
     else:

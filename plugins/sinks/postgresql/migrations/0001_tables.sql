@@ -33,7 +33,7 @@ create table lens_attempt (
 );
 
 -- All rows of one attempt of one run of one rank. rank -1: unknown, or all ranks together (logs).
--- last_step is the highest row_step; own_iterations says whether any row's iteration is not its row_step.
+-- pod_uid is the pod that wrote first. last_step is the highest row_step; own_iterations says whether any row's iteration is not its row_step.
 create table lens_stream (
     id bigint generated always as identity primary key,
     subject_id bigint not null references lens_subject on delete cascade,
@@ -41,6 +41,7 @@ create table lens_stream (
     run_id text not null,
     attempt integer not null,
     rank integer not null,
+    pod_uid text not null,
     rows bigint not null default 0,
     last_step bigint,
     own_iterations boolean not null default false,

@@ -52,8 +52,7 @@ $$;
 -- row of this workload and source" reads one row. (Rows of pods have a null there.)
 create view training_performance as
     select r.id, r.workload_uid,
-        (select u.pod_uid from lens_stream s join lens_subject u on u.id = s.subject_id where s.id = r.stream_id)
-            as pod_uuid,
+        (select s.pod_uid from lens_stream s where s.id = r.stream_id) as pod_uuid,
         (select s.attempt from lens_stream s where s.id = r.stream_id) as serial,
         r.iteration, r.data_source,
         lens_performance(r.metrics, r.history, r.data_source,
@@ -67,7 +66,7 @@ create view training_performance as
         r.row_step, to_timestamp(r.event_time_us / 1e6) as event_time
     from lens_row r
     union all
-    select r.id, n.uid, u.pod_uid, s.attempt, r.iteration, r.data_source,
+    select r.id, n.uid, s.pod_uid, s.attempt, r.iteration, r.data_source,
         lens_performance(r.metrics, r.history, r.data_source, s.run_id, r.row_step,
             coalesce(r.event_time_us, r.received_us), r.updated_us),
         to_timestamp(coalesce(r.event_time_us, r.received_us) / 1e6),

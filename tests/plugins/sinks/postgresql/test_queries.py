@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lens_core import BadRequest, Detection, Event, Evidence, Origin, Pod, WorkloadReference
+from lens_core import BadRequest, Detection, Event, Evidence, Origin, Pod, PointQuery, WorkloadReference
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, times
 
 POD = Origin(pod_uid="pod-uid-9", pod_name="trainer-9", namespace="team")
@@ -203,3 +203,21 @@ async def test_the_seeds_own_sql(spool: Spool, postgres_dsn: str) -> None:
         "performance",
         "created_at",
     } <= {name for (name,) in columns}
+
+
+async def test_the_pod_of_a_row_is_the_one_that_wrote_it(spool: Spool, postgres_dsn: str) -> None:
+    ranks = [Origin(workload_uid="workload-1", pod_uid=f"pod-{rank}", rank=rank) for rank in range(2)]
+    await spool.deliver(*(row(0, origin=origin) for origin in ranks))
+    assert ask(postgres_dsn, "select rank, pod_uuid, workload_uid from training_performance order by 1") == [
+        (0, "pod-0", "workload-1"),
+        (1, "pod-1", "workload-1"),
+    ]
+
+
+async def test_a_reader_who_goes_away_gives_the_connection_back(spool: Spool, store: Any) -> None:
+    await spool.deliver(*(row(step) for step in range(12_000)))
+    for _ in range(10):
+        pieces = store.metric_points(PointQuery(workload_uid="workload-1"))
+        assert len(await anext(pieces)) == 5000
+        await pieces.aclose()
+    assert len(await points(store)) == 12_000
