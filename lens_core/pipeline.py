@@ -140,7 +140,6 @@ class Pipeline:
     def _count_lost(self) -> None:
         for sender in self.senders:
             lost = self.spool.book(sender.slot.name).forget()
-            sender.ledger.drop("memory_spool_closed", lost)
             if lost:
                 logger.warning("%s: %d records were only in memory and are lost", sender.ledger.component, lost)
 

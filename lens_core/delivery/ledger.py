@@ -96,6 +96,16 @@ class Ledger:
         self.count("recovered", max(0, found - self._left_pending))
         self._left_pending = 0
 
+    def add(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Count what a spool says, by (name, reason)."""
+        for (name, reason), amount in counts.items():
+            if name == "rejected":
+                self.reject(reason, amount)
+            elif name == "dropped":
+                self.drop(reason, amount)
+            else:
+                self.count(name, amount)
+
     def count(self, name: str, amount: int) -> None:
         """Add to one of `COUNTED`."""
         if amount:

@@ -8,7 +8,6 @@ for it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
@@ -25,9 +24,11 @@ from .ledger import Ledger
 from .policy import Backoff, DeliverySettings, seconds_until_ready, sensible
 from .sender_status import Health, SinkStatus
 from .shipment import Crew, Shipment
+from .sink_book import Stock
 from .spool import Spool
 from .spool_queries import Chunk
 from .unpack import Unpacked
+from .waiting import CANCEL_GRACE_SECONDS, NoAnswer, answer_within, is_set_within
 
 logger = logging.getLogger("lens.delivery")
 
@@ -69,9 +70,10 @@ class Sender:
         self._clock = clock
         self._backoff = Backoff(slot.delivery, dice)
         self._flush = asyncio.Event()
+        self._halt = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._shipment: Shipment | None = None
-        self._crew = Crew(slot.name, pipeline, spool, self.ledger, self._backoff, self._send, self._pause, self._failed)
+        self._crew = Crew(slot.name, pipeline, spool, self._backoff, self._send, self._pause, self._failed)
 
     @property
     def limits(self) -> BatchLimits:
@@ -89,32 +91,33 @@ class Sender:
         self._spool.wake(self.slot.name)
 
     async def stop(self, deadline_seconds: float) -> None:
-        """End within the deadline; what is not delivered by then stays in the spool."""
+        """End within the deadline; what is not delivered by then stays in the spool.
+
+        A send that is over by then is accounted for, whatever it said; one that is not over is cancelled.
+        """
         self.flush()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=max(0.0, deadline_seconds))
+            self._halt.set()
+            await asyncio.wait([self._task], timeout=CANCEL_GRACE_SECONDS + SETTLE_GRACE_SECONDS)
             self._task.cancel()
             await asyncio.wait([self._task])
         if self._shipment is not None and self._shipment.settling is not None:
-            await asyncio.wait([self._shipment.settling], timeout=SETTLE_GRACE_SECONDS)
             self._shipment.settling.cancel()
         self.health.state = "stopped"
-        self.take_stock()
-        self.ledger.close(self._spool.pending(self.slot.name).records)
+        self.ledger.close(self.take_stock().pending.records)
 
-    def take_stock(self) -> None:
-        """Bring the ledger and the gauges up to what the spool says."""
-        book = self._spool.book(self.slot.name)
-        self.ledger.count("accepted", book.take("accepted"))
-        self.ledger.drop("spool_full", book.take("dropped"))
-        self.ledger.drop("spool_damaged", book.take("damaged"))
-        self.health.gauge(book.pending(), book.dead_letters, self._clock())
+    def take_stock(self) -> Stock:
+        """Bring the ledger and the gauges up to what the spool says; what waits is of the same moment."""
+        stock = self._spool.book(self.slot.name).take_stock()
+        self.ledger.add(stock.counts)
+        self.health.gauge(stock, self._clock())
+        return stock
 
     def status(self) -> SinkStatus:
         """For `lens status`."""
-        self.take_stock()
-        book = self._spool.book(self.slot.name)
-        return self.health.status(self.slot.name, self.slot.required, self.ledger, book, self._clock())
+        stock = self.take_stock()
+        return self.health.status(self.slot.name, self.slot.required, self.ledger, stock, self._clock())
 
     async def _run(self) -> None:
         if not await self._find_position():
@@ -136,11 +139,11 @@ class Sender:
         """Ask a sink that keeps its own position where it is; False when stopped before it could say."""
         while True:
             try:
-                position = await asyncio.wait_for(
-                    self.slot.sink.position(self._spool.spool_id), self.slot.delivery.send_timeout_seconds
-                )
+                seconds = self.slot.delivery.send_timeout_seconds
+                asked = self.slot.sink.position(self._spool.spool_id)
+                position = await answer_within(seconds, asked, self._halt)
                 if position is not None:
-                    self.ledger.count("delivered", await self._spool.skip_to(self.slot.name, position))
+                    await self._spool.skip_to(self.slot.name, position)
             except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
                 self._failed(describe(error))
                 if not await self._pause(self._backoff.next_delay()):
@@ -153,8 +156,7 @@ class Sender:
         """Wait until a batch is full or old enough; False when flushing has left nothing."""
         loop = asyncio.get_running_loop()
         while True:
-            self.take_stock()
-            pending, limits = self._spool.pending(self.slot.name), self.limits
+            pending, limits = self.take_stock().pending, self.limits
             wait = seconds_until_ready(pending, limits, self._clock(), flush=self._flush.is_set())
             if wait == 0.0:
                 return True
@@ -182,9 +184,11 @@ class Sender:
         seconds = self.slot.delivery.send_timeout_seconds
         self.health.sending()
         try:
-            answer = sensible(await asyncio.wait_for(self.slot.sink.send(batch), seconds), len(batch.records))
-        except asyncio.TimeoutError:
-            answer = Retry(f"no answer within {seconds:g} s")
+            answer = sensible(await answer_within(seconds, self.slot.sink.send(batch), self._halt), len(batch.records))
+        except NoAnswer as error:
+            answer = Retry(str(error))
+            if self._halt.is_set():
+                return answer
         except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
             answer = Retry(describe(error))
         if isinstance(answer, Retry):
@@ -198,12 +202,8 @@ class Sender:
     async def _pause(self, seconds: float) -> bool:
         """Wait before the next try. While flushing, a durable spool is left as it is: False."""
         if self._flush.is_set():
-            if self._spool.is_durable:
-                return False
-            await asyncio.sleep(seconds)
-            return True
-        with contextlib.suppress(asyncio.TimeoutError):  # the pause is over
-            await asyncio.wait_for(self._flush.wait(), seconds)
+            return not self._spool.is_durable and not await is_set_within(seconds, self._halt)
+        await is_set_within(seconds, self._flush)
         return True
 
     def _failed(self, reason: str) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from ..self_metrics import SelfMetrics
 from .ledger import Ledger, LedgerStatus
-from .sink_book import Pending, SinkBook
+from .sink_book import Pending, Stock
 
 SinkState = Literal["starting", "idle", "sending", "retrying", "failing", "stopped"]
 
@@ -74,29 +74,28 @@ class Health:
         self.retries += 1
         self._retries.inc()
 
-    def gauge(self, pending: Pending, dead_letters: int, now: float) -> None:
+    def gauge(self, stock: Stock, now: float) -> None:
         """Show what waits."""
-        self._pending.set(pending.records)
-        self._lag.set(lag_of(pending, now))
-        self._dead_letters.set(dead_letters)
+        self._pending.set(stock.pending.records)
+        self._lag.set(lag_of(stock.pending, now))
+        self._dead_letters.set(stock.dead_letters)
 
-    def status(self, name: str, required: bool, ledger: Ledger, book: SinkBook, now: float) -> SinkStatus:
+    def status(self, name: str, required: bool, ledger: Ledger, stock: Stock, now: float) -> SinkStatus:
         """All of it."""
-        pending = book.pending()
         return SinkStatus(
             name=name,
             required=required,
             state=self.state,
-            pending_records=pending.records,
-            pending_bytes=pending.bytes,
-            lag_seconds=lag_of(pending, now),
+            pending_records=stock.pending.records,
+            pending_bytes=stock.pending.bytes,
+            lag_seconds=lag_of(stock.pending, now),
             delivered_per_second=ledger.rate.per_second(),
             retries=self.retries,
             failures_in_a_row=self.failures,
             last_error=self.last_error,
             last_error_at=self.last_error_at,
             last_success_at=self.last_success_at,
-            dead_letters=book.dead_letters,
+            dead_letters=stock.dead_letters,
             ledger=ledger.status(),
         )
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ..errors import LensError
 from ..records import encode_envelope
 from .answers import Answer, Batch, Delivered, Poisoned, Rejected, Retry
-from .ledger import Ledger
 from .policy import Backoff, Part, halves
+from .sink_book import Outcome
 from .spool import Spool
 from .spool_queries import DeadLetter
 from .unpack import Unpacked
-
-logger = logging.getLogger("lens.delivery")
 
 
 class Crew(NamedTuple):
@@ -25,7 +22,6 @@ class Crew(NamedTuple):
     sink: str
     pipeline: str
     spool: Spool
-    ledger: Ledger
     backoff: Backoff
     send: Callable[[Batch], Awaitable[Answer]]
     pause: Callable[[float], Awaitable[bool]]
@@ -104,23 +100,18 @@ class Shipment:
         unreadable = [entry for entry in self._unpacked.unreadable if first <= entry.first < end]
         lost = sum(entry.last - entry.first for entry in unreadable)
         rest = end - first - delivered - len(letters) - lost
-        await self._move_cursor(first, end, [*letters, *(DeadLetter(entry.reason, entry.body) for entry in unreadable)])
-        ledger = self._crew.ledger
-        ledger.count("delivered", delivered)
-        ledger.reject(kind, len(letters))
-        ledger.reject("unreadable", lost)
-        if dropped:
-            ledger.drop("spool_full", rest)
-        else:
-            ledger.count("filtered", rest)
+        rejected = {kind: len(letters), "unreadable": lost}
+        outcome = Outcome(delivered, 0, rejected, rest) if dropped else Outcome(delivered, rest, rejected, 0)
+        everything = [*letters, *(DeadLetter(entry.reason, entry.body) for entry in unreadable)]
+        await self._move_cursor(first, end, everything, outcome)
 
-    async def _move_cursor(self, first: int, end: int, letters: list[DeadLetter]) -> None:
+    async def _move_cursor(self, first: int, end: int, letters: list[DeadLetter], outcome: Outcome) -> None:
         """Until the spool has it: what a sink has stored is not sent again because a disk is full for a while."""
         size = self._unpacked.finished_bytes(first, end)
         while True:
             try:
                 position = self._unpacked.position(end)
-                await self._crew.spool.advance(self._crew.sink, position, end - first, size, letters)
+                await self._crew.spool.advance(self._crew.sink, position, end - first, size, letters, outcome)
             except LensError as error:
                 self._crew.failed(f"the spool: {error}")
                 await asyncio.sleep(self._crew.backoff.next_delay())

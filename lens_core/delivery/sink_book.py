@@ -11,7 +11,8 @@ arriving.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .answers import Position
@@ -37,6 +38,23 @@ class Pending(NamedTuple):
     oldest_at: float | None
 
 
+class Outcome(NamedTuple):
+    """What became of records that a sender had: their sum is how many there were."""
+
+    delivered: int = 0
+    filtered: int = 0
+    rejected: Mapping[str, int] = {}
+    dropped: int = 0
+
+
+class Stock(NamedTuple):
+    """What has to be counted since the last stock, by (name, reason), and what waits at the same moment."""
+
+    counts: Mapping[tuple[str, str], int]
+    pending: Pending
+    dead_letters: int
+
+
 class SinkBook:
     """Cursor and counts of one sink."""
 
@@ -50,9 +68,8 @@ class SinkBook:
         self.oldest_at: float | None = None
         self.dead_letters = 0
         self.recovered = 0
-        self.accepted = 0
-        self.dropped = 0
-        self.damaged = 0
+        self.damaged_at_start = 0
+        self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
     def pending(self) -> Pending:
@@ -60,12 +77,11 @@ class SinkBook:
         with self._lock:
             return Pending(self.records, self.bytes, self.oldest_at)
 
-    def take(self, name: str) -> int:
-        """What one of the counts `accepted`, `dropped` and `damaged` has grown by since it was taken last."""
+    def take_stock(self) -> Stock:
+        """Counts and what waits, at one moment, so that they add up; the counts begin at zero again."""
         with self._lock:
-            grown = int(getattr(self, name))
-            setattr(self, name, 0)
-            return grown
+            counts, self._counts = self._counts, Counter()
+            return Stock(counts, Pending(self.records, self.bytes, self.oldest_at), self.dead_letters)
 
     def load(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
         """Take over what the file says when it is opened."""
@@ -73,12 +89,13 @@ class SinkBook:
             self.cursor = cursor
             self.records, self.bytes, self.oldest_at = pending
             self.dead_letters = dead_letters
-            self.recovered = pending.records + self.damaged
+            self.recovered = pending.records + self.damaged_at_start
+            self._counts["dropped", "spool_damaged"] = self.damaged_at_start
 
     def reload(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
         """Take over what a repair has left; what is missing is counted as damaged."""
         with self._lock:
-            self.damaged += max(0, self.records - pending.records)
+            self._counts["dropped", "spool_damaged"] += max(0, self.records - pending.records)
             self.cursor = cursor
             self.records, self.bytes, self.oldest_at = pending
             self.dead_letters = dead_letters
@@ -92,7 +109,7 @@ class SinkBook:
                 self.oldest_at = batch.created_at
             self.records += batch.records
             self.bytes += batch.bytes
-            self.accepted += batch.records
+            self._counts["accepted", ""] += batch.records
 
     def hand_out(self, start: Position, end: Position) -> bool:
         """The sender gets everything up to `end`; False when the cursor has moved since `start` was read."""
@@ -102,9 +119,16 @@ class SinkBook:
             self.in_flight_end = end
             return True
 
-    def settled(self, end: Position, records: int, size: int, oldest_at: float | None, dead_letters: int) -> None:
+    def settled(
+        self, end: Position, records: int, size: int, oldest_at: float | None, dead_letters: int, outcome: Outcome
+    ) -> None:
         """The sender has said what became of everything up to `end`."""
         with self._lock:
+            self._counts["delivered", ""] += outcome.delivered
+            self._counts["filtered", ""] += outcome.filtered
+            self._counts["dropped", "spool_full"] += outcome.dropped
+            for reason, count in outcome.rejected.items():
+                self._counts["rejected", reason] += count
             self.cursor = max(self.cursor, end)
             self.records -= records
             self.bytes = max(0, self.bytes - size)
@@ -116,6 +140,7 @@ class SinkBook:
     def forget(self) -> int:
         """Nothing waits any more (a spool in memory is closed); returns how many records did."""
         with self._lock:
+            self._counts["dropped", "memory_spool_closed"] += self.records
             lost, self.records, self.bytes, self.oldest_at = self.records, 0, 0, None
             return lost
 
@@ -135,7 +160,7 @@ class SinkBook:
                     # A batch that is in flight in part is dropped only in its other part.
                     done = batch.records if batch.id < in_flight.batch else in_flight.offset
                 lost = max(0, batch.records - done)
-                self.dropped += lost
+                self._counts["dropped", "spool_full"] += lost
                 self.records -= lost
                 if lost:
                     self.bytes = max(0, self.bytes - batch.bytes)

@@ -21,7 +21,7 @@ from ..errors import Overloaded
 from . import spool_file, spool_queries
 from .answers import BatchLimits, Position
 from .group_commit import CommitThread
-from .sink_book import Pending, SinkBook
+from .sink_book import Outcome, Pending, SinkBook
 from .spool_engine import SpoolEngine
 from .spool_queries import Chunk, DeadLetter, NewBatch
 from .spool_reader import SpoolReader
@@ -216,13 +216,19 @@ class Spool:
                 return chunk
 
     async def advance(
-        self, sink: str, end: Position, records: int, size: int = 0, dead_letters: Sequence[DeadLetter] = ()
+        self,
+        sink: str,
+        end: Position,
+        records: int,
+        size: int = 0,
+        dead_letters: Sequence[DeadLetter] = (),
+        outcome: Outcome | None = None,
     ) -> None:
-        """Everything up to `end` is done: `records` of them, and these dead letters; one transaction."""
+        """Everything up to `end` is done: `records` of them with this outcome (None: delivered), in one transaction."""
         engine, now = self.engine, self._clock()
-        writer = self._thread()
-        await writer.submit(
-            lambda connection: engine.advance(connection, sink, end, records, size, dead_letters, now),
+        known = Outcome(delivered=records) if outcome is None else outcome
+        await self._thread().submit(
+            lambda connection: engine.advance(connection, sink, end, records, size, dead_letters, known, now),
             engine.after_advance,
         )
 

@@ -78,7 +78,7 @@ class SpoolEngine(SpoolTables):
             if fault:
                 lost = self._mend(fault)
                 for book in self.books.values():
-                    book.damaged = lost.get(book.sink, 0)
+                    book.damaged_at_start = lost.get(book.sink, 0)
             self._connection = spool_file.connect(str(self.path))
         self.spool_id = spool_file.prepare(self._connection)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from . import spool_file, spool_queries
 from .answers import Position
-from .sink_book import SinkBook, SpooledBatch
+from .sink_book import Outcome, SinkBook, SpooledBatch
 from .spool_queries import DeadLetter, NewBatch
 
 logger = logging.getLogger("lens.spool")
@@ -52,6 +52,7 @@ class Advanced(NamedTuple):
     oldest_at: float | None
     dead_letters: int
     discarded: Mapping[str, int]
+    outcome: Outcome
 
 
 class SpoolTables:
@@ -136,6 +137,7 @@ class SpoolTables:
         records: int,
         size: int,
         dead_letters: Sequence[DeadLetter],
+        outcome: Outcome,
         now: float,
     ) -> Advanced:
         """Move a cursor forward and keep what the sink refused."""
@@ -150,12 +152,14 @@ class SpoolTables:
         cursor = spool_queries.cursor_of(connection, sink)
         oldest_at = spool_queries.oldest_after(connection, sink, cursor)
         self.untidy = True
-        return Advanced(sink, end, records, size, oldest_at, len(dead_letters), discarded)
+        return Advanced(sink, end, records, size, oldest_at, len(dead_letters), discarded, outcome)
 
     def after_advance(self, done: Advanced) -> None:
         """The advance is durable."""
         self.full_until = 0.0
-        self.books[done.sink].settled(done.end, done.records, done.size, done.oldest_at, done.dead_letters)
+        self.books[done.sink].settled(
+            done.end, done.records, done.size, done.oldest_at, done.dead_letters, done.outcome
+        )
         for sink, count in done.discarded.items():
             if not self.dead_letters_discarded:
                 logger.warning("dead letters are over their limit of bytes; the oldest are discarded from now on")
@@ -187,9 +191,9 @@ class SpoolTables:
         start = spool_queries.cursor_of(connection, sink)
         before, after = (spool_queries.pending_of(connection, sink, place) for place in (start, max(start, position)))
         self._move(connection, sink, position)
-        return Advanced(
-            sink, position, before.records - after.records, before.bytes - after.bytes, after.oldest_at, 0, {}
-        )
+        records = before.records - after.records
+        done = Outcome(delivered=records)
+        return Advanced(sink, position, records, before.bytes - after.bytes, after.oldest_at, 0, {}, done)
 
     def purge(self, connection: sqlite3.Connection) -> None:
         """Delete the batches that every cursor has passed."""

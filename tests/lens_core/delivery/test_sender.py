@@ -82,7 +82,7 @@ def answers(*answers: object) -> Judge:
 
     async def judge(batch: Batch) -> object:
         answer = left.pop(0) if left else Delivered()
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -128,7 +128,9 @@ async def run(path: Path, sink: Sink, records: list[Record], limits: BatchLimits
         (Retry("busy"), "busy"),
         (Retry("busy", after_seconds=0.001), "busy"),
         (ConnectionError("refused  by\npeer"), "ConnectionError: refused by peer"),
+        (TimeoutError("its own"), "TimeoutError: its own"),
         (None, "instead of an Answer"),
+        (asyncio.CancelledError(), "gave up by itself"),
         ({"ok": True}, "instead of an Answer"),
         (Rejected({17: "nobody"}), "makes no sense"),
         (Delivered(filtered=9), "makes no sense"),
