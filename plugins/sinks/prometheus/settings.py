@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from lens_core import Secret
 
+_Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]")]
 _Seconds = Annotated[float, Meta(gt=0)]
 
 
@@ -16,11 +17,8 @@ class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Where series are written to, and what /federate shows. Without a url there is only /federate."""
 
     url: Annotated[
-        str | None,
-        Meta(
-            pattern=r"^https?://[^\s/]",
-            description="the store's receiver, for example http://vminsert:8480/insert/0/prometheus/api/v1/write",
-        ),
+        _Url | None,
+        Meta(description="the store's receiver, for example http://vminsert:8480/insert/0/prometheus/api/v1/write"),
     ] = None
     protocol: Annotated[
         Literal["1.0", "2.0"],
