@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,11 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One real PostgreSQL for the whole session; how to connect to it."""
+    """One real PostgreSQL for the whole session (LENS_TEST_POSTGRES_DSN: that one); how to connect to it."""
+    other = os.environ.get("LENS_TEST_POSTGRES_DSN")
+    if other:
+        yield other
+        return
     directory: Path = tmp_path_factory.mktemp("postgresql")
     server = EmbeddedPostgres(
         directory / "data", logging.getLogger("tests.postgresql"), shared_buffers=64 << 20, max_wal=512 << 20

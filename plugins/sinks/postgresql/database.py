@@ -146,7 +146,7 @@ class Database:
                 if not first_try.done():
                     first_try.set_exception(error)
                 return
-            except (psycopg.Error, OSError, LensError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is said and tried again
                 self._problem = describe(error)
                 self._logger.warning("PostgreSQL is not available, trying again in %.1f s: %s", pause, self._problem)
                 if not first_try.done():

@@ -151,7 +151,7 @@ class EmbeddedPostgres:
             return
         self._logger.info("an embedded PostgreSQL of an earlier process is still there; it is stopped first")
         for wanted in (signal.SIGINT, signal.SIGQUIT):
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, which is what we want
+            with contextlib.suppress(psutil.Error):  # it has ended; or it is not ours, and the wait below says so
                 process.send_signal(wanted)
             deadline = asyncio.get_running_loop().time() + _STOP_SECONDS
             while asyncio.get_running_loop().time() < deadline:
@@ -221,16 +221,17 @@ def _account(directory: Path, binaries: Path) -> Account:
     """Whom to run as: ourselves, but never root: then the directory's owner, or a user that every system has."""
     if os.geteuid() != 0:
         return Account()
-    owner = directory.stat().st_uid
-    entry = pwd.getpwuid(owner) if owner != 0 else _first_user("postgres", "nobody")
+    owner = directory.stat()
+    uid, gid = (owner.st_uid, owner.st_gid) if owner.st_uid != 0 else _first_user("postgres", "nobody")
     reachable = _is_open_to_all(directory) and _is_open_to_all(binaries / "postgres")
-    return Account(entry.pw_uid, entry.pw_gid, keep_capability=not reachable)
+    return Account(uid, gid, keep_capability=not reachable)
 
 
-def _first_user(*names: str) -> pwd.struct_passwd:
+def _first_user(*names: str) -> tuple[int, int]:
     for name in names:
         with contextlib.suppress(KeyError):  # this system has no such user; the next one
-            return pwd.getpwnam(name)
+            entry = pwd.getpwnam(name)
+            return entry.pw_uid, entry.pw_gid
     raise LensError("PostgreSQL does not run as root, and this system has no user `nobody`; give a dsn")
 
 
