@@ -82,13 +82,13 @@ class Columns:
     def _choose_loss(self, values: dict[str, float], losses: dict[str, float]) -> None:
         printed = {normalise(name): name for name in losses}
         best = next((printed[name] for name in self._loss if name in printed), None)
+        if best is not None:
+            values["lm_loss"] = losses.pop(best)
         for name, value in losses.items():
-            if name == best:
-                values["lm_loss"] = value
-            elif best is not None and name == f"{best}_avg":
+            if best is not None and name == f"{best}_avg":
                 values["lm_loss_avg"] = value
             else:
-                values[name] = value
+                values.setdefault(name, value)
 
 
 def _read_loosely(values: dict[str, float], name: str, text: str) -> None:
@@ -131,7 +131,7 @@ class CompiledFormat(_Declared):
         self._columns = Columns(declared.fields, declared.loss, declared.unlabelled)
         self.signs = (Sign(framework, layer, declared.confidence, self.name),) if framework else ()
         # What somebody wrote in a configuration goes before what Lens knows.
-        self.rank = (limit <= 0, -len(self.words), -declared.confidence, self.name)
+        self.rank = (limit <= 0, not framework, -len(self.words), -declared.confidence, self.name)
 
     def read(self, text: str, start: int = 0) -> tuple[Reading, int] | str:
         """The reading and where its head ended, or why there is none."""

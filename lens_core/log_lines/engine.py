@@ -155,12 +155,9 @@ class LineEngine:
     def _read_segment(
         self, text: str, candidates: Candidates, context: Context | None, bar: tuple[int, int | None] | None
     ) -> list[Reading]:
-        readings = self._steps(text, candidates, bar)
+        readings = self._row(text, context) or self._steps(text, candidates, bar)
         if not readings and (context is None or candidates.tables):
             readings = self._table(text, candidates, context)
-        if not readings and context is not None and context.table is not None:
-            row = context.table.row(text, context.columns)
-            readings = [row] if row is not None else []
         for event in candidates.events:
             happening = event.read(text)
             if happening is not None:
@@ -171,6 +168,11 @@ class LineEngine:
             if match is not None:
                 readings.append(Reading(bar=(int(match.group(1)), int(match.group(2))), text=text))
         return readings
+
+    def _row(self, text: str, context: Context | None) -> list[Reading]:
+        """The row of the table under whose header the line stands."""
+        row = context.table.row(text, context.columns) if context is not None and context.table is not None else None
+        return [row] if row is not None else []
 
     def _steps(self, text: str, candidates: Candidates, bar: tuple[int, int | None] | None) -> list[Reading]:
         for fmt in candidates.formats:

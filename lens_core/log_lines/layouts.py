@@ -24,7 +24,9 @@ def pipes(before: str, rest: str) -> Iterator[Pair]:
     for segment in rest.split("|"):
         key, colon, value = segment.partition(":")
         if not colon:
-            key, _, value = segment.strip().rpartition(" ")
+            key, equals, value = segment.partition("=")
+            if not equals:
+                key, _, value = segment.strip().rpartition(" ")
         if value:
             yield key, value
 
@@ -50,7 +52,7 @@ def dashes(before: str, rest: str) -> Iterator[Pair]:
     for segment in rest.split(" - "):
         key, colon, value = segment.strip().rpartition(":")
         if colon and key and " " not in key:
-            yield key, value.split(" ", 1)[0]
+            yield key, value.split(maxsplit=1)[0] if value.strip() else ""
 
 
 def groups(before: str, rest: str) -> Iterator[Pair]:
@@ -80,6 +82,8 @@ def bar(before: str, rest: str) -> Iterator[Pair]:
     for key, equals, value in whole:
         if equals:
             yield key.strip(), value.strip()
+        elif key.endswith(" Tflops"):
+            yield "tflops", key
 
 
 LAYOUTS: dict[str, Callable[[str, str], Iterator[Pair]]] = {

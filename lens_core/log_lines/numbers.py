@@ -8,7 +8,7 @@ from collections.abc import Callable
 from .formats import Field
 
 _NUMBER = re.compile(
-    r"[\s'\"]*(?:tensor\()?\s*"
+    r"[\s'\"]*(?:(?:tensor|np\.\w+|array)\()?\s*"
     r"([-+]?(?:\d{1,3}(?:,\d{3})+(?![\d])|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|[-+]?\.\d+(?:[eE][-+]?\d+)?"
     r"|[-+]?(?:nan|inf(?:inity)?)\b)"
     r"\s*([A-Za-z%µ_/]*)",

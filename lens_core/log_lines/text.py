@@ -33,7 +33,7 @@ def strip_colours(text: str) -> str:
     """The text without terminal control sequences, and without what is left of them when the ESC byte got lost."""
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
-    if "[0m" in text:
+    if "[0m" in text or "[39m" in text:
         text = _RESIDUE.sub("", text)
     return text
 

@@ -37,8 +37,9 @@ class ColossalAI(Detector):
         ),
         LogFormat(
             name="benchmark",
-            words=("train", "samples", "throughput", "tflops"),
-            head=r"\bTrain (?P<samples>\d+) samples, throughput: (?P<rate>[\d.]+) samples/s,"
+            words=("samples", "throughput", "tflops"),
+            head=r"^(?!.*Generate)(?:.*?[\]:] )?(?:Train (?P<samples>\d+) samples, )?"
+            r"throughput: (?P<rate>[\d.]+) samples?/s,"
             r" TFLOPS per GPU: (?P<tflops>[\d.]+)",
             fields={"rate": Field("samples_per_second")},
             confidence=0.55,

@@ -85,6 +85,16 @@ class DeepSpeed(Detector):
             example="epoch: 0|step: 3184|ppo_ep: 1|act_loss: 0.1|cri_loss: 0.2|unsuper_loss: 0.0",
         ),
         LogFormat(
+            name="chat_ppo_spelled",
+            words=("epoch", "step", "ppo", "actor", "critic"),
+            head=r"\bEpoch: *(?P<epoch>\d+) *\| *Step: *(?P<iteration>\d+) *\|",
+            layout="pipes",
+            fields={"Actor Loss": Field("act_loss"), "Critic Loss": Field("cri_loss")},
+            loss=(),
+            confidence=0.6,
+            example="Epoch: 0 | Step: 5 | PPO Epoch: 1 | Actor Loss: 0.1 | Critic Loss: 0.2 | Unsupervised Loss: 0.0",
+        ),
+        LogFormat(
             name="chat_speed",
             words=("model", "parameters", "latency", "tflops"),
             head=rf"\bModel Parameters: *[\d.]+ *B, *Latency: *(?P<latency>{_NUMBER}s), *TFLOPs: *(?P<tflops>{_NUMBER})"
@@ -111,6 +121,11 @@ class DeepSpeed(Detector):
             words=("overflow", "skipping", "step"),
             pattern=r"(?:OVERFLOW!.*?|Overflow detected\. )Skipping step\."
             r"(?: Attempted loss scale: (?P<loss_scale>[\d.e+]+))?",
+        ),
+        EventPattern(
+            type="step_skipped",
+            words=("grad", "overflow", "on", "iteration"),
+            pattern=r"\bGrad overflow on iteration:? (?P<iteration>\d+)",
         ),
         EventPattern(
             type="training_failed",

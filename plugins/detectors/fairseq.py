@@ -26,7 +26,7 @@ class Fairseq(Detector):
     formats = (
         LogFormat(
             name="inner",
-            words=("epoch", "loss", "num_updates"),
+            words=("epoch", "loss"),
             head=r"\bepoch (?P<epoch>\d+):?\s+(?P<step_in_epoch>\d+) / (?P<steps_per_epoch>\d+) (?=loss=|\w+=)",
             layout="commas",
             fields=_FIELDS,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from lens_core import Detector, Field, LogFormat, hookimpl
+from lens_core import Detector, EventPattern, Field, LogFormat, hookimpl
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_COUNTED = {"step_in_epoch": Field("iteration"), "steps_per_epoch": Field("target_iteration")}
+_BAR_LOSS = ("loss", "avr_loss", "step_loss", "train_loss")
 
 
 class Generic(Detector):
@@ -58,6 +60,64 @@ class Generic(Detector):
             needs=("lm_loss", "learning_rate"),
             confidence=0.3,
             example="Epoch: [2]  [1480/1504]  lr: 0.000005  closs: 0.8662 (0.8558)  time: 4.3713  max mem: 51710",
+        ),
+        LogFormat(
+            name="detectron2",
+            words=("eta", "iter", "total_loss"),
+            head=r"\biter: (?P<iteration>\d+) +(?=total_loss: )",
+            layout="spaced",
+            fields={
+                "time": Field("elapsed_time_per_iteration_ms", "time", 1000.0),
+                "data_time": Field("data_loading_time_ms", "time", 1000.0),
+                "max_mem": Field("mem_usage", "memory", 1 / 1024),
+                "last_time": Field("", "text"),
+                "last_data_time": Field("", "text"),
+            },
+            loss=("total_loss",),
+            needs=("lm_loss",),
+            standalone=False,
+            confidence=0.3,
+            example="eta: 1 day, 2:03:04  iter: 19  total_loss: 4.123  time: 0.3  lr: 0.0004  max_mem: 3456M",
+        ),
+        LogFormat(
+            name="steps_bar",
+            words=("steps", "it", "s"),
+            head=r"(?:\bSteps|\bsteps): ?(?= *\d+%\|)",
+            layout="bar",
+            fields=_COUNTED,
+            loss=_BAR_LOSS,
+            needs=("lm_loss",),
+            confidence=0.3,
+            example="Steps:  10%| | 100/1000 [01:00<09:00,  1.66it/s, lr=1e-5, step_loss=0.05]",
+        ),
+        LogFormat(
+            name="plain_bar",
+            words=("loss", "it", "s"),
+            head=r"(?:^|[\s:])(?=\d+%\|[^|\[]*\| *\d+/\d+ \[[^\]]*\bloss=)",
+            layout="bar",
+            fields=_COUNTED,
+            loss=_BAR_LOSS,
+            needs=("lm_loss",),
+            confidence=0.2,
+            example=" 10%|#         | 100/1000 [01:00<09:00,  1.66it/s, loss=0.05]",
+        ),
+        LogFormat(
+            name="keras",
+            words=("loss", "step"),
+            head=r"(?:^|\s)(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+) (?:\[[=>.]+\]|[━ ]+)"
+            r"(?: \S+)? - [^-]*?(?P<step_time>\d+m?s)/step - (?=.*\bloss: )",
+            layout="dashes",
+            fields={"step_time": Field("elapsed_time_per_iteration_ms", "time")},
+            needs=("lm_loss",),
+            confidence=0.3,
+            example="1875/1875 [==============================] - 5s 3ms/step - loss: 0.2912 - accuracy: 0.9158",
+        ),
+    )
+    events = (
+        EventPattern(
+            type="loss_not_finite",
+            words=("model", "diverged", "loss", "nan"),
+            pattern=r"(?P<reason>Model diverged with loss = NaN)",
         ),
     )
 

@@ -23,7 +23,7 @@ class Megatron(Detector):
         LogFormat(
             name="iteration",
             words=("iteration",),
-            head=r"\biteration\s+(?P<iteration>\d+)\s*/\s*(?P<target_iteration>\d+)\s*\|",
+            head=r"\biteration(?:\s+|[:=]\s*)(?P<iteration>\d+)\s*/\s*(?P<target_iteration>\d+)\s*\|",
             layout="pipes",
             fields={"throughput(tflop/s/gpu)": Field("tflops", "compute"), "memory(gib)": Field("mem_usage", "memory")},
             loss=("lm_loss", "loss"),
@@ -61,6 +61,11 @@ class Megatron(Detector):
             type="checkpoint_loaded",
             words=("successfully", "loaded", "checkpoint"),
             pattern=r"successfully loaded checkpoint from\s+(?P<path>\S+)(?:.*?at iteration\s+(?P<iteration>\d+))?",
+        ),
+        EventPattern(
+            type="loss_not_finite",
+            words=("found", "in", "local"),
+            pattern=r"(?P<reason>found (?:NaN|Inf|nan|inf)(?:/Inf)? in local (?:forward loss|grad norm)[^,.]*)",
         ),
         EventPattern(
             type="config",

@@ -26,8 +26,18 @@ class Nanotron(Detector):
         ),
     )
     marks = (
-        Mark(words=("info", "dp", "pp", "tp"), pattern=r"\[INFO\|DP=\d+\|PP=\d+\|TP=\d+", confidence=0.85),
-        Mark(words=("hardware_tflops_per_gpu",), pattern=r"\bhardware_tflops_per_gpu: ", confidence=0.7),
+        Mark(
+            words=("info", "dp", "pp", "tp"),
+            pattern=r"\[INFO\|DP=\d+\|PP=\d+\|TP=\d+",
+            refines=("megatron",),
+            confidence=0.85,
+        ),
+        Mark(
+            words=("hardware_tflops_per_gpu",),
+            pattern=r"\bhardware_tflops_per_gpu: ",
+            refines=("megatron",),
+            confidence=0.7,
+        ),
     )
 
 

@@ -38,8 +38,8 @@ class PyTorch(Detector):
         EventPattern(
             type="collective_timeout",
             words=("watchdog", "caught", "collective", "timeout"),
-            pattern=r"Watchdog caught collective operation timeout: (?:WorkNCCL\(SeqNum=(?P<sequence>\d+),"
-            r" OpType=(?P<operation>\w+).*?Timeout\(ms\)=(?P<timeout_ms>\d+)\) ran for (?P<duration_ms>\d+))?",
+            pattern=r"Watchdog caught collective operation timeout:(?: WorkNCCL\((?:SeqNum=(?P<sequence>\d+), )?"
+            r"OpType=(?P<operation>\w+).*?Timeout\(ms\)=(?P<timeout_ms>\d+)\) ran for (?P<duration_ms>\d+))?",
         ),
         EventPattern(
             type="training_failed",
@@ -66,6 +66,21 @@ class PyTorch(Detector):
             type="process_terminated",
             words=("sending", "process", "closing", "signal"),
             pattern=r"Sending process (?P<pid>\d+) closing signal (?P<signal>\w+)",
+        ),
+        EventPattern(
+            type="training_failed",
+            words=("nccl", "error", "in"),
+            pattern=r"(?P<reason>(?:DistBackendError|RuntimeError): NCCL error in)",
+        ),
+        EventPattern(
+            type="training_started",
+            words=("starting", "worker", "group"),
+            pattern=r"\bStarting worker group\s*$",
+        ),
+        EventPattern(
+            type="process_terminated",
+            words=("killing", "subprocess"),
+            pattern=r"Killing subprocess (?P<pid>\d+)",
         ),
         EventPattern(
             type="process_terminated",

@@ -34,12 +34,12 @@ class TorchTitan(Detector):
         ),
         LogFormat(
             name="step_without_memory",
-            words=("step", "loss", "tps"),
-            head=r"(?<![\w/.])step: *(?P<iteration>\d+)\s+(?=\w+: )",
+            words=("step", "loss"),
+            head=r"(?<![\w/.])step: *(?P<iteration>\d+) +(?=loss: *[-+\d.a-z]+ {2,}\w+: )",
             layout="spaced",
             fields={"memory": Field("mem_usage", "memory"), "tps": Field("tokens_per_gpu")},
             needs=("lm_loss",),
-            confidence=0.6,
+            confidence=0.5,
         ),
     )
     events = (
@@ -55,8 +55,8 @@ class TorchTitan(Detector):
         ),
         EventPattern(
             type="checkpoint_saving",
-            words=("saving", "full", "checkpoint", "last", "step"),
-            pattern=r"Saving a (?:full|model only) checkpoint .*at last step, step (?P<iteration>\d+)",
+            words=("saving", "checkpoint", "last", "step"),
+            pattern=r"Saving a (?:full|model)[\w -]* checkpoint .*last step, step (?P<iteration>\d+)",
         ),
         EventPattern(
             type="checkpoint_saved",
@@ -72,6 +72,11 @@ class TorchTitan(Detector):
             type="training_ended",
             words=("training", "completed"),
             pattern=r"(?:INFO|\]) *-? *Training completed\s*$",
+        ),
+        EventPattern(
+            type="training_ended",
+            words=("process", "group", "destroyed"),
+            pattern=r"(?:INFO|\]) *-? *Process group destroyed",
         ),
     )
     marks = (

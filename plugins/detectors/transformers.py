@@ -69,6 +69,11 @@ class Transformers(Detector):
         ),
         EventPattern(
             type="config",
+            words=("total", "train", "batch", "size"),
+            pattern=r"Total train batch size \([^)]*\) = (?P<global_batch_size>[\d,]+)",
+        ),
+        EventPattern(
+            type="config",
             words=("num", "epochs"),
             pattern=r"^(?:.*>>)?\s*Num Epochs = (?P<total_epochs>[\d,]+)\s*$",
         ),

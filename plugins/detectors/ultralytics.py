@@ -42,6 +42,14 @@ class Ultralytics(Detector):
             confidence=0.7,
             example=" 1/300 14.3G      1.736      1.162       1.18         32  800: 100%| 9/9 [03:23<00:00]",
         ),
+        LogFormat(
+            name="row_of_more",
+            words=("g",),
+            head=r"^\s*(?P<epoch>\d+/\d+)\s+(?P<gpu_mem>\d*\.?\d+[GM])\s+"
+            rf"(?:{_NUMBER}\s+){{2,9}}(?P<size>\d+):\s+\d+%",
+            fields=_FIELDS,
+            confidence=0.65,
+        ),
     )
     tables = (
         Table(
