@@ -202,6 +202,7 @@ def _server_settings(shared_buffers: int, max_wal: int) -> dict[str, str]:
         "log_checkpoints": "off",
         "log_min_messages": "warning",
         "log_min_error_statement": "panic",  # a failed statement may hold a user's data
+        "log_error_verbosity": "terse",
         "log_destination": "stderr",
         "logging_collector": "off",
     }
