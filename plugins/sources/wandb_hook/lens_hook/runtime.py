@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import say, settings
-from .buffer import Buffer, Row
+from .buffer import Buffer
 from .session import Session
-from .worker import Worker
 
 MAX_SESSIONS = 1000
 
@@ -31,9 +30,12 @@ class Runtime:
             # The daemon needs seconds to start: a short run leaves its rows to the next one.
             chosen = dataclasses.replace(chosen, spool_path=chosen.spool_path or spool_folder(chosen.config))
         self.settings = chosen
-        self.active = chosen.enabled
         self.sessions: list[Session] = []
         self.buffer = Buffer(chosen.queue_bytes // 2, chosen.batch_size)
+        self.buffer.on = chosen.enabled
+        self.buffer.enhance = chosen.enhance_metrics
+        from .worker import Worker  # with all that sending needs: at the first run, not when wandb is imported
+
         self.worker = Worker(self)
         self.worker.daemon = daemon
         self.system_values: dict[str, float] = {}
@@ -51,7 +53,7 @@ class Runtime:
 
     def open_session(self, data_source: str, run_id: str, facts: dict[str, Any] | None = None) -> Session:
         """A new session; the first one of a process starts the worker."""
-        session = Session(data_source, run_id)
+        session = Session(data_source, run_id, self.buffer)
         session.facts = facts or {}
         is_run = data_source == "wandb"
         # A job has many event writers; one evidence is enough, and none where a run gives better.
@@ -76,10 +78,6 @@ class Runtime:
         kind = "training_failed" if details.get("exception") or details.get("exit_code") else "training_ended"
         self.worker.event(session, kind, {"source": session.data_source, **details})
         self.buffer.wake_worker()
-
-    def add(self, session: Session, data: dict[Any, Any], row_step: int, event_time: float, dropped: bool) -> None:
-        """Queue one row."""
-        self.buffer.add(Row(session, data, row_step, event_time, dropped))
 
     def start_worker(self) -> None:
         """Start the worker's thread unless it runs."""
@@ -108,7 +106,7 @@ class Runtime:
         self.worker.abandon_in_child()
         self._thread = None
         self.is_child = True
-        self.buffer.urgent = True  # a child may end without warning
+        self.buffer.be_urgent()  # a child may end without warning
         self.buffer.start = self.start_worker
         self.exit_seconds_left = self.settings.exit_deadline_seconds
         self.buffer.lock.release()
@@ -127,7 +125,7 @@ class Runtime:
             for session in [known for known in self.sessions if known.data_source == "wandb"]:
                 self.close_session(session, details)
         self._drain_within_budget()
-        self.buffer.urgent = True
+        self.buffer.be_urgent()
 
     def at_exit_last(self) -> None:
         """After everybody's exit handlers: what they logged, then the account."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from .buffer import Buffer
 from .values import Number
 
 _USUAL_AXES = ("train/global_step", "trainer/global_step")  # what the Hugging Face Trainer and Lightning add
@@ -17,7 +18,10 @@ _USUAL_AXES = ("train/global_step", "trainer/global_step")  # what the Hugging F
 class Session:
     """What is known about one run of one process (or one event writer); `id` names this start of it."""
 
-    def __init__(self, data_source: str, run_id: str, origin: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, data_source: str, run_id: str, buffer: Buffer | None = None, origin: dict[str, Any] | None = None
+    ) -> None:
+        self.buffer = buffer or Buffer(0, 1)
         self.data_source = data_source
         self.run_id = run_id
         self.origin = origin
@@ -28,7 +32,7 @@ class Session:
         self.evidence_sent = 0
         self.ended = False
         self.axes: list[tuple[str, str]] = []
-        self._inflight = 0
+        self.inflight = 0
         self._next_step = 0
         self.row_prefix = self._row_prefix()
 
@@ -46,9 +50,11 @@ class Session:
         `counter` is wandb's (None where it has none: then ours runs alone). While other threads are inside
         wandb's log its counter lags behind, so ours is used if it is ahead: two rows never get one implicit step.
         """
-        if counter is None or (self._inflight > 0 and self._next_step > counter):
+        if counter is None or (self.inflight > 0 and self._next_step > counter):
             counter = self._next_step
-        self._inflight += 1
+        self.inflight += 1
+        if step is not None and type(step) is not int:
+            step = int(step)
         row_step = counter if step is None else step
         following = max(counter, row_step)
         if commit or (step is None and commit is None):
@@ -57,9 +63,8 @@ class Session:
         return row_step, row_step < counter
 
     def leave(self) -> None:
-        """wandb's log has returned or raised; call with the buffer's lock held."""
-        if self._inflight > 0:
-            self._inflight -= 1
+        """wandb's log has raised; call with the buffer's lock held (`Buffer.add` does it for accepted rows)."""
+        self.inflight -= 1
 
     def define_axis(self, name: str, step_metric: str) -> None:
         """Remember a `define_metric(name, step_metric=...)`; `name` may hold wildcards."""

@@ -57,12 +57,12 @@ def _take(writer: Any, event: Any) -> None:
         return
     values = scalars(event.summary)
     hook = runtime.get()
-    if not values or not hook.active:
+    if not values or not hook.buffer.on:
         return
     session = writer.__dict__.get(_SESSION)
     if session is None:
         session = _open(hook, writer)
-    hook.add(session, dict(values), int(event.step), event.wall_time or time.time(), False)
+    hook.buffer.add(session, dict(values), int(event.step), event.wall_time or time.time(), False)
 
 
 def _open(hook: runtime.Runtime, writer: Any) -> Session:

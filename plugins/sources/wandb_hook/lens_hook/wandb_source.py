@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 from collections.abc import Callable, Mapping
+from time import time
 from typing import Any
 
 from . import runtime, say
@@ -18,6 +18,7 @@ from .values import snapshot
 
 _SESSION = "_lens_hook_session"
 _MARK = "_lens_hook_original"
+_NAMES = ("data", "step", "commit")
 _EXPORTER = "primus_lens_wandb_exporter"
 
 
@@ -62,26 +63,41 @@ def _wrap(owner: type, name: str, wrapper: Callable[[Any], Any]) -> None:
 
 
 def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`_log(self, data, step=None, commit=None)` with the row taken once wandb has accepted it."""
+    """`_log(self, data, step=None, commit=None)` with the row taken once wandb has accepted it.
+
+    One long function on purpose: between two logs of a training loop everything leaves the processor's caches, and
+    each further function costs more than what it does.
+    """
 
     def _log(self: Any, *args: Any, **kwargs: Any) -> Any:
+        session: Session | None = None
+        data: Any = None
         try:
-            call = _begin(self, args, kwargs)
+            own = self.__dict__
+            found = own.get(_SESSION) or _session_if_on(self)
+            if found is not None and found.buffer.on:
+                buffer = found.buffer
+                data, step, commit = _arguments(args, kwargs) if args else map(kwargs.get, _NAMES)
+                if buffer.enhance and isinstance(data, Mapping):
+                    data = {**data, "_primus_lens_enabled": True, **runtime.get().system_values}
+                    args, kwargs = _with_data(data, args, kwargs)
+                counter = own.get("_local_step")  # wandb 0.27.2 and later
+                with buffer.lock:
+                    row_step, dropped = found.enter(own.get("_step", 0) if counter is None else counter, step, commit)
+                session = found
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
-            call = None
             _missed(error)
-        if call is None:
+        if session is None:
             return original(self, *args, **kwargs)
-        hook, session, data, row_step, dropped, args, kwargs = call
-        now = time.time()
+        now = time()
         try:
             result = original(self, *args, **kwargs)
         except BaseException:
-            with hook.buffer.lock:
+            with buffer.lock:
                 session.leave()
             raise
         try:
-            hook.add(session, snapshot(data), row_step, now, dropped)
+            buffer.add(session, snapshot(data), row_step, now, dropped)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result
@@ -89,32 +105,11 @@ def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
     return _log
 
 
-def _begin(run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-    """What has to be known before wandb runs: the session and the step; None if the row is none of ours."""
-    hook = runtime.get()
-    if not hook.active:
-        return None
-    data = args[0] if args else kwargs.get("data")
-    if not isinstance(data, Mapping):
-        return None  # wandb raises TypeError
-    count = len(args)
-    step = args[1] if count > 1 else kwargs.get("step")
-    commit = args[2] if count > 2 else kwargs.get("commit")
-    if step is not None and type(step) is not int:
-        step = int(step)
-    own = run.__dict__
-    session = own.get(_SESSION)
-    if session is None:
-        session = _session_of(hook, run)
-    counter = own.get("_local_step")
-    if counter is None:
-        counter = own.get("_step", 0)
-    if hook.settings.enhance_metrics:
-        data = {**data, "_primus_lens_enabled": True, **hook.system_values}
-        args, kwargs = _with_data(data, args, kwargs)
-    with hook.buffer.lock:
-        row_step, dropped = session.enter(counter, step, commit)
-    return hook, session, data, row_step, dropped, args, kwargs
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Data, step and commit however they were passed."""
+    step = args[1] if len(args) > 1 else kwargs.get("step")
+    commit = args[2] if len(args) > 2 else kwargs.get("commit")
+    return (args[0] if args else kwargs.get("data")), step, commit
 
 
 def _with_data(
@@ -128,6 +123,11 @@ def _missed(error: Exception) -> None:
     if hook is not None:
         hook.buffer.counts.missed += 1
     say.once("missed", f"a row was missed: {type(error).__name__}: {error}")
+
+
+def _session_if_on(run: Any) -> Session | None:
+    hook = runtime.get()
+    return _session_of(hook, run) if hook.buffer.on else None
 
 
 def _session_of(hook: runtime.Runtime, run: Any) -> Session:
@@ -210,16 +210,16 @@ def _started(run: Any) -> None:
 
 def stands_back(hook: runtime.Runtime) -> bool:
     """Whether upstream's exporter does the work in this process already."""
-    if hook.active and any(name == _EXPORTER or name.startswith(_EXPORTER + ".") for name in list(sys.modules)):
-        hook.active = False
+    if hook.buffer.on and any(name == _EXPORTER or name.startswith(_EXPORTER + ".") for name in list(sys.modules)):
+        hook.buffer.on = False
         say.once("exporter", f"{_EXPORTER} is active in this process; standing back")
-    return not hook.active
+    return not hook.buffer.on
 
 
 def _finished(run: Any) -> None:
     hook = runtime.existing()
     session = run.__dict__.get(_SESSION)
-    if hook is None or session is None or not hook.active:
+    if hook is None or session is None or not hook.buffer.on:
         return
     code = run.__dict__.get("_exit_code")
     hook.close_session(session, {"finished": True, **({"exit_code": code} if isinstance(code, int) else {})})
@@ -275,8 +275,8 @@ def watch_disabled(run: Any) -> None:
         result = original(data, step, commit, *args, **kwargs)
         try:
             with hook.buffer.lock:
-                row_step, _ = session.enter(None, int(step) if step is not None else None, commit)
-            hook.add(session, snapshot(data), row_step, time.time(), False)
+                row_step, _ = session.enter(None, step, commit)
+            hook.buffer.add(session, snapshot(data), row_step, time(), False)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result

@@ -96,26 +96,21 @@ def merge(rows: Iterable[Row]) -> list[Merged]:
     """
     merged: list[Merged] = []
     latest: dict[int, int] = {}  # id of a session -> index of its latest row
-    for row in rows:
-        values = row_values(row.data)
+    for session, data, row_step, event_time, dropped in rows:
+        values = row_values(data)
         if not values:
             continue
-        index = latest.get(id(row.session), -1)
-        if index >= 0 and _joinable(merged[index], row, values):
-            merged[index].values.update(values)
-            merged[index] = merged[index]._replace(event_time=row.event_time)
-            continue
-        latest[id(row.session)] = len(merged)
-        merged.append(Merged(row.session, values, row.row_step, row.event_time, row.dropped_by_wandb))
+        index = latest.get(id(session), -1)
+        if index >= 0:
+            earlier = merged[index]
+            same = earlier.row_step == row_step and earlier.dropped_by_wandb == dropped
+            if same and earlier.values.keys().isdisjoint(values):
+                earlier.values.update(values)
+                merged[index] = earlier._replace(event_time=event_time)
+                continue
+        latest[id(session)] = len(merged)
+        merged.append(Merged(session, values, row_step, event_time, dropped))
     return merged
-
-
-def _joinable(earlier: Merged, row: Row, values: dict[str, Number]) -> bool:
-    return (
-        earlier.row_step == row.row_step
-        and earlier.dropped_by_wandb == row.dropped_by_wandb
-        and earlier.values.keys().isdisjoint(values)
-    )
 
 
 def envelope(origin: bytes, lines: Iterable[bytes]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_tensorboard_writers(torch_environment: Environment, receiver: Receiver,
     rows = receiver.rows()
     assert {row["data_source"] for row in rows} == {"tensorflow"}
     seen = {(row["run_id"], row["row_step"], name): value for row in rows for name, value in row["values"].items()}
-    expected = {("runs/torch", step, "loss"): 0.5 + step for step in range(5)}
+    expected: dict[Any, Any] = {("runs/torch", step, "loss"): 0.5 + step for step in range(5)}
     expected |= {("runs/torch", step, "lr"): pytest.approx(0.1) for step in range(5)}
     expected |= {
         ("runs/torch", 5, "nan"): "NaN",

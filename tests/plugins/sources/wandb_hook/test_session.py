@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_hook import wire
-from lens_hook.buffer import Row
 from lens_hook.session import Session
 
 CALLS = st.lists(st.tuples(st.none() | st.integers(0, 30), st.sampled_from([None, True, False])), max_size=30)
@@ -65,7 +64,7 @@ ROWS = st.lists(
 @given(ROWS)
 def test_merging_keeps_every_point_once(calls: list[tuple[int, int, dict[str, object]]]) -> None:
     sessions = [Session("wandb", f"r{number}") for number in range(3)]
-    rows = [Row(sessions[who], dict(data), step, float(at), False) for at, (who, step, data) in enumerate(calls)]
+    rows = [(sessions[who], dict(data), step, float(at), False) for at, (who, step, data) in enumerate(calls)]
     merged = wire.merge(rows)
 
     def points(parts: list[tuple[Session, int, dict[str, object]]]) -> list[tuple[str, int, str, object]]:
@@ -77,7 +76,7 @@ def test_merging_keeps_every_point_once(calls: list[tuple[int, int, dict[str, ob
         ]
         return sorted(found, key=repr)
 
-    before = points([(row.session, row.row_step, row.data) for row in rows])
+    before = points([(row[0], row[2], row[1]) for row in rows])
     after = points([(row.session, row.row_step, dict(row.values)) for row in merged])
     assert before == after
     assert all(row.values for row in merged)

@@ -1,0 +1,156 @@
+"""The job that `benchmarks/hook.py` measures: one process, one variant, one JSON object on standard output.
+
+Runs in an environment that has wandb and the variant's package; needs nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROW = {"loss": 0.5123, "lr": 1.5e-4, "grad_norm": 12.25, "tokens": 3.0, "elapsed_ms": 321.5}
+PACE_SECONDS = 0.01
+HOOK = Path(__file__).resolve().parents[1] / "plugins" / "sources" / "wandb_hook"
+
+
+def switch_on(variant: str) -> None:
+    """What a user of the variant does before importing wandb."""
+    if variant.startswith("lens"):
+        sys.path.insert(0, str(HOOK))
+        import lens_hook
+
+        lens_hook.arm()
+    elif variant == "exporter":
+        __import__("primus_lens_wandb_exporter.wandb_hook")
+    elif variant == "swanlab":
+        swanlab = __import__("swanlab")
+        swanlab.sync_wandb(mode="offline", wandb_run=True)
+
+
+def timed(log: Callable[[dict[str, float]], Any], count: int, pause: float) -> dict[str, float]:
+    """Call `log` `count` times; medians and tails in microseconds."""
+    clock = time.perf_counter
+    taken: list[float] = []
+    begun = clock()
+    for index in range(count):
+        if pause:
+            rest = begun + index * pause - clock()
+            if rest > 0:
+                time.sleep(rest)
+        start = clock()
+        log(dict(ROW))
+        taken.append(clock() - start)
+    total = clock() - begun
+    taken.sort()
+    return {
+        "median": taken[count // 2] * 1e6,
+        "p99": taken[int(count * 0.99)] * 1e6,
+        "mean": sum(taken) / count * 1e6,
+        "wall": total / count * 1e6,
+    }
+
+
+def switched(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, float]:
+    """At training pace, with the hook on for every other call: the same process, clock and neighbours for both."""
+    from lens_hook import runtime
+
+    buffer = runtime.get().buffer
+    clock = time.perf_counter
+    taken: dict[bool, list[float]] = {True: [], False: []}
+    for index in range(count):
+        time.sleep(PACE_SECONDS)
+        buffer.on = index % 2 == 0
+        start = clock()
+        log(dict(ROW))
+        taken[buffer.on].append(clock() - start)
+    buffer.on = True
+    on, off = sorted(taken[True]), sorted(taken[False])
+    middle, tail = len(on) // 2, int(len(on) * 0.99)
+    return {"median": (on[middle] - off[middle]) * 1e6, "off": off[middle] * 1e6, "p99": (on[tail] - off[tail]) * 1e6}
+
+
+def bare_wrapper(count: int) -> dict[str, float]:
+    """Lens' wrapper around nothing at all."""
+    wandb = __import__("wandb")
+    run = wandb.init(project="benchmark", mode="offline")
+    from lens_hook import wandb_source
+
+    def nothing(self: Any, data: Any, step: Any = None, commit: Any = None) -> None:
+        self._local_step += 1
+
+    wrapped = wandb_source._logging(nothing)
+    timed(lambda row: wrapped(run, row), 2000, 0.0)
+    time.sleep(1.5)
+    # Below what fills the queue: an overflowing queue is another figure.
+    full = timed(lambda row: wrapped(run, row), count, 0.0)
+    empty = timed(lambda row: nothing(run, row), count, 0.0)
+    return {name: full[name] - empty[name] for name in full}
+
+
+def importing(variant: str) -> dict[str, float]:
+    """The import of wandb, and the part of it that is spent in the hook."""
+    spent: list[float] = []
+    if variant == "lens":
+        import lens_hook
+
+        original = lens_hook.on_import
+
+        def on_import(name: str, module: object) -> None:
+            start = time.perf_counter()
+            original(name, module)
+            spent.append(time.perf_counter() - start)
+
+        lens_hook.on_import = on_import
+    begun = time.perf_counter()
+    __import__("wandb")
+    return {"ms": (time.perf_counter() - begun) * 1e3, "hook_ms": sum(spent) * 1e3}
+
+
+def footprint() -> dict[str, float]:
+    """Memory, threads and descriptors of a process that has logged for a while."""
+    wandb = __import__("wandb")
+    run = wandb.init(project="benchmark", mode="offline")
+    for _ in range(3000):
+        run.log(dict(ROW))
+    time.sleep(1.5)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    return {
+        "rss_mib": float(status["VmRSS"].split()[0]) / 1024,
+        "threads": float(status["Threads"]),
+        "descriptors": float(len(os.listdir("/proc/self/fd"))),
+    }
+
+
+def main() -> None:
+    """Run one measurement."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("variant")
+    parser.add_argument("what", choices=["paced", "switched", "burst", "wrapper", "footprint", "import"])
+    parser.add_argument("count", type=int)
+    options = parser.parse_args()
+    switch_on(options.variant)
+    if options.what == "wrapper":
+        result = bare_wrapper(options.count)
+    elif options.what == "footprint":
+        result = footprint()
+    elif options.what == "import":
+        result = importing(options.variant)
+    else:
+        wandb = __import__("wandb")
+        wandb.init(project="benchmark", mode="offline")
+        timed(wandb.log, 50, 0.0)
+        if options.what == "switched":
+            result = switched(wandb.log, options.count)
+        else:
+            result = timed(wandb.log, options.count, PACE_SECONDS if options.what == "paced" else 0.0)
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
