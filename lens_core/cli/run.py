@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
+from ..data_dir import running_address
 from ..errors import LensError
-from .client import daemon_url, data_dir_option, url_option
+from .client import daemon_url, data_dir_option, resolve_data_dir, url_option
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -36,6 +39,20 @@ def command(url: str | None, data_dir: Path | None, workload: str | None, argume
     if workload:
         environment["WORKLOAD_UID"] = workload
     base_url = environment.get("PRIMUS_LENS_API_BASE_URL") if not url else None
-    environment = run_environment(environment, base_url or f"{daemon_url(url, data_dir)}/api/v1")
+    if base_url is None:
+        address = daemon_url(url, data_dir)
+        base_url = f"{address}/api/v1"
+        _say_where(address, environment, known=bool(url) or running_address(resolve_data_dir(data_dir)) is not None)
+    environment = run_environment(environment, base_url)
     # The command takes this process's place, so that signals, the terminal and the exit code are its own.
     os.execve(program, list(arguments), environment)
+
+
+def _say_where(address: str, environment: Mapping[str, str], *, known: bool) -> None:
+    """One line on standard error: where the data will be found, or that nobody is there to take it."""
+    if known:
+        names = ("WORKLOAD_UID", "POD_UID", "POD_NAME")
+        workload = next((environment[name] for name in names if environment.get(name)), socket.gethostname())
+        click.echo(f"lens: this run is workload {workload}: {address}/api/v1/workloads/{workload}", err=True)
+    else:
+        click.echo(f"lens: no daemon runs on this machine (`lens up` starts one); sending to {address}", err=True)
