@@ -20,7 +20,7 @@ import pluggy
 
 from .errors import PluginError
 from .plugin_api import Collector, Component, Detector, HookSpecs, Sink, Source
-from .plugin_info import KINDS, ComponentInfo, ComponentKind, PluginInfo, component_info, kind_of
+from .plugin_info import KINDS, ComponentInfo, ComponentKind, PluginInfo, kind_of
 from .plugin_loading import Plugin, describe_entry_point, installed_entry_points, load_plugin
 
 GROUP = "lens"
@@ -164,11 +164,10 @@ class PluginHost:
             module=plugin.module,
             import_seconds=plugin.import_seconds,
             traceback=plugin.traceback,
-            components=[self._component_info(component) for component in plugin.classes],
+            components=[self._with_failures(component) for component in plugin.components],
         )
 
-    def _component_info(self, component: type[Component]) -> ComponentInfo:
-        info = component_info(component)
+    def _with_failures(self, info: ComponentInfo) -> ComponentInfo:
         failures = self._failures.get((info.kind, info.name))
         if failures is None:
             return info

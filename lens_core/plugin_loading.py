@@ -27,7 +27,7 @@ from packaging.utils import canonicalize_name
 from .configuration.expectations import field_types
 from .errors import PluginError
 from .plugin_api import API_VERSION, Component
-from .plugin_info import HOOKS, HOST_KEYS, KINDS, PluginState, kind_of
+from .plugin_info import HOOKS, HOST_KEYS, KINDS, ComponentInfo, PluginState, component_info, kind_of
 
 OWN_DISTRIBUTION = "lens-agent"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -47,6 +47,7 @@ class Plugin:
     traceback: list[str] = field(default_factory=list)
     import_seconds: float | None = None
     classes: list[type[Component]] = field(default_factory=list)
+    components: list[ComponentInfo] = field(default_factory=list)
 
     @property
     def is_built_in(self) -> bool:
@@ -60,7 +61,7 @@ class Plugin:
 
     def end(self, state: PluginState, reason: str, error: BaseException | None = None) -> None:
         """Leave the state `loaded`: nothing of this plugin is used."""
-        self.state, self.reason, self.classes = state, reason, []
+        self.state, self.reason, self.classes, self.components = state, reason, [], []
         if error is not None:
             self.traceback = short_traceback(error)
 
@@ -190,6 +191,7 @@ def _announce(announced: Any, plugin: Plugin, manager: pluggy.PluginManager) -> 
         manager.register(announced, registered)
         manager.check_pending()
         plugin.classes = list(_call_hooks(announced, manager))
+        plugin.components = [component_info(found) for found in plugin.classes]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a hook that raises fails alone
         plugin.end("failed", _text(error), None if isinstance(error, PluginError) else error)
         if manager.get_plugin(registered) is announced:
@@ -252,6 +254,11 @@ def _check_settings(component: type[Component], where: str) -> None:
         names = field_types(settings)
     except (NameError, TypeError) as error:
         raise PluginError(f"{where}.Settings has a type that cannot be resolved: {error}") from None
+    try:
+        msgspec.json.Decoder(settings)
+    except TypeError as error:
+        text = " ".join(str(error).split())
+        raise PluginError(f"{where}.Settings has a type that no configuration can give: {text}") from None
     taken = [name for name in names if name in HOST_KEYS[kind_of(component)]]
     if taken:
         raise PluginError(f"{where}.Settings must not use the names that the host reads itself: {', '.join(taken)}")

@@ -53,12 +53,22 @@ class _Builder:
         types: list[type[msgspec.Struct]] = [ServerSettings, SpoolSettings, FilterSettings, BatchLimits]
         types += [found.Settings for components in self._components.values() for found in components]
         self._types = [*dict.fromkeys(types)]
-        schemas, self._defs = msgspec.json.schema_components(
-            self._types, schema_hook=_secret, ref_template="#/$defs/{name}"
-        )
-        self._schemas = dict(zip(self._types, schemas, strict=True))
+        self._defs: dict[str, Any] = {}
+        self._schemas = {kind: self._schema(kind) for kind in self._types}
         for kind in self._types:
             _document(self._resolve(kind), kind)
+
+    def _schema(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
+        """The schema of one settings type, under a name of its own; any mapping, where msgspec has none for it."""
+        prefix = f"{kind.__module__.rpartition('.')[2]}." if kind.__name__ in self._defs else ""
+        try:
+            (schema,), definitions = msgspec.json.schema_components(
+                [kind], schema_hook=_secret, ref_template=f"#/$defs/{prefix}{{name}}"
+            )
+        except (TypeError, NotImplementedError):
+            return {"type": "object"}
+        self._defs.update({prefix + name: definition for name, definition in definitions.items()})
+        return schema
 
     def ref(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
         """The schema of a settings type, or nothing at all where the section is empty."""

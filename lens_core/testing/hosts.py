@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..plugin_api import Component, Context
 from ..plugin_host import PluginHost
-from ..plugin_info import HOOKS, kind_of
+from ..plugin_info import HOOKS, component_info, kind_of
 from ..plugin_loading import Plugin, check_component
 from ..self_metrics import SelfMetrics
 
@@ -21,9 +21,9 @@ def host_of(*classes: type[Component]) -> PluginHost:
     plugins = []
     for found in classes:
         check_component(found, hooks[kind_of(found)])
-        plugins.append(
-            Plugin(name=found.name, module=found.__module__, distribution="under-test", version="0", classes=[found])
-        )
+        plugin = Plugin(name=found.name, module=found.__module__, distribution="under-test", version="0")
+        plugin.classes, plugin.components = [found], [component_info(found)]
+        plugins.append(plugin)
     return PluginHost(plugins)
 
 

@@ -160,6 +160,19 @@ def test_what_fails_to_import_fails_alone(site: Path, install: Install) -> None:
             "Acme.Settings must not use the names that the host reads itself: enabled",
         ),
         (
+            "from fractions import Fraction\n"
+            + STRICT_SETTINGS
+            + "    a: int | str | Fraction | set[int] | list[int] = 1\n"
+            + GOOD.format(name='acme"\n    Settings = S\n    x = "'),
+            "Acme.Settings has a type that no configuration can give: Type unions may not contain",
+        ),
+        (
+            STRICT_SETTINGS
+            + "    a: int = msgspec.field(default_factory=lambda: 1 / 0)\n"
+            + GOOD.format(name='acme"\n    Settings = S\n    x = "'),
+            "ZeroDivisionError: division by zero",
+        ),
+        (
             STRICT_SETTINGS + "    a: 'Missing' = 1\n" + GOOD.format(name='acme"\n    Settings = S\n    x = "'),
             "Acme.Settings has a type that cannot be resolved: name 'Missing' is not defined",
         ),

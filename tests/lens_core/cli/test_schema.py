@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 import yaml
 
+from lens_core import NoSettings, Source
 from lens_core.cli import main
 from lens_core.config import InvalidConfiguration, parse_config
+from lens_core.configuration.json_schema import json_schema
 from lens_core.plugin_host import PluginHost
+from lens_core.testing import host_of
 
 GOOD = [
     "sinks: {a: {type: jsonl, path: x}}",
@@ -38,8 +43,6 @@ BAD = [
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    from lens_core.configuration.json_schema import json_schema
-
     made = json_schema(PluginHost.load())
     jsonschema.Draft202012Validator.check_schema(made)
     return made
@@ -62,6 +65,25 @@ def test_secrets_are_write_only_and_settings_documented(schema: dict[str, Any]) 
     properties = schema["$defs"]["sink.http"]["properties"]
     assert properties["token"]["anyOf"][0] == {"type": "string", "writeOnly": True}
     assert properties["url"]["description"].startswith("where the envelope is posted")
+
+
+def test_settings_without_a_schema_and_of_one_name_do_no_harm() -> None:
+    class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        where: Path = Path("x")
+        exact: Fraction | None = None
+
+    class Odd(Source):
+        name = "odd"
+
+    Odd.Settings = Settings
+
+    class First(Source):
+        name = "first"
+
+    First.Settings = type("Settings", (NoSettings,), {}, frozen=True, forbid_unknown_fields=True)
+    made = json_schema(host_of(Odd, First))
+    assert made["$defs"]["source.odd"]["properties"]["type"] == {"const": "odd"}
+    jsonschema.Draft202012Validator(made).validate({"sources": {"first": {}}})
 
 
 def test_the_command_prints_it(schema: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
