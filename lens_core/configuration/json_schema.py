@@ -87,12 +87,18 @@ class _Builder:
         """Instances by name: one that is called like its plugin needs no `type`, any other does."""
         components = self._components[kind]
         typed = [{"$ref": self._define(kind, found), "required": ["type"]} for found in components]
+        self._defs[f"any.{kind}"] = {"anyOf": typed} if typed else {"not": {}}
+        any_of_them = {"$ref": f"#/$defs/any.{kind}"}
         named = {
-            found.name: {"anyOf": [{"$ref": self._define(kind, found)}, *_shortcuts(kind, found), *typed]}
+            found.name: {"anyOf": [{"$ref": self._define(kind, found)}, *_shortcuts(kind, found), any_of_them]}
             for found in components
         }
-        section: dict[str, Any] = {"type": "object", "propertyNames": _NAME, "properties": named}
-        section["additionalProperties"] = {"anyOf": typed} if typed else False
+        section = {
+            "type": "object",
+            "propertyNames": _NAME,
+            "properties": named,
+            "additionalProperties": any_of_them,
+        }
         return {"anyOf": [section, {"type": "null"}]}
 
     def _define(self, kind: ComponentKind, component: type[Component]) -> str:
