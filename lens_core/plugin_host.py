@@ -6,7 +6,9 @@ that is already taken. Each plugin ends in one state: loaded, disabled, unavaila
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -76,7 +78,9 @@ class PluginHost:
                 plugin = describe_entry_point(entry_point)
                 plugin.end("disabled", f"listed in {DISABLED_VARIABLE}")
             else:
-                plugin = load_plugin(entry_point, manager)
+                # What a plugin prints when it is imported must not end up inside `lens plugins --json`.
+                with contextlib.redirect_stdout(sys.stderr):
+                    plugin = load_plugin(entry_point, manager)
             plugins.append(plugin)
         return cls(plugins)
 

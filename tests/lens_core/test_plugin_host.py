@@ -282,6 +282,14 @@ def test_a_disabled_plugin_is_not_imported(site: Path, install: Install, monkeyp
     assert only(PluginHost.load(entry_points_of(site))).state == "disabled"
 
 
+def test_what_a_plugin_prints_goes_to_standard_error(
+    site: Path, install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("print('hello from acme')\n" + GOOD.format(name="acme"))
+    assert only(load(site)).state == "loaded"
+    assert capsys.readouterr() == ("", "hello from acme\n")
+
+
 def test_a_plugin_may_be_an_object_of_a_module(site: Path, install: Install) -> None:
     text = "from lens_core import Source, hookimpl\nclass A(Source):\n    name = 'acme'\n"
     install(
