@@ -51,15 +51,25 @@ class DirectoryRoutes:
         pods = pods_of_json(await self._body(request))
         directory = self._state.directory
         async with self._order:
+            await self._change(request.method == "PUT", pods)
+        return json_response({"success": True, "accepted": len(pods), "pods": len(directory.pods())})
+
+    async def _change(self, replacing: bool, pods: Sequence[Pod]) -> None:
+        """Teach the directory, then the store; if that cannot take it, nothing has changed."""
+        directory = self._state.directory
+        before = directory.pods(FEED)
+        if replacing:
+            directory.replace(pods, FEED)
+        else:
+            directory.learn(pods, FEED)
+        try:
             if self._state.api_door is not None:
                 await self._state.api_door.submit(pods)
-            if request.method == "PUT":
-                directory.replace(pods, FEED)
-            else:
-                directory.learn(pods, FEED)
-            if self._state.directory_file is not None:
-                await asyncio.to_thread(_save, self._state.directory_file, directory.pods(FEED))
-        return json_response({"success": True, "accepted": len(pods), "pods": len(directory.pods())})
+        except BaseException:
+            directory.replace(before, FEED)
+            raise
+        if self._state.directory_file is not None:
+            await asyncio.to_thread(_save, self._state.directory_file, directory.pods(FEED))
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()

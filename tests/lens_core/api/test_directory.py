@@ -65,6 +65,7 @@ async def test_store_that_cannot_take_it_changes_nothing(app: IngestApp) -> None
     door = app.state.api_door
     assert isinstance(door, NotingDoor)
     door.closed = True
+    app.state.directory.grace_seconds = 0
     answer = await call(app, "PUT", "/api/v1/directory", json={"pods": [POD]})
     assert answer.status_code == 503
     assert app.state.directory.pods() == []
