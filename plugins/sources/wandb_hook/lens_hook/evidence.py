@@ -67,8 +67,10 @@ class Watch:
         self._notice_modules(sessions)
         found: list[tuple[Session, str, dict[str, Any]]] = []
         for session in sessions:
-            if session.evidence_due and session.evidence_sent < _MAX_SENT:
-                session.evidence_due = False
+            if not session.evidence_due:
+                continue
+            session.evidence_due = False
+            if session.evidence_sent < _MAX_SENT:
                 session.evidence_sent += 1
                 source = "wandb" if session.data_source == "wandb" else "tensorboard"
                 found.append((session, source, collect(session)))
@@ -76,7 +78,7 @@ class Watch:
 
     def _time_to_look(self, sessions: list[Session]) -> bool:
         now = time.monotonic()
-        new = any(session.evidence_due and not session.evidence_sent for session in sessions)
+        new = any(session.evidence_due and (session.ended or not session.evidence_sent) for session in sessions)
         if not new and now < self._look_at:
             return False
         self._look_at = now + _LOOK_SECONDS

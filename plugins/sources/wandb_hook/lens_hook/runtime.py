@@ -22,6 +22,8 @@ class Runtime:
     """Sessions, the buffer and the worker of this process, through forks and to the end."""
 
     def __init__(self, chosen: settings.Settings) -> None:
+        if chosen.debug:
+            say.verbose()
         daemon = None
         if chosen.config and chosen.enabled and chosen.reporting:
             from .embedded import EmbeddedDaemon, spool_folder  # needs `subprocess`, which is slow to import
@@ -59,9 +61,7 @@ class Runtime:
         # A job has many event writers; one evidence is enough, and none where a run gives better.
         session.wants_evidence = session.evidence_due = is_run or not self.sessions
         with self.buffer.lock:
-            if len(self.sessions) >= MAX_SESSIONS:
-                self.sessions = [known for known in self.sessions if not known.ended][-MAX_SESSIONS // 2 :]
-            self.sessions.append(session)
+            self.sessions = [*self.sessions[-MAX_SESSIONS:], session]
         if is_run:
             self.worker.event(session, "training_started", {"source": data_source})
         self.start_worker()
@@ -78,6 +78,11 @@ class Runtime:
         kind = "training_failed" if details.get("exception") or details.get("exit_code") else "training_ended"
         self.worker.event(session, kind, {"source": session.data_source, **details})
         self.buffer.wake_worker()
+
+    def forget_ended(self) -> None:
+        """Let go of runs that are over, once their evidence is sent: they hold the user's run objects."""
+        with self.buffer.lock:
+            self.sessions = [known for known in self.sessions if not known.ended or known.evidence_due]
 
     def start_worker(self) -> None:
         """Start the worker's thread unless it runs."""

@@ -8,12 +8,19 @@ import sys
 from urllib.parse import urlsplit, urlunsplit
 
 _said: set[str] = set()
+_verbose = False
 
 
 def debug(text: str) -> None:
-    """Say `text` if PRIMUS_LENS_WANDB_DEBUG is on."""
-    if os.environ.get("PRIMUS_LENS_WANDB_DEBUG", "").strip().lower() in ("true", "1", "yes", "on"):
+    """Say `text` if PRIMUS_LENS_WANDB_DEBUG is on, or `verbose()` was called."""
+    if _verbose or os.environ.get("PRIMUS_LENS_WANDB_DEBUG", "").strip().lower() in ("true", "1", "yes", "on"):
         _write(f"lens-hook debug: {text}")
+
+
+def verbose() -> None:
+    """Say debug lines from now on."""
+    global _verbose
+    _verbose = True
 
 
 def once(kind: str, text: str) -> None:
@@ -44,5 +51,9 @@ def public_url(url: str) -> str:
 def _write(line: str) -> None:
     # A closed or broken stderr is the user's affair, and no reason to disturb anybody.
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+        if type(sys.stderr).__module__ == "_io" and sys.stderr.fileno() == 2:
+            # Past `sys.stderr.write`, which wandb replaces: our lines are no part of the run's console log.
+            os.write(2, (line + "\n").encode("utf-8", "replace"))
+        else:  # a notebook, or somebody's own stream
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()

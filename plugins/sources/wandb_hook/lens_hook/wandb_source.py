@@ -24,7 +24,8 @@ _EXPORTER = "primus_lens_wandb_exporter"
 
 def on_wandb(module: Any) -> None:
     """wandb itself has been imported: say on it that the hook is on."""
-    if runtime.get_settings().enabled:
+    run_class = getattr(sys.modules.get("wandb.sdk.wandb_run"), "Run", None)
+    if any(hasattr(vars(run_class or object).get(name), _MARK) for name in ("_log", "log")):
         module._primus_lens_patched = True
 
 

@@ -177,6 +177,7 @@ class Worker:
         for session, source, facts in self._evidence.due(list(runtime.sessions), final=final):
             with self._drain_lock:
                 self._append([self._encoder.evidence(session, source, time.time(), facts)])
+        runtime.forget_ended()
         if self._settings.enhance_metrics and not final:
             from .system_metrics import sample
 

@@ -143,7 +143,7 @@ def test_backoff_grows_with_full_jitter() -> None:
         assert max(waits[6:]) > 2.0
 
 
-def test_too_large_is_split_down_to_the_one_that_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_large_is_split_down_to_the_one_that_is(capfd: pytest.CaptureFixture[str]) -> None:
     def small_only(request: Request) -> Answer:
         return (413, b"", {}) if len(request.body) > 2000 else accept(request)
 
@@ -155,31 +155,31 @@ def test_too_large_is_split_down_to_the_one_that_is(capsys: pytest.CaptureFixtur
         assert (counts.delivered_rows, counts.rejected_rows) == (39, 1)
         accepted = [row for row in receiver.rows() if row["row_step"] != 7]
         assert {row["row_step"] for row in accepted} == set(range(40)) - {7}
-    assert capsys.readouterr().err.count("413") == 1
+    assert capfd.readouterr().err.count("413") == 1
 
 
-def test_a_refused_batch_is_counted_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_batch_is_counted_and_said_once(capfd: pytest.CaptureFixture[str]) -> None:
     body = json.dumps({"code": "RequestParameterInvalid", "message": "no identity"}).encode()
     with receiving(lambda request: (400, body, {})) as receiver:
         sending, counts = sender(receiver)
         assert sending.send(batch(), 5.0)
         assert sending.send(batch(), 5.0)
         assert (counts.delivered_rows, counts.rejected_rows, counts.dropped_points) == (0, 20, 20)
-    said = capsys.readouterr().err
+    said = capfd.readouterr().err
     assert said.count("lens-hook") == 1
     assert "no identity" in said
 
 
-def test_rejected_items_do_not_lose_their_neighbours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejected_items_do_not_lose_their_neighbours(capfd: pytest.CaptureFixture[str]) -> None:
     body = json.dumps({"success": True, "accepted": 8, "rejected": [{"index": 2, "reason": "bad"}, {"index": 3}]})
     with receiving(lambda request: (200, body.encode(), {})) as receiver:
         sending, counts = sender(receiver)
         assert sending.send(batch(), 5.0)
         assert (counts.delivered_rows, counts.rejected_rows) == (8, 2)
-    assert "bad" in capsys.readouterr().err
+    assert "bad" in capfd.readouterr().err
 
 
-def test_a_wrong_token_is_said_once_and_tried_on_slowly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_token_is_said_once_and_tried_on_slowly(capfd: pytest.CaptureFixture[str]) -> None:
     with receiving(lambda request: (401, b"", {})) as receiver:
         sending, counts = sender(receiver, token="very-secret")
         assert not sending.send(batch(), 5.0)
@@ -188,7 +188,7 @@ def test_a_wrong_token_is_said_once_and_tried_on_slowly(capsys: pytest.CaptureFi
         receiver.behaviour = accept
         assert sending.send(batch(), 5.0)
         assert counts.delivered_rows == 10
-    said = capsys.readouterr().err
+    said = capfd.readouterr().err
     assert said.count("401") == 1
     assert "very-secret" not in said
 

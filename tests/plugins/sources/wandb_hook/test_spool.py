@@ -124,12 +124,12 @@ def test_the_file_shrinks_when_all_is_delivered(tmp_path: Path) -> None:
     disk.close()
 
 
-def test_a_directory_that_cannot_be_made_keeps_rows_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_cannot_be_made_keeps_rows_in_memory(capfd: pytest.CaptureFixture[str]) -> None:
     disk = store(Path("/proc/no/such/place"))
     disk.append([row(1)])
     disk.append([row(2)])
     assert drained(disk) == [1, 2]
-    assert capsys.readouterr().err.count("cannot write the spool") == 1
+    assert capfd.readouterr().err.count("cannot write the spool") == 1
 
 
 FULL_DISK = """

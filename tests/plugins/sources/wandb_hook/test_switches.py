@@ -33,7 +33,7 @@ def test_the_defaults_are_the_contracts() -> None:
     assert (settings.queue_bytes, settings.exit_deadline_seconds) == (16 * 1024 * 1024, 5.0)
 
 
-def test_malformed_variables_leave_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_variables_leave_the_default(capfd: pytest.CaptureFixture[str]) -> None:
     settings = Settings.read(
         {
             "PRIMUS_LENS_WANDB_HOOK": "maybe",
@@ -46,7 +46,7 @@ def test_malformed_variables_leave_the_default(capsys: pytest.CaptureFixture[str
     assert (settings.enabled, settings.batch_size, settings.flush_interval_seconds) == (True, 1000, 1.0)
     assert settings.queue_bytes == 64 * 1024
     assert "s3cret" not in repr(settings)
-    assert capsys.readouterr().err == ""
+    assert capfd.readouterr().err == ""
 
 
 def test_identity() -> None:
