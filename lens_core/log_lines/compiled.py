@@ -23,9 +23,11 @@ _MAY_STAND_BEFORE = {"stderr", "stdout", "root", "train", "training", "info", "d
 _KEY = re.compile(r"[A-Za-z_][\w ./()%@#:+-]{0,98}")
 _AVERAGED = re.compile(r"\s*([^\s/()]+)\s*(?:/\s*|\(\s*(?:avg\s*)?)([^\s/()]+)\)?\s*")
 _MEMO_LIMIT = 4096
-_SKIP = (False, None)
-
-Slot = tuple[bool, Field | None]
+NO_HEAD = "its head was not found"
+_PREFIX_CHARACTERS = 400
+# What a printed key means: whether it may be the headline loss, its field, whether that was declared by anybody.
+Slot = tuple[bool, Field | None, bool]
+_SKIP: Slot = (False, None, False)
 
 
 class Columns:
@@ -44,22 +46,20 @@ class Columns:
         memo = self._memo
         for key, text in pairs:
             slot = memo.get(key)
-            is_loss, field = self._slot(key) if slot is None else slot
+            is_loss, field, is_known = self._slot(key) if slot is None else slot
             if field is None:
                 continue
             target = losses if is_loss else values
-            if field.kind == "number" and field.factor == 1.0 and type(field.names) is str:
-                try:
-                    target.setdefault(field.names, float(text))
-                    continue
-                except ValueError:
-                    pass_on = field
-            else:
-                pass_on = field
-            if is_loss or pass_on.names == key.strip():
-                _read_loosely(target, str(pass_on.names), text)
-            else:
-                read_into(target, pass_on, text)
+            if field.kind != "number" or field.factor != 1.0 or type(field.names) is not str:
+                read_into(target, field, text)
+                continue
+            try:
+                target.setdefault(field.names, float(text))
+            except ValueError:  # a pair, a unit, thousands separators
+                if is_known:
+                    read_into(target, field, text)
+                else:
+                    _read_loosely(target, field.names, text)
         if losses:
             self._choose_loss(values, losses)
         return values
@@ -68,11 +68,11 @@ class Columns:
         plain = normalise(key)
         slot: Slot
         if plain in self._loss:
-            slot = (True, Field(key.strip()))
+            slot = (True, Field(key.strip()), False)
         elif (known := lookup(plain, self._fields)) is not None:
-            slot = (False, known)
+            slot = (False, known, True)
         elif self._unlabelled and _KEY.fullmatch(key.strip()):
-            slot = (False, Field(key.strip()))
+            slot = (False, Field(key.strip()), False)
         else:
             slot = _SKIP
         if len(self._memo) < _MEMO_LIMIT:
@@ -137,7 +137,7 @@ class CompiledFormat(_Declared):
         """The reading and where its head ended, or why there is none."""
         match = self._head(text, start)
         if match is None:
-            return "its head was not found"
+            return NO_HEAD
         before = text[start : match.start()]
         reason = self._look_alike(before, text)
         if reason:
@@ -156,7 +156,7 @@ class CompiledFormat(_Declared):
             return "it looks like something else (rejected by the format)"
         if not before or before.isspace():
             return ""
-        if _LOOK_ALIKE.search(words_before(before)):
+        if _LOOK_ALIKE.search(words_before(before[-_PREFIX_CHARACTERS:])):
             return "it is about validation or a test"
         if self.declared.standalone:
             last = _LAST_WORD.search(before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .compiled import CompiledFormat
+from .compiled import NO_HEAD, CompiledFormat
 from .engine import LineEngine
 from .text import strip_colours
 
@@ -22,17 +22,18 @@ def nearest(engine: LineEngine, text: str) -> Near | None:
     """The nearest format of a line that is no step; None when it has no word of any."""
     text = strip_colours(text)
     words = engine.words_of(text)
-    best: tuple[float, int, str] = (0.0, 0, "")
+    best: tuple[float, bool, int, str] = (0.0, False, 0, "")
     found: Near | None = None
     for fmt in engine.formats:
         there = fmt.words & words
         share = len(there) / len(fmt.words)
-        if not there or (share, len(there), fmt.name) <= best:
+        if not there or share < best[0]:
             continue
         missing = sorted(word.decode() for word in fmt.words - words)
         reason = f"without the word{'s' * (len(missing) > 1)} {', '.join(missing)}" if missing else _why(fmt, text)
-        best = (share, len(there), fmt.name)
-        found = Near(fmt.name, share, reason, fmt.declared.example)
+        rank = (share, not missing and reason != NO_HEAD, len(there), fmt.name)
+        if rank > best:
+            best, found = rank, Near(fmt.name, share, reason, fmt.declared.example)
     return found
 
 

@@ -13,7 +13,7 @@ MAX_JOINED_CHARACTERS = 1 << 20
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # Some pipelines drop the ESC byte and leave the rest. Only where a reset is left too, and never a duration: [5m 3s].
-_RESIDUE = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m(?!\s\d+s\b)")
+_RESIDUE = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m(?!\s\d+s\b)")
 _CRI = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP]) ?")
 _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\][^\r\n]*$")
 _RANK = re.compile(r"\[rank[- ]?(\d+)(?:/\d+)?\]|\[Rank (\d+)\]|\[RANK:(\d+)\]")
@@ -24,7 +24,7 @@ _TIME = re.compile(
 )
 # Whatever may precede a message and says nothing about it: brackets, process names, host names, dates, levels.
 _PREFIXES = re.compile(
-    r"\[[^\]]*\]|\([^)]*\)|\b[\w./-]*\d[\w./-]*:|^\s*[\w.-]+:(?=\s)|\b\d[\d:.,TZ/+-]*"
+    r"\[[^\]]*\]|\([^)]*\)|\b[\w./-]*\d[\w./-]*:|^\s*(?!(?i:valid\w*|val|eval\w*|test\w*|sanity):)[\w.-]+:(?=\s)|\b\d[\d:.,TZ/+-]*"
     r"|\b(?:DEBUG|INFO|WARNING|ERROR|WARN|stdout|stderr|root)\b:?|\b[\w.]+\.[\w.]+:\d*"
 )
 

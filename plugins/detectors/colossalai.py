@@ -18,7 +18,7 @@ class ColossalAI(Detector):
     formats = (
         LogFormat(
             name="bar",
-            words=("epoch", "train", "loss", "lr"),
+            words=("epoch", "train", "loss"),
             head=r"\[Epoch (?P<epoch>\d+) / Train\]: ?",
             layout="bar",
             fields=_THROUGHPUT,
