@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 from collections.abc import Sequence
@@ -45,9 +46,11 @@ class Jsonl(Sink):
     settings: JsonlSettings
     _file: BinaryIO
     _mark: _Mark
+    _order: asyncio.Lock
 
     async def start(self) -> None:
         """Open the file and cut off what an unfinished write left behind."""
+        self._order = asyncio.Lock()
         await asyncio.to_thread(self._open)
 
     async def stop(self) -> None:
@@ -63,8 +66,9 @@ class Jsonl(Sink):
             pass
 
     async def send(self, batch: Batch) -> Answer:
-        """Append the batch."""
-        await asyncio.to_thread(self._write, batch)
+        """Append the batch; several pipelines may share the file."""
+        async with self._order:
+            await asyncio.to_thread(self._write, batch)
         return Delivered()
 
     async def position(self, spool_id: str) -> Position | None:
@@ -86,9 +90,23 @@ class Jsonl(Sink):
         if done is not None and batch.end <= done:
             return  # it was written, but whoever asked had stopped waiting for the answer
         self._rotate()
-        self._file.write(b"".join(encode_line(record) for record in batch.records))
-        self._sync(self._file)
-        self._write_mark({**self._mark.spools, batch.spool_id: batch.end})
+        before = self._file.tell()
+        try:
+            self._file.write(b"".join(encode_line(record) for record in batch.records))
+            self._sync(self._file)
+            self._write_mark({**self._mark.spools, batch.spool_id: batch.end})
+        except OSError:
+            self._cut(before)  # a full disk leaves half a batch, and the whole batch comes again
+            raise
+
+    def _cut(self, size: int) -> None:
+        # Reopened, because the buffer of the file may still hold what could not be written.
+        with contextlib.suppress(OSError):
+            self._file.close()
+        path = Path(self.settings.path)
+        self._file = path.open("ab")
+        self._file.truncate(size)
+        self._file.seek(0, os.SEEK_END)
 
     def _rotate(self) -> None:
         limit = self.settings.rotate_bytes
