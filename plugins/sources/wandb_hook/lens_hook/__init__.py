@@ -1,10 +1,11 @@
 """Lens inside a training process: see every metric that is logged, never be noticed.
 
 This module runs at the start of every Python process of an environment that has the hook installed, before
-anything else, so it imports `sys` alone (and for the same reason has no `from __future__` line, which is an
-import too). Everything else is imported when `wandb` or a TensorBoard writer is.
+anything else, so it imports nothing but two modules that are always there (and for the same reason has no
+`from __future__` line, which is an import too). Everything else is imported when `wandb` or a TensorBoard writer is.
 """
 
+import _thread
 import sys
 
 __version__ = "0.1.0"
@@ -40,9 +41,9 @@ VARIABLES = (
 
 # Modules whose import we wait for, and the function of this package that is then called with the module.
 TARGETS = {
-    "wandb": ("wandb_source", "on_wandb"),
     "wandb.sdk.wandb_run": ("wandb_source", "on_wandb_run"),
     "wandb.sdk.wandb_init": ("wandb_source", "on_wandb_init"),
+    "wandb": ("wandb_source", "on_wandb"),
     "tensorboard.summary.writer.event_file_writer": ("tensorboard_source", "on_event_file_writer"),
     "tensorboardX.event_file_writer": ("tensorboard_source", "on_event_file_writer"),
 }
@@ -55,12 +56,15 @@ class Finder:
     """
 
     def __init__(self) -> None:
-        self.busy: set[str] = set()
+        self.busy: set[tuple[str, int]] = set()  # what each thread is looking up through the other finders
 
     def find_spec(self, name: str, path: "object" = None, target: "object" = None) -> "object":
-        if name not in TARGETS or name in self.busy:
+        if name not in TARGETS:
             return None
-        self.busy.add(name)
+        lookup = (name, _thread.get_ident())
+        if lookup in self.busy:
+            return None
+        self.busy.add(lookup)
         try:
             for finder in sys.meta_path:
                 spec = finder.find_spec(name, path, target)  # type: ignore[arg-type]  # ours says None: busy
@@ -70,7 +74,7 @@ class Finder:
                     return spec
             return None
         finally:
-            self.busy.discard(name)
+            self.busy.discard(lookup)
 
 
 def _notify_after(loader: "object", name: str) -> None:

@@ -113,6 +113,7 @@ class Buffer:
         """After a fork: the rows belong to the parent, and so does the sleeping worker."""
         self.rows, self.bytes = [], 0
         self.counts = Counts()
+        self.urgent = False
         self.attend_at = 0.0
         self.wake = _thread.allocate_lock()
         self.wake.acquire()

@@ -90,8 +90,8 @@ class Runtime:
             if self._thread is not None:
                 return
             self.buffer.start = None
-            if self.is_child:
-                self._drain_at_child_exit()
+            if self.is_child and not self._drains_at_child_exit():
+                self.buffer.be_urgent()  # a raw fork may end by os._exit, without any warning
             thread = threading.Thread(target=self.worker.run, name="lens-hook", daemon=True)
             try:
                 thread.start()
@@ -100,18 +100,20 @@ class Runtime:
                 return
             self._thread = thread
 
-    def _drain_at_child_exit(self) -> None:
-        # A multiprocessing child ends by os._exit: its own finalizers run, atexit does not.
-        util = sys.modules.get("multiprocessing.util")
-        if util is not None:
-            util.Finalize(None, self.at_exit, exitpriority=100)
+    def _drains_at_child_exit(self) -> bool:
+        """In a child of multiprocessing: it ends by os._exit, so its finalizers run, but atexit does not."""
+        util: Any = sys.modules.get("multiprocessing.util")
+        process: Any = sys.modules.get("multiprocessing.process")
+        if util is None or process is None or process.parent_process() is None:
+            return False
+        util.Finalize(None, self.at_exit, exitpriority=100)
+        return True
 
     def _after_fork_in_child(self) -> None:
         self.buffer.empty_in_child()
         self.worker.abandon_in_child()
         self._thread = None
         self.is_child = True
-        self.buffer.be_urgent()  # a child may end without warning
         self.buffer.start = self.start_worker
         self.exit_seconds_left = self.settings.exit_deadline_seconds
         self.buffer.lock.release()

@@ -18,13 +18,10 @@ _USUAL_AXES = ("train/global_step", "trainer/global_step")  # what the Hugging F
 class Session:
     """What is known about one run of one process (or one event writer); `id` names this start of it."""
 
-    def __init__(
-        self, data_source: str, run_id: str, buffer: Buffer | None = None, origin: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, data_source: str, run_id: str, buffer: Buffer | None = None) -> None:
         self.buffer = buffer or Buffer(0, 1)
         self.data_source = data_source
         self.run_id = run_id
-        self.origin = origin
         self.id = f"{int(time.time() * 1e6)}-{secrets.token_hex(6)}"
         self.facts: dict[str, Any] = {}
         self.wants_evidence = True
@@ -41,8 +38,7 @@ class Session:
 
     def identity_json(self) -> str:
         """The part that all of this session's records share, as JSON without braces."""
-        own = f'"origin":{json.dumps(self.origin)},' if self.origin is not None else ""
-        return f'{own}"run_id":{json.dumps(self.run_id)},"session":{json.dumps(self.id)}'
+        return f'"run_id":{json.dumps(self.run_id)},"session":{json.dumps(self.id)}'
 
     def enter(self, counter: int | None, step: int | None, commit: bool | None) -> tuple[int, bool]:
         """The row's step by wandb's own rule, and whether wandb drops the row; call with the buffer's lock held.

@@ -14,11 +14,9 @@ import json
 import os
 import socket
 import time
-from collections.abc import Sequence
 
 from . import say
-from .buffer import Counts
-from .store import MAX_BODY_BYTES, Batch, MemoryStore
+from .store import MAX_BODY_BYTES, Batch
 from .wire import PRODUCER, Line
 
 try:
@@ -27,7 +25,7 @@ except ImportError:  # no locks on this system: spools are written, and the daem
     fcntl = None  # type: ignore[assignment]
 
 _ROW = b'{"record":"step_metrics"'
-_LIMIT_BYTES = 1 << 30
+LIMIT_BYTES = 1 << 30
 _SHRINK_BYTES = 1 << 20
 _CURSOR_DIGITS = 20
 
@@ -174,74 +172,6 @@ def _read_header(descriptor: int) -> tuple[bytes, int]:
 def _read_cursor(descriptor: int) -> int:
     text = os.pread(descriptor, _CURSOR_DIGITS, 0)
     return int(text) if text.isdigit() else 0
-
-
-class DiskStore:
-    """The spool as a store; rows that the disk refuses wait in memory, bounded and counted."""
-
-    def __init__(self, directory: str, origin: bytes, memory: MemoryStore, counts: Counts) -> None:
-        self._directory = directory
-        self._origin = origin
-        self._memory = memory
-        self._counts = counts
-        self._file: SpoolFile | None = None
-        self._out: Batch | None = None
-
-    @property
-    def path(self) -> str | None:
-        """The file of this process, once it has one."""
-        return self._file.path if self._file else None
-
-    def append(self, lines: Sequence[Line]) -> None:
-        if not lines:
-            return
-        try:
-            if self._file is None:
-                self._file = create(self._directory, self._origin)
-            if self._file.size > _LIMIT_BYTES:
-                raise OSError(errno.EFBIG, "the spool file has reached 1 GiB")
-            self._file.write(b"".join(line.text + b"\n" for line in lines))
-        except OSError as error:
-            say.once("spool", f"cannot write the spool, keeping rows in memory: {error.strerror or error}")
-            self._memory.append(lines)
-        else:
-            say.forget("spool")
-
-    def peek(self, max_lines: int) -> Batch | None:
-        if self._out is not None:
-            return self._out
-        if self._file is not None and self._file.waiting():
-            self._out = file_batch(self._file, max_lines)
-            return self._out
-        return self._memory.peek(max_lines)
-
-    def done(self, batch: Batch) -> None:
-        if batch is self._out and self._file is not None:
-            self._out = None
-            try:
-                self._file.advance(batch.end)
-            except OSError as error:  # sent again after a crash; the receiver knows the sequence
-                say.debug(f"cannot move the spool's cursor: {error.strerror}")
-            return
-        self._memory.done(batch)
-
-    def waiting(self) -> bool:
-        return (self._file is not None and self._file.waiting()) or self._memory.waiting()
-
-    def rows_left(self) -> tuple[int, int]:
-        """Rows and points in memory that have not been delivered (those on disk are safe)."""
-        return self._memory.rows_left()
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close(remove=not self._file.waiting())
-            self._file = None
-
-    def abandon_in_child(self) -> None:
-        """After a fork: the file and its lock are the parent's."""
-        if self._file is not None:
-            self._file.close(remove=False)
-            self._file = None
 
 
 def file_batch(file: SpoolFile, max_lines: int, *, check: bool = False) -> Batch:

@@ -15,6 +15,7 @@ from typing import Any
 from . import runtime, say
 from .session import Session
 from .values import snapshot
+from .wandb_facts import run_facts, run_id
 
 _SESSION = "_lens_hook_session"
 _MARK = "_lens_hook_original"
@@ -135,45 +136,9 @@ def _session_of(hook: runtime.Runtime, run: Any) -> Session:
     """The run's session; made now if its start was not seen (hook attached later, or run of another process)."""
     session: Session | None = run.__dict__.get(_SESSION)
     if session is None:
-        session = hook.open_session("wandb", _run_id(run), run_facts(run))
+        session = hook.open_session("wandb", run_id(run), run_facts(run))
         run.__dict__[_SESSION] = session
     return session
-
-
-def _run_id(run: Any) -> str:
-    return str(_read(run, "id") or "")[:500]
-
-
-def run_facts(run: Any) -> dict[str, Any]:
-    """What wandb knows about the run; the configuration is read when evidence is made."""
-    config = _read(run, "config")
-
-    def wandb_facts() -> dict[str, Any]:
-        tags = _read(run, "tags")
-        return {
-            "project": _read(run, "project"),
-            "name": _read(run, "name"),
-            "id": _read(run, "id"),
-            "tags": list(tags) if isinstance(tags, (list, tuple)) else [],
-            "config": _config(config),
-        }
-
-    return {"wandb": wandb_facts}
-
-
-def _config(config: Any) -> Any:
-    try:
-        return config.as_dict() if hasattr(config, "as_dict") else dict(config or {})
-    except Exception as error:  # noqa: BLE001 - the user's own code may fail in any way
-        return {"...": f"unreadable: {type(error).__name__}"}
-
-
-def _read(run: Any, name: str) -> Any:
-    try:
-        return getattr(run, name, None)
-    except Exception as error:  # noqa: BLE001 - wandb's own errors for runs in some states
-        say.debug(f"run.{name} is not readable: {type(error).__name__}")
-        return None
 
 
 def _followed_by(original: Callable[..., Any], after: Callable[[Any], None]) -> Callable[..., Any]:
@@ -270,7 +235,7 @@ def watch_disabled(run: Any) -> None:
     if stands_back(hook) or hasattr(run.log, _MARK):
         return
     original = run.log
-    session = hook.open_session("wandb", _run_id(run), run_facts(run))
+    session = hook.open_session("wandb", run_id(run), run_facts(run))
 
     def log(data: Any, step: int | None = None, commit: bool | None = None, *args: Any, **kwargs: Any) -> Any:
         result = original(data, step, commit, *args, **kwargs)

@@ -8,8 +8,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import evidence, local_file, say, settings, spool
+from . import evidence, local_file, say, settings
 from .client import REQUEST_SECONDS, Client
+from .disk_store import DiskStore
+from .orphanage import Orphanage
 from .sender import Sender
 from .session import Session
 from .store import MemoryStore, Store
@@ -23,7 +25,6 @@ _CHUNK_ROWS = 32  # encoded at a stretch: about 0.3 ms of the interpreter's lock
 _REST_SECONDS = 0.0005
 _APPEND_ROWS = 512
 _HELP_WAIT_SECONDS = 0.2
-_LOOK_FOR_ORPHANS_SECONDS = 60.0
 _MAX_EVENTS = 1000
 
 _Event = tuple[Session, str, float, dict[str, Any]]
@@ -43,7 +44,7 @@ class Worker:
         self._stuck = False
         self._finish_by = 0.0
         self._finished = threading.Event()
-        self._orphans_at = 0.0
+        self._orphanage = Orphanage(runtime.settings)
         self._store: Store | None = None
         self._sender: Sender | None = None
         self._client: Client | None = None
@@ -65,7 +66,7 @@ class Worker:
         origin = encode_origin(settings.read_origin(os.environ))
         counts = self._buffer.counts
         memory = MemoryStore(origin, chosen.queue_bytes // 2, counts)
-        self._store = spool.DiskStore(chosen.spool_path, origin, memory, counts) if chosen.spool_path else memory
+        self._store = DiskStore(chosen.spool_path, origin, memory, counts) if chosen.spool_path else memory
         if self.daemon is None:
             self._connect(chosen)
 
@@ -130,6 +131,7 @@ class Worker:
         self._awaited = True
         if not self._drain_lock.acquire(timeout=0.0 if self._stuck else _HELP_WAIT_SECONDS):
             self._stuck = True  # the disk hangs: nobody waits again before the worker is through
+            self._awaited = False
             return False
         try:
             self._drain(gently=False)
@@ -164,7 +166,17 @@ class Worker:
     def _encode(self, rows: list[Merged]) -> list[Line]:
         if self._local is not None:
             self._local.write(rows)
-        return [self._encoder.row(row) for row in rows] if self._store is not None else []
+        if self._store is None:
+            return []
+        lines: list[Line] = []
+        for row in rows:
+            try:
+                lines.append(self._encoder.row(row))
+            except Exception as error:  # noqa: BLE001 - one odd row must not lose its neighbours
+                self._buffer.counts.dropped_rows += 1
+                self._buffer.counts.dropped_points += len(row.values)
+                say.once("encode", f"a row cannot be encoded: {type(error).__name__}: {error}")
+        return lines
 
     def _append(self, lines: list[Line]) -> list[Line]:
         if self._store is not None and lines:
@@ -196,26 +208,9 @@ class Worker:
         return True
 
     def _adopt(self) -> None:
-        """Send what dead processes left in the spool."""
-        now = time.monotonic()
-        if not isinstance(self._store, spool.DiskStore) or self._sender is None or now < self._orphans_at:
-            return
-        if not self._sender.healthy or self._store.waiting():
-            return
-        self._orphans_at = now + _LOOK_FOR_ORPHANS_SECONDS
-        for orphan in spool.orphans(self._settings.spool_path, self._store.path):
-            try:
-                self._send_orphan(orphan)
-            finally:
-                orphan.close(remove=not orphan.waiting())
-
-    def _send_orphan(self, orphan: spool.SpoolFile) -> None:
-        while orphan.waiting() and not self._finish_by:
-            batch = spool.file_batch(orphan, self._settings.batch_size, check=True)
-            if self._sender is None or not self._sender.send(batch, REQUEST_SECONDS):
-                return
-            orphan.advance(batch.end)
-            self.drain(gently=True)
+        """Send what dead processes left in the spool, when there is nothing of our own to do."""
+        if isinstance(self._store, DiskStore) and self._sender is not None and not self._store.waiting():
+            self._orphanage.visit(self._sender, self._store.path, lambda: bool(self._finish_by))
 
     def finish_in_thread(self, deadline: float) -> bool:
         """Have the thread deliver everything until `deadline`; True when nothing is left."""
@@ -241,7 +236,7 @@ class Worker:
             if self._send_one(left):
                 self.drain(gently=False)
                 continue
-            if isinstance(self._store, spool.DiskStore) or not was_healthy:
+            if isinstance(self._store, DiskStore) or not was_healthy:
                 break  # the spool keeps it; or it has been down for long
             time.sleep(max(0.0, min(self._sender.wait_seconds(), left)))
         return not self._store.waiting()
@@ -254,14 +249,12 @@ class Worker:
         rows, points = self._store.rows_left()
         where = self._client.shown_url if self._client is not None else "the embedded daemon"
         why = f"; last error: {self._sender.last_error}" if self._sender is not None and self._sender.last_error else ""
-        lost = rows + counts.dropped_rows + counts.rejected_rows
-        if lost:
-            lost_points = points + counts.dropped_points
-            say.once(
-                "account",
-                f"{lost} of {counts.logged - counts.merged_rows} rows ({lost_points} points) did not reach "
-                f"{where}{why}",
-            )
+        lost, lost_points = rows + counts.dropped_rows + counts.rejected_rows, points + counts.dropped_points
+        if counts.missed:
+            why += f"; {counts.missed} internal errors"
+        if lost or counts.missed:
+            logged = counts.logged - counts.merged_rows
+            say.once("account", f"{lost} of {logged} rows ({lost_points} points) did not reach {where}{why}")
         elif self._store.waiting():
             say.once("account", f"rows that did not reach {where} wait in the spool{why}")
 
@@ -276,7 +269,7 @@ class Worker:
         """After a fork: connection, spool file and thread are the parent's; begin anew when a row comes."""
         if self._client is not None:
             self._client.close()
-        if isinstance(self._store, spool.DiskStore):
+        if isinstance(self._store, DiskStore):
             self._store.abandon_in_child()
         self._store, self._sender, self._client, self._local = None, None, None, None
         self._buffer.drained_at = time.time()

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lens_hook import spool
 from lens_hook.buffer import Counts
-from lens_hook.spool import DiskStore
+from lens_hook.disk_store import DiskStore
 from lens_hook.store import MemoryStore
 from lens_hook.wire import Line
 
