@@ -27,6 +27,7 @@ from .plugin_host import PluginHost
 from .self_metrics import SelfMetrics
 from .server import HttpServer, bind
 from .status import daemon_status
+from .tap import Tap
 from .tokens import TokenStore
 
 logger = logging.getLogger("lens.daemon")
@@ -53,6 +54,7 @@ class Daemon:
         self.directory.expose(self.metrics)
         self._directory_file = config.data_dir / "directory.json"
         self.started_at = time.time()
+        self.tap = Tap()
         self.state = "starting"
         self.url = ""
         self.assembly: Assembly | None = None
@@ -122,6 +124,7 @@ class Daemon:
     async def _shut_down(self) -> None:
         """Readiness fails first, then no new request, then the pipelines drain; one deadline for all of it."""
         self.state = "stopping"
+        self.tap.close()
         ends = time.monotonic() + self.config.server.shutdown_deadline_seconds
         for server in self._servers:
             await server.stop(max(0.1, ends - time.monotonic()))
@@ -131,6 +134,8 @@ class Daemon:
 
     def _app(self) -> Starlette:
         assert self.assembly is not None
+        for pipeline in self.assembly.pipelines:
+            pipeline.tap = self.tap
         return build_app(self._api_state(self.assembly))
 
     def _api_state(self, assembly: Assembly) -> ApiState:
@@ -148,6 +153,9 @@ class Daemon:
             sinks=list(assembly.sinks.values()),
             api_door=assembly.api_door,
             directory_file=self._directory_file,
+            tap=self.tap,
+            session_file=self.config.data_dir / "sessions.json",
+            public_url=server.public_url,
             cluster_name=server.cluster_name,
             open_ingest=server.open_ingest,
             max_body_bytes=server.max_body_bytes,

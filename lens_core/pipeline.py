@@ -24,6 +24,7 @@ from .errors import Overloaded
 from .record_filter import EVERYTHING, Matcher, RecordFilter
 from .records import Record, encode_envelope
 from .self_metrics import SelfMetrics
+from .tap import Tap
 
 logger = logging.getLogger("lens.pipeline")
 
@@ -95,6 +96,7 @@ class Pipeline:
         self.dead_letters = DeadLetters(spool, clock=clock)
         self.processor_errors = 0
         self.last_processor_error = ""
+        self.tap: Tap | None = None
         self._metrics = metrics
         self._clock = clock
         self._processor = processor
@@ -219,6 +221,8 @@ class Pipeline:
             batches = await asyncio.to_thread(_encode, kept, received_at)
         if batches or state:
             await self.spool.append_all(batches, state=state)
+        if self.tap is not None and records:
+            self.tap.publish(self.name, records)
         unwanted = len(records) - len(kept)
         for sender in self.senders:
             sender.ledger.count("accepted", unwanted)

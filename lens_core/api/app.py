@@ -19,6 +19,10 @@ from .directory import DirectoryRoutes
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .ingest import ingest_endpoint
 from .openapi import openapi_document
+from .page.headers import SecurityHeaders
+from .page.live import LiveRoutes
+from .page.overview import OverviewRoutes
+from .page.routes import PageRoutes
 from .pods import PodRoutes
 from .query import QueryRoutes
 from .state import ApiState
@@ -33,19 +37,26 @@ def build_app(state: ApiState) -> Starlette:
     status = StatusRoutes(state)
     pods = PodRoutes(state)
     directory = DirectoryRoutes(state)
-    below = [*status.api_routes(), *pods.routes(), *directory.routes(), *_source_routes(state)]
+    page = PageRoutes(state)
+    below = [*page.api_routes(), *LiveRoutes(state).routes(), *OverviewRoutes(state).routes()]
+    below += [*status.api_routes(), *pods.routes(), *directory.routes(), *_source_routes(state)]
     below += [*DetectionRoutes(state).routes(), *queries.routes()]
-    document = openapi_document(below, status.root_routes())
+    document = openapi_document(below, [*status.root_routes(), *page.root_routes()])
 
     async def openapi(request: Request) -> Response:
         return json_response(document)
 
     below.insert(0, Route("/openapi.json", openapi, methods=["GET"]))
-    routes: list[BaseRoute] = [*status.root_routes(), *pods.routes(), *_source_routes(state, root=True)]
+    routes: list[BaseRoute] = [
+        *page.root_routes(),
+        *status.root_routes(),
+        *pods.routes(),
+        *_source_routes(state, root=True),
+    ]
     routes += [Mount(prefix, routes=below) for prefix in PREFIXES]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(CountRequests, state=state)],
+        middleware=[Middleware(CountRequests, state=state), Middleware(SecurityHeaders)],
         exception_handlers={
             RequestError: on_request_error,
             HTTPException: on_http_exception,

@@ -12,7 +12,9 @@ from ..errors import Unavailable
 from ..identity import Directory
 from ..plugin_api import Door, Sink, Source, Store
 from ..self_metrics import SelfMetrics
+from ..tap import Tap
 from ..tokens import TokenStore
+from .sessions import Sessions
 
 
 @dataclass
@@ -20,7 +22,7 @@ class ApiState:
     """Shared by all routes. Sizes in bytes; `status`, `ready` and `replay` are the daemon's own functions.
 
     `api_door` takes what people say about pods on to the store, `directory_file`
-    keeps it for the next start.
+    keeps it for the next start. `session_file` keeps who is logged in to the page.
     """
 
     metrics: SelfMetrics
@@ -35,11 +37,18 @@ class ApiState:
     sinks: Sequence[Sink] = ()
     api_door: Door | None = None
     directory_file: Path | None = None
+    tap: Tap = field(default_factory=Tap)
+    session_file: Path | None = None
+    public_url: str = ""
     cluster_name: str = "default"
     open_ingest: bool = False
     max_body_bytes: int = 16 * 1024 * 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     in_flight_bytes: int = field(default=0)
+    sessions: Sessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = Sessions(self.tokens, self.session_file)
 
     def required_store(self) -> Store:
         """The store that answers queries. Raises Unavailable when the configuration has none."""

@@ -22,8 +22,8 @@ from .identity import Connection
 
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 # A subject under the name by which it is shown: its workload; for a pod the lowest workload that it belongs to.
-_SHOWN = """
-    select s.cluster,
+SHOWN = """
+    select s.id as subject_id, s.cluster,
         case when s.workload_uid <> '' then s.workload_uid when m.workload_uid is not null then m.workload_uid
             when s.pod_uid <> '' then s.pod_uid when s.namespace <> '' then s.namespace || '/' || s.pod_name
             else s.pod_name end as uid,
@@ -84,7 +84,7 @@ async def workloads(connection: Connection, search: str, limit: int, cursor: str
     seen_us, after_uid = _read_cursor(cursor)
     found = await connection.execute(
         "select cluster, uid, max(name), max(namespace), sum(rows)::bigint, max(last_iteration),"
-        f" min(first_seen_us), max(last_seen_us) as seen from ({_SHOWN}) shown"
+        f" min(first_seen_us), max(last_seen_us) as seen from ({SHOWN}) shown"
         " where %(search)s = '' or uid ilike %(pattern)s or name ilike %(pattern)s or namespace ilike %(pattern)s"
         " group by cluster, uid having %(seen)s::bigint is null or (max(last_seen_us), uid) < (%(seen)s, %(after)s)"
         " order by seen desc, uid desc limit %(limit)s",

@@ -34,6 +34,7 @@ from lens_core import (
     WorkloadDetail,
     WorkloadPage,
 )
+from lens_core.overview import OverviewPage
 
 from . import listing, points
 from .database import Database, NotReady
@@ -42,6 +43,7 @@ from .facts import write_detections, write_events, write_evidence, write_pods
 from .figures import touch_subjects
 from .grouping import NameCache
 from .identity import Connection, Identities
+from .overview import overview
 from .progress import already_written, move_cursor, read_position
 from .settings import PostgreSQLSettings
 from .sorting import Sorted, sort_batch, source_label
@@ -195,6 +197,11 @@ class PostgreSQL(Store):
         """The workloads, those seen last first. Raises BadRequest for a cursor that this did not give."""
         async with self._database.reading() as connection:
             return await listing.workloads(connection, search, limit, cursor)
+
+    async def overview(self, *, search: str, limit: int, cursor: str) -> OverviewPage:
+        """The list for the page: what needs attention first. Raises BadRequest for a cursor that this did not give."""
+        async with self._database.reading() as connection:
+            return await overview(connection, search, limit, cursor)
 
     async def workload(self, workload_uid: str) -> WorkloadDetail | None:
         """One workload with its runs and attempts."""

@@ -1,0 +1,191 @@
+"""What a line of the list shows of a workload beyond its name: framework, loss, throughput, memory, time left.
+
+Made of the ordinary questions to the store, kept until the store's version of the workload changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...plugin_api import Store
+from ...queries import MetricInfo, MetricPoint, PointQuery, RunSummary, WorkloadDetail
+from ...verdict import fuse
+from ..detection import all_opinions
+from ..point_json import special_name
+from ..state import ApiState
+
+SPARK_POINTS = 60
+MAX_KEPT = 5000
+AT_ONCE = 4
+# Before downsampling in the store, only so many newest rows are looked at.
+MAX_ROWS_WHOLE = 20_000
+
+# The first that a workload has is shown; patterns over names in lower case.
+_LOSS = ("^lm_loss$", "^loss$", "^train[/_]loss$", "^train.*loss$", "^(?!val|eval|test).*loss$", "loss$")
+_THROUGHPUT = (
+    "^tokens_per_gpu$",
+    "tokens?_?per_?s",
+    "^samples_per_second$",
+    "samples?_?per_?s",
+    "throughput",
+    "^tflops",
+    "it/s$|iterations?_per_s",
+)
+_MEMORY = ("^mem_usage$", "mem(ory)?.*(used|alloc|usage|reserved)", "^mem_usage_ratio$", "^mem|[/_]mem")
+_NO_MEMORY = re.compile("free|total|percent.*cpu")
+
+
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload at a glance. `spark` are values of `loss_name`, texts where JSON has no number."""
+
+    workload_uid: str
+    wrapper_framework: str | None = None
+    base_framework: str | None = None
+    confidence: float = 0.0
+    detection_status: str = "unknown"
+    loss_name: str | None = None
+    spark: Sequence[float | str] = ()
+    throughput_name: str | None = None
+    throughput: float | None = None
+    memory_name: str | None = None
+    memory: float | None = None
+    runs: int = 0
+    iterations_per_second: float | None = None
+    target_iteration: int | None = None
+    eta_seconds: float | None = None
+
+
+class Glances:
+    """Answers and remembers glances."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._state = state
+        self._kept: OrderedDict[str, tuple[str, Glance]] = OrderedDict()
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def of(self, uids: Sequence[str]) -> list[Glance]:
+        """In the order of the names."""
+        return list(await asyncio.gather(*(self._one(uid) for uid in uids)))
+
+    async def _one(self, uid: str) -> Glance:
+        store = self._state.required_store()
+        async with self._turns:
+            version = await store.version(uid)
+            kept = self._kept.get(uid)
+            if kept is not None and kept[0] == version:
+                return kept[1]
+            glance = await self._look(store, uid)
+        self._kept[uid] = (version, glance)
+        self._kept.move_to_end(uid)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return glance
+
+    async def _look(self, store: Store, uid: str) -> Glance:
+        detail = await store.workload(uid)
+        metrics = await store.available_metrics(uid, "")
+        evidence = await store.evidence(uid)
+        verdict = fuse(await all_opinions(store, uid, evidence, self._state.rules), self._state.rules.relations)
+        runs = detail.runs if detail else []
+        speed, target, eta = time_left(runs)
+        return Glance(
+            workload_uid=uid,
+            wrapper_framework=verdict.wrapper_framework or None,
+            base_framework=verdict.base_framework or None,
+            confidence=verdict.confidence,
+            detection_status=verdict.status,
+            runs=len({(run.run_id, run.attempt) for run in runs}),
+            iterations_per_second=speed,
+            target_iteration=target,
+            eta_seconds=eta,
+            **await _values(store, uid, detail, metrics),
+        )
+
+
+async def _values(
+    store: Store, uid: str, detail: WorkloadDetail | None, metrics: Sequence[MetricInfo]
+) -> dict[str, Any]:
+    names = [metric.name for metric in metrics]
+    loss, speed, memory = choose(names, _LOSS), choose(names, _THROUGHPUT), choose(names, _MEMORY, _NO_MEMORY)
+    wanted = tuple(dict.fromkeys(name for name in (loss, speed, memory) if name is not None))
+    query = spark_query(uid, wanted, detail)
+    if query is None or not wanted:
+        return {"loss_name": loss, "throughput_name": speed, "memory_name": memory}
+    points: dict[str, list[MetricPoint]] = {name: [] for name in wanted}
+    async for piece in store.metric_points(query):
+        for point in piece:
+            points[point.metric_name].append(point)
+    for found in points.values():
+        found.sort(key=lambda point: (point.timestamp, point.iteration))
+    return {
+        "loss_name": loss,
+        "spark": spark(points[loss]) if loss else [],
+        "throughput_name": speed,
+        "throughput": _last(points[speed]) if speed else None,
+        "memory_name": memory,
+        "memory": _last(points[memory]) if memory else None,
+    }
+
+
+def choose(names: Sequence[str], patterns: Sequence[str], without: re.Pattern[str] | None = None) -> str | None:
+    """The name that the first matching pattern finds; None when no pattern finds one."""
+    usable = [name for name in names if without is None or not without.search(name.lower())]
+    for pattern in patterns:
+        found = sorted((name for name in usable if re.search(pattern, name.lower())), key=len)
+        if found:
+            return found[0]
+    return None
+
+
+def spark_query(uid: str, metrics: tuple[str, ...], detail: WorkloadDetail | None) -> PointQuery | None:
+    """Few points of these metrics: downsampled where the store can, else of runs that are small enough."""
+    if "max_points" in PointQuery.__struct_fields__:
+        return msgspec.convert(
+            {"workload_uid": uid, "metrics": metrics, "max_points": SPARK_POINTS}, PointQuery, strict=False
+        )
+    if detail is None or detail.summary.rows > MAX_ROWS_WHOLE:
+        return None
+    return PointQuery(workload_uid=uid, metrics=metrics)
+
+
+def spark(points: Sequence[MetricPoint]) -> list[float | str]:
+    """At most SPARK_POINTS values in their order; of each share the one that is farthest from the share's mean."""
+    count = min(SPARK_POINTS, len(points))
+    values = [point.value for point in points]
+    shares = [values[place * len(values) // count : (place + 1) * len(values) // count] for place in range(count)]
+    return [_telling(share) for share in shares]
+
+
+def _telling(share: Sequence[float]) -> float | str:
+    for value in share:
+        if not math.isfinite(value):
+            return special_name(value)
+    mean = sum(share) / len(share)
+    return float(f"{max(share, key=lambda value: abs(value - mean)):.5g}")
+
+
+def _last(points: Sequence[MetricPoint]) -> float | None:
+    return next((point.value for point in reversed(points) if math.isfinite(point.value)), None)
+
+
+def time_left(runs: Sequence[RunSummary]) -> tuple[float | None, int | None, float | None]:
+    """Iterations per second of the newest attempt, the iteration where it ends, and the seconds until then."""
+    moving = [run for run in runs if run.first_iteration is not None and run.last_iteration is not None]
+    if not moving:
+        return None, None, None
+    newest = max(moving, key=lambda run: run.last_seen)
+    target = max((run.target_iteration for run in runs if run.target_iteration is not None), default=None)
+    seconds = (newest.last_seen - newest.first_seen) / 1000
+    done = (newest.last_iteration or 0) - (newest.first_iteration or 0)
+    if seconds <= 0 or done <= 0:
+        return None, target, None
+    speed = done / seconds
+    left = None if target is None else max(0, target - (newest.last_iteration or 0)) / speed
+    return speed, target, left
