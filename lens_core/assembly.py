@@ -84,7 +84,7 @@ class Assembly:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await asyncio.gather(*(_stop(source) for source in self.sources))
-        await asyncio.gather(*(_stop(runner.collector) for runner in self.collectors))
+        await asyncio.gather(*(_stop(run.collector) for run in self.collectors if not run.collector.isolated))
         await asyncio.gather(*(pipeline.stop(max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
         await asyncio.gather(*(_stop(sink) for sink in self.sinks.values()))
 
@@ -204,7 +204,9 @@ async def _start_collector(
 ) -> None:
     collector = make(assembly.config, config, metrics, directory)
     assert isinstance(collector, Collector)
-    await _start(collector, "collector")
+    collector.context.data_dir.mkdir(parents=True, exist_ok=True)
+    if not collector.isolated:
+        await _start(collector, "collector")
     runner = CollectorRunner(
         collector,
         _door(assembly, config, metrics, directory),

@@ -89,6 +89,12 @@ class Component(ABC):
         self.settings = settings
         self.context = context
 
+    @classmethod
+    def settings_from(cls, environ: Mapping[str, str]) -> Any | None:
+        """Settings for `lens collect` without a configuration file; None when the environment does not name them."""
+        required = any(field.required for field in msgspec.structs.fields(cls.Settings))
+        return None if required or issubclass(cls, Sink) else cls.Settings()
+
     async def start(self) -> None:
         """Called once before the first use, in the daemon's event loop; may raise, which disables the component."""
 
@@ -180,14 +186,25 @@ class Source(Component):
 
 
 class Collector(Component):
-    """Data that we go and get: a polled source. The host keeps the schedule, the time limit and the isolation."""
+    """Data that we go and get: a polled source. The host keeps the schedule, the time limit and the isolation.
+
+    An `isolated` collector is made, started and stopped in a process of its own for every run, with all that it
+    starts; when its time is up, all of them are killed. It keeps what must outlast a run in its folder; `more` is
+    not for it, and `stored` is called in the daemon. The others live there and must not block its event loop.
+    """
 
     interval_seconds: ClassVar[float] = 60.0
     timeout_seconds: ClassVar[float] = 120.0
+    isolated: ClassVar[bool] = False
+    # There is more to get right now: once this is stored, `collect` is called again at once.
+    more: bool = False
 
     @abstractmethod
     async def collect(self) -> Sequence[Record]:
         """Go and get once. Raises when it failed; an empty answer means that there was nothing."""
+
+    async def stored(self) -> None:
+        """Every pipeline's spool holds what `collect` answered last: the place to remember how far it got."""
 
     async def taken(self) -> None:
         """Called when the spools hold what `collect` answered last; who keeps a position moves it here."""

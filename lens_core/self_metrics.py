@@ -62,6 +62,7 @@ class SelfMetrics:
         self._define_detection()
         self._define_directory()
         self._define_remote_write()
+        self._define_collectors()
 
     def _seed(self, name: str, documentation: str, *labels: str) -> SeedCounter:
         counter = SeedCounter(name, documentation, labels, self.registry)
@@ -185,6 +186,22 @@ class SelfMetrics:
         )
         self.scrape_series = Gauge("lens_federate_series", "Series held for /federate.", registry=self.registry)
         self.scrape_refused = counter("lens_federate_refused_total", "Values over the cap of /federate.")
+
+    def _define_collectors(self) -> None:
+        def gauge(name: str, documentation: str) -> Gauge:
+            return Gauge(name, documentation, ["collector"], registry=self.registry)
+
+        def counter(name: str, documentation: str) -> Counter:
+            return Counter(name, documentation, ["collector"], registry=self.registry)
+
+        self.collector_up = gauge("lens_collector_up", "1 if the collector's last run succeeded, else 0.")
+        self.collector_duration = gauge("lens_collector_duration_seconds", "How long its last run took.")
+        self.collector_last_success = gauge(
+            "lens_collector_last_success_timestamp_seconds", "When a run last succeeded."
+        )
+        self.collector_runs = counter("lens_collector_runs_total", "Runs of the collector.")
+        self.collector_errors = counter("lens_collector_errors_total", "Runs that failed.")
+        self.collector_records = counter("lens_collector_records_total", "Records that it produced.")
 
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus (version 0.0.4)."""

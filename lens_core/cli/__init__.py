@@ -22,6 +22,7 @@ COMMANDS = {
     "status": "status",
     "replay": "replay",
     "token": "token",
+    "collect": "collect",
 }
 
 EXIT_FAILED = 1

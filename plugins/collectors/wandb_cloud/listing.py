@@ -1,0 +1,92 @@
+"""One listing of a project's runs through the real `wandb.Api`, page by page, without a request per run.
+
+wandb's paginator asks for pages and would make an object of each run: objects that ask the server about their type
+(0.19 to 0.26), for their sweep, or for their summary (lazy ones), that stop at a summary which is no JSON, and that
+all stay in memory. Here the paginator's `convert_objects` is replaced by one that hands the page's nodes over and
+keeps nothing of them; logging in, retrying, paging and the query stay wandb's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+from lens_core import ConfigurationError, LensError
+
+from .settings import Access
+
+Node = Mapping[str, Any]
+T = TypeVar("T")
+
+
+def window_filter(begins: float) -> dict[str, Any]:
+    """Running whatever its age, or with a heartbeat since `begins`; evaluated by the server."""
+    since = datetime.fromtimestamp(begins, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"$or": [{"state": "running"}, {"heartbeatAt": {"$gte": since}}]}
+
+
+def connect(access: Access, request_timeout_seconds: int) -> Any:
+    """A `wandb.Api`. Raises ConfigurationError for a refused key, LensError when the server cannot be asked."""
+    # Its own: nothing of the daemon's folder or home is read or written, and it says nothing on the terminal.
+    os.environ.update(WANDB_SILENT="true", WANDB_ERROR_REPORTING="false", WANDB_BASE_URL=access.base_url)
+    import wandb
+
+    return _asking(
+        access,
+        lambda: wandb.Api(
+            api_key=access.api_key.reveal(),
+            overrides={"base_url": access.base_url, "entity": access.entity, "project": access.project},
+            timeout=request_timeout_seconds,
+        ),
+    )
+
+
+def list_runs(api: Any, access: Access, filters: dict[str, Any], page_size: int, take: Callable[[Node], None]) -> int:
+    """Hand every run of the listing to `take`; the number of runs. Raises LensError with what the server said."""
+    api.flush()  # listings are cached by path, filter and order
+    options = {"lazy": False, "include_sweeps": False}
+    known = inspect.signature(api.runs).parameters
+    listing = api.runs(
+        access.path,
+        filters=filters,
+        order="+created_at",
+        per_page=page_size,
+        **{name: value for name, value in options.items() if name in known},
+    )
+
+    def convert_objects() -> list[None]:
+        project = (listing.last_response or {}).get("project")
+        if project is None:
+            raise LensError(f"{access.base_url} knows no project {access.path}, or this key may not see it")
+        nodes = [edge["node"] for edge in project["runs"]["edges"]]
+        for node in nodes:
+            take(node)
+        return [None] * len(nodes)
+
+    listing.convert_objects = convert_objects
+    return _asking(access, lambda: sum(1 for _ in listing))
+
+
+def _asking(access: Access, ask: Callable[[], T]) -> T:
+    """What wandb raises, in words that say what to do and never show the key."""
+    try:
+        return ask()
+    except LensError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever wandb and its transport raise is said in words
+        text = " ".join(str(error).split()).replace(access.api_key.reveal(), "***")[:500]
+        if _is_about_the_key(error, text):
+            raise ConfigurationError(
+                f"{access.base_url} refused the API key (or it is no key): {text}; see WANDB_API_KEY or `api_key`"
+            ) from None
+        raise LensError(f"{access.base_url}: {type(error).__name__}: {text}") from None
+
+
+def _is_about_the_key(error: Exception, text: str) -> bool:
+    """wandb 0.31 raises AuthenticationError for a server that is slow, too."""
+    about = type(error).__name__ in ("AuthenticationError", "UsageError") or "401" in text
+    lowered = text.lower()
+    return about and not any(word in lowered for word in ("timeout", "timed out", "deadline", "500", "502", "503"))
