@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from string import ascii_letters
 from typing import Any
 
 from .formats import EventPattern, Field, LogFormat, Mark, Table
@@ -18,7 +19,7 @@ from .vocabulary import lookup, normalise
 _LOOK_ALIKE = re.compile(
     r"\b(?:valid|validation|validate|validating|val|eval|evaluation|evaluate|evaluating|test|testing|sanity)\b", re.I
 )
-_LAST_WORD = re.compile(r"([A-Za-z]+)[\s:]*$")
+_LOOK_ALIKE_STEMS = ("val", "test", "sanity")
 _MAY_STAND_BEFORE = {"stderr", "stdout", "root", "train", "training", "info", "debug", "warning", "log", "message"}
 _KEY = re.compile(r"[A-Za-z_][\w ./()%@#:+-]{0,98}")
 _AVERAGED = re.compile(r"\s*([^\s/()]+)\s*(?:/\s*|\(\s*(?:avg\s*)?)([^\s/()]+)\)?\s*")
@@ -156,12 +157,15 @@ class CompiledFormat(_Declared):
             return "it looks like something else (rejected by the format)"
         if not before or before.isspace():
             return ""
-        if _LOOK_ALIKE.search(words_before(before[-_PREFIX_CHARACTERS:])):
+        near = before[-_PREFIX_CHARACTERS:]
+        lowered = near.lower()
+        if any(stem in lowered for stem in _LOOK_ALIKE_STEMS) and _LOOK_ALIKE.search(words_before(near)):
             return "it is about validation or a test"
-        if self.declared.standalone:
-            last = _LAST_WORD.search(before)
-            if last is not None and last.group(1).islower() and last.group(1) not in _MAY_STAND_BEFORE:
-                return f"the word {last.group(1)!r} stands before the step"
+        tail = near.rstrip(" :\t")
+        if self.declared.standalone and tail[-1:].islower():
+            word = tail[len(tail.rstrip(ascii_letters)) :]
+            if word.islower() and word not in _MAY_STAND_BEFORE:
+                return f"the word {word!r} stands before the step"
         return ""
 
     def _judge(self, values: dict[str, float], iteration: float | None, text: str) -> Reading:

@@ -26,6 +26,12 @@ _WORDS = bytes(
 _BAR = re.compile(r"(?<![\w.])(\d+)/(\d+) \[(?=[\d?:]+<)")
 _ENVELOPE_KEYS = ("log", "message", "msg")
 _MEMO_LIMIT = 8192
+# Words of many lines; a declaration is looked for by another of its words if it has one.
+_COMMON = frozenset(
+    b"a after all and at before be by checkpoint code data debug default do done error failed for from in info is it"
+    b" iter log loss memory model named not of on out process py rank reached s saved saving seconds size step steps"
+    b" the time to total train training warning with".split()
+)
 _BAR_WORD = b"it"
 
 
@@ -83,6 +89,9 @@ class LineEngine:
         self._plain = frozenset(word for item in self._all() for word in item.words) | {_BAR_WORD}
         # A colour code without its ESC glues its final "m" to the next word; see strip_colours.
         self._triggers = self._plain | {b"m" + word for word in self._plain}
+        keys = {_rarest(item.words) for item in self._all() if item.words} | {_BAR_WORD}
+        self._keys = frozenset(keys | {b"m" + word for word in keys})
+        self._marked: dict[tuple[CompiledMark, ...], tuple[Reading]] = {}
         self._memo: dict[frozenset[bytes], Candidates | None] = {}
         # Somebody's own pattern may hold no word at all; then every line is shown to it.
         self._wordless = any(not item.words for item in self._all())
@@ -105,8 +114,12 @@ class LineEngine:
 
     def read(self, text: str, context: Context | None = None) -> Sequence[Reading]:
         """What a line says; nothing for the most lines. `context` is kept from line to line of one stream."""
-        found = self._triggers.intersection(text.encode("utf-8", "surrogatepass").translate(_WORDS).split())
-        if found or self._wordless:
+        try:
+            words = text.encode().translate(_WORDS).split()
+        except UnicodeEncodeError:  # half a surrogate pair
+            words = text.encode("utf-8", "surrogatepass").translate(_WORDS).split()
+        if not self._keys.isdisjoint(words) or self._wordless:
+            found = self._triggers.intersection(words)
             candidates = self._memo.get(found, ...)
             if candidates is ...:
                 candidates = self._candidates(found)
@@ -139,31 +152,56 @@ class LineEngine:
         return self._memo[found]
 
     def _read(self, text: str, candidates: Candidates, context: Context | None) -> Sequence[Reading]:
-        text = unwrap(strip_colours(text))
-        if text.startswith('{"'):
+        if "\x1b" in text or "[0m" in text or "[39m" in text:
+            text = strip_colours(text)
+        if text[-1:] == "]":
+            text = unwrap(text)
+        elif text[:2] == '{"':
             text = open_envelope(text)
+        if "\r" in text:
+            readings = self._read_segments(text.split("\r"), candidates, context)
+        else:
+            readings = self._read_segment(text, candidates, context, None)
+        marks = [mark for mark in candidates.marks if mark.search(text, 0) is not None]
+        if not marks:
+            return readings
+        return _with_marks(readings, marks) if readings else self._only_marks(tuple(marks))
+
+    def _only_marks(self, marks: tuple[CompiledMark, ...]) -> Sequence[Reading]:
+        """The reading of a line that shows frameworks and says nothing else; made once for each set of marks."""
+        made = self._marked.get(marks)
+        if made is None:
+            best = max(marks, key=lambda mark: mark.confidence)
+            made = (Reading(framework=best.framework, signs=tuple(mark.sign for mark in marks)),)
+            self._marked[marks] = made
+        return made
+
+    def _read_segments(self, segments: Sequence[str], candidates: Candidates, context: Context | None) -> list[Reading]:
         readings: list[Reading] = []
         bar: tuple[int, int | None] | None = None
-        for segment in text.split("\r") if "\r" in text else (text,):
+        for segment in segments:
             new = self._read_segment(segment, candidates, context, bar)
             for reading in new:
                 bar = reading.bar or bar
             readings += new
-        marks = tuple(mark for mark in candidates.marks if mark.search(text, 0) is not None)
-        return _with_marks(readings, marks) if marks else readings
+        return readings
 
     def _read_segment(
         self, text: str, candidates: Candidates, context: Context | None, bar: tuple[int, int | None] | None
     ) -> list[Reading]:
-        readings = self._row(text, context) or self._steps(text, candidates, bar)
-        if not readings and (context is None or candidates.tables):
-            readings = self._table(text, candidates, context)
+        readings: list[Reading] = []
+        if context is not None and context.table is not None:
+            readings = self._row(text, context)
+        if candidates.formats and not readings:
+            readings = self._steps(text, candidates, bar)
+        if candidates.tables and not readings and context is not None:
+            self._take_header(text, candidates, context)
         for event in candidates.events:
             happening = event.read(text)
             if happening is not None:
                 self._attach(readings, event, happening)
                 break
-        if not readings and candidates.bar:
+        if not readings and candidates.bar and "<" in text:
             match = _last(_BAR, text)
             if match is not None:
                 readings.append(Reading(bar=(int(match.group(1)), int(match.group(2))), text=text))
@@ -195,13 +233,12 @@ class LineEngine:
                 return readings
         return []
 
-    def _table(self, text: str, candidates: Candidates, context: Context | None) -> list[Reading]:
+    def _take_header(self, text: str, candidates: Candidates, context: Context) -> None:
         for table in candidates.tables:
             names = table.header(text)
-            if names is not None and context is not None:
+            if names is not None:
                 context.table, context.columns = table, names
-                return []
-        return []
+                return
 
     def _attach(self, readings: list[Reading], event: CompiledEvent, happening: Happening) -> None:
         if not readings:
@@ -218,19 +255,23 @@ def _standing_on(items: Iterable[Item], words: frozenset[bytes]) -> tuple[Item, 
     return tuple(item for item in items if item.words <= words)
 
 
-def _with_marks(readings: list[Reading], marks: tuple[CompiledMark, ...]) -> Sequence[Reading]:
+def _with_marks(readings: list[Reading], marks: list[CompiledMark]) -> Sequence[Reading]:
     """Give a line's readings the signs of its marks; a mark that refines a reading's framework takes its place."""
-    if not readings:
-        best = max(marks, key=lambda mark: mark.confidence)
-        return (Reading(framework=best.framework, signs=tuple(mark.sign for mark in marks)),)
-    by_confidence = sorted(marks, key=lambda mark: (-mark.confidence, mark.framework))
+    marks.sort(key=lambda mark: (-mark.confidence, mark.framework))
+    signs = tuple([mark.sign for mark in marks])
     for reading in readings:
-        reading.signs += tuple(mark.sign for mark in marks)
-        for mark in by_confidence:
+        reading.signs += signs
+        for mark in marks:
             if reading.framework in mark.refines or not reading.framework:
                 reading.framework = mark.framework
                 break
     return readings
+
+
+def _rarest(words: frozenset[bytes]) -> bytes:
+    """The word of a declaration that stands on the fewest other lines, as far as one can tell: none of the common
+    ones, and the longest."""
+    return max(words, key=lambda word: (word not in _COMMON, len(word), word))
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

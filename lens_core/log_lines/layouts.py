@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 Pair = tuple[str, str]
 
-_SPACED = re.compile(r"(?<![\w.:/])([A-Za-z_][\w./%-]*(?: ?\([\w/%]+\))?)\s*[:=]\s*(\S+?)[,;]?(?=\s|$)")
+_SPACED = re.compile(r"(?<![\w.:/])([A-Za-z_][\w./%-]*(?: ?\([\w/%]+\))?)\s*[:=]\s*(\S+)")
 _DASHED = re.compile(r"(?:^|\s)-?\s*([A-Za-z_][^\s:]*):(\S+)(?=\s|$)")
 _LAST_PAIR = re.compile(r"([A-Za-z][\w/ ().%-]*?)\s*:\s*([-+\w.%,/]+)\s*$")
 _MAPPED = re.compile(r"['\"]([^'\"]+)['\"]\s*:\s*(?:'([^']*)'|\"([^\"]*)\"|([^,{}\[\]'\"]+?))\s*(?=[,}])")
@@ -44,7 +44,7 @@ def commas(before: str, rest: str) -> Iterator[Pair]:
 def spaced(before: str, rest: str) -> Iterator[Pair]:
     """`key: value  key=value`, keys without blanks."""
     for match in _SPACED.finditer(rest):
-        yield match.group(1), match.group(2)
+        yield match.group(1), match.group(2).rstrip(",;")
 
 
 def dashes(before: str, rest: str) -> Iterator[Pair]:

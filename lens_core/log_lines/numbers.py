@@ -136,6 +136,8 @@ def _read_parts(values: dict[str, float], field: Field, names: tuple[str, ...], 
     if names[0] in values:  # two sources of one fact on a line (hip and rocm): the first is kept whole
         return
     for name, part in zip(names, text.strip(" '\"").split("/"), strict=False):
+        if field.kind == "memory" and _read_gigabytes(values, name, part):
+            continue
         scanned = scan(part)
         if scanned is None:
             continue
@@ -144,3 +146,17 @@ def _read_parts(values: dict[str, float], field: Field, names: tuple[str, ...], 
         share = _IN_BRACKETS.search(part)
         if share is not None and share.group(2):
             values.setdefault(f"{names[0]}_ratio", float(share.group(1)))
+
+
+def _read_gigabytes(values: dict[str, float], name: str, part: str) -> bool:
+    """The quick way for `153.81GB` and `60.09%`."""
+    try:
+        if part.endswith("GB"):
+            values[name] = float(part[:-2])
+        elif part.endswith("%"):
+            values[name] = float(part[:-1])
+        else:
+            return False
+    except ValueError:
+        return False
+    return True

@@ -12,6 +12,7 @@ from collections.abc import Callable
 Search = Callable[[str, int], "re.Match[str] | None"]
 
 _ASSERTIONS = re.compile(r"(?:\\b|\(\?<!(?:[^()\\]|\\.)*\))*")
+_GROUP = re.compile(r"\(\?P<\w+>(?=[A-Za-z0-9 ]+\))")
 _LITERAL = re.compile(r"(?:[A-Za-z0-9 _/:'\"<>=!@,`~%&;-]|\\[\[\]().|*+])+")
 _QUANTIFIED = ("?", "*", "+", "{")
 
@@ -21,7 +22,9 @@ def beginning_of(pattern: str) -> str:
     if _has_alternatives(pattern) or pattern.startswith("(?i"):
         return ""
     start = _ASSERTIONS.match(pattern)
-    literal = _LITERAL.match(pattern, start.end() if start is not None else 0)
+    begin = start.end() if start is not None else 0
+    group = _GROUP.match(pattern, begin)  # a named group of nothing but text
+    literal = _LITERAL.match(pattern, group.end() if group is not None else begin)
     if literal is None:
         return ""
     text = literal.group()

@@ -105,7 +105,7 @@ class PyTorch(Detector):
         EventPattern(
             type="process_terminated",
             words=("killed",),
-            pattern=r"(?:^|\.sh: line \d+: +\d+ |\s)(?P<reason>Killed)(?:\s*$| {5,})",
+            pattern=r"(?<![\w-])(?P<reason>Killed)(?:\s*$| {5,})",
         ),
     )
 
