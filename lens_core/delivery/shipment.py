@@ -47,10 +47,12 @@ class Shipment:
             answer = await self._crew.send(self._batch(part)) if part.size else Delivered()
             if isinstance(answer, Retry):
                 self._parts.append(part)
-                if self._crew.spool.was_overtaken(self._crew.sink, self._unpacked.chunk.end):
+                delay = self._crew.backoff.next_delay(answer.after_seconds)
+                going_on = self._is_overtaken() or await self._crew.pause(delay)
+                if self._is_overtaken():
                     await self._settle(self._unpacked.total, 0, "", [], dropped=True)
                     return True
-                if not await self._crew.pause(self._crew.backoff.next_delay(answer.after_seconds)):
+                if not going_on:
                     return False
             elif isinstance(answer, Poisoned) and part.size > 1:
                 self._parts.extend(reversed(halves(part)))
@@ -59,6 +61,9 @@ class Shipment:
                 await self._finish(part, answer)
                 self._attempt = 0
         return True
+
+    def _is_overtaken(self) -> bool:
+        return self._crew.spool.was_overtaken(self._crew.sink, self._unpacked.chunk.end)
 
     def _batch(self, part: Part) -> Batch:
         whole = part.size == len(self._unpacked.records)
