@@ -166,3 +166,20 @@ def test_disabled_wandb_still_reports(each_wandb: Environment, receiver: Receive
     each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url, "WANDB_MODE": "disabled"})
     assert receiver.points() == [(0, "loss", 0.5), (1, "loss", 0.25), (2, "a", 1), (9, "b", 2)]
     assert receiver.records("evidence")[0]["facts"]["wandb"]["config"] == {"lr": 1}
+
+
+def test_a_resumed_run_goes_on_counting(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import wandb
+        from wandb.proto.wandb_internal_pb2 import RunRecord
+        run = wandb.init(project="p", id="resumed")
+        # What a server's answer to a resumed run does; offline there is no server to resume from.
+        run._set_run_obj(RunRecord(run_id="resumed", project="p", starting_step=40, resumed=True))
+        run.log({"loss": 1})
+        run.log({"loss": 2})
+        run.log({"loss": 3}, step=50)
+        run.log({"loss": 4})
+        run.finish()
+    """
+    each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert receiver.points() == [(40, "loss", 1), (41, "loss", 2), (50, "loss", 3), (51, "loss", 4)]

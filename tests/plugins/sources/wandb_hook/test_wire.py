@@ -1,0 +1,59 @@
+"""What the hook writes is what the daemon reads: rows, evidence and events through lens_core's own decoder."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from lens_hook import evidence, wire
+from lens_hook.session import Session
+from lens_hook.settings import read_origin
+from lens_hook.values import snapshot
+
+from lens_core.records import Event, Evidence, StepMetrics, decode_json_envelope
+
+VALUES = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(2**80), 2**80) | st.booleans()
+STEPS = st.integers(-(2**62), 2**62)
+
+
+def decoded(*lines: wire.Line) -> list[Any]:
+    """The records as the daemon sees them."""
+    origin = wire.encode_origin(read_origin({"POD_NAME": "p", "RANK": "3", "WORLD_SIZE": "8", "WORKLOAD_UID": "ü"}))
+    envelope = decode_json_envelope(wire.envelope(origin, (line.text for line in lines)))
+    assert envelope.rejected == []
+    assert envelope.producer == "lens-hook/0.1.0"
+    assert (envelope.origin.workload_uid, envelope.origin.rank, envelope.origin.world_size) == ("ü", 3, 8)
+    return list(envelope.records)
+
+
+@given(st.dictionaries(st.text(max_size=8), VALUES, min_size=1, max_size=6), STEPS, st.floats(0, 4e9), st.booleans())
+def test_rows(data: dict[str, Any], step: int, now: float, dropped: bool) -> None:
+    session = Session("wandb", "r")
+    (row,) = wire.merge([(session, snapshot(data), step, now, dropped)])
+    (record,) = decoded(wire.Encoder().row(row))
+    assert isinstance(record, StepMetrics)
+    assert (record.run_id, record.session, record.row_step, record.iteration) == ("r", session.id, step, step)
+    assert record.event_time is not None
+    assert abs(record.event_time - now) < 1e-5
+    assert set(record.tags) == (set(data) if dropped else set())
+    for name, value in data.items():
+        stored = record.values[name]
+        assert (math.isnan(stored) and math.isnan(value)) or stored == float(value)
+
+
+def test_events_and_evidence() -> None:
+    session, encoder = Session("wandb", "r"), wire.Encoder()
+    session.facts = {"wandb": {"project": "p", "config": {"lr": 0.1}}}
+    lines = [
+        encoder.event(session, "training_started", 5.5, {"source": "wandb"}),
+        encoder.evidence(session, "wandb", 6.5, evidence.collect(session)),
+    ]
+    event, facts = decoded(*lines)
+    assert isinstance(event, Event)
+    assert (event.type, event.run_id, event.session, event.event_time) == ("training_started", "r", session.id, 5.5)
+    assert isinstance(facts, Evidence)
+    assert facts.source == "wandb"
+    assert facts.facts["wandb"]["config"] == {"lr": 0.1}
+    assert facts.facts["modules"]["hypothesis"]
