@@ -93,10 +93,14 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
 
 
 class SeriesBatch(Record, frozen=True, kw_only=True, tag="series_batch"):
-    """One remote-write request: its already enriched, uncompressed protobuf bytes, and what it holds."""
+    """One remote-write request: its already enriched protobuf bytes, and what it holds.
+
+    `body` is a WriteRequest of `protocol`, as a snappy block if `compression` says snappy, as it is if it is empty.
+    """
 
     body: bytes
     protocol: str = "1.0"
+    compression: str = ""
     series: int = 0
     samples: int = 0
     histograms: int = 0

@@ -15,7 +15,9 @@ from collections.abc import Mapping
 
 import cramjam
 
-from .messages import Outgoing
+from lens_core.protobuf import WireError
+
+from .messages import Packed, pack
 from .posting import Address, Answered, Poster
 from .settings import PrometheusSettings
 from .version2 import to_version2
@@ -65,46 +67,59 @@ class Shard:
         """Close the connection."""
         self._poster.close()
 
-    async def deliver(self, body: bytes, cut: Outgoing, attempt: int) -> Outcome:
-        """Deliver a message, given whole and in pieces; returns when every series is settled. Raises TryAgain."""
+    async def deliver(self, request: Packed, attempt: int) -> Outcome:
+        """Deliver a request; returns when every series is settled. Raises TryAgain."""
         outcome = Outcome()
-        waiting = [(cut, body)]
+        waiting = [request]
         requests = 0
         while waiting:
-            message, whole = waiting.pop()
+            packed = waiting.pop()
             requests += 1
-            answered = await self._post(message, whole, attempt)
+            answered = await self._post(packed, attempt)
             if answered.status < 300:
-                outcome.stored += len(message.series)
-            elif answered.status in DIVISIBLE and len(message.series) > 1 and requests < MOST_REQUESTS:
-                waiting += [(half, half.body()) for half in reversed(message.halves())]
+                outcome.stored += packed.series
+            elif answered.status in DIVISIBLE and packed.series > 1 and requests < MOST_REQUESTS:
+                halves = _halves(packed)
+                waiting += halves
+                if not halves:
+                    outcome.refuse(packed.series, answered)
             else:
-                outcome.refuse(max(1, len(message.series)), answered)
+                outcome.refuse(max(1, packed.series), answered)
         return outcome
 
-    async def _post(self, message: Outgoing, body: bytes, attempt: int) -> Answered:
+    async def _post(self, packed: Packed, attempt: int) -> Answered:
         """The store's answer, unless it is one to try again after."""
-        answered = await self._send(message, body, attempt)
+        answered = await self._send(packed, attempt)
         if answered.status == UNSUPPORTED and self._protocol == "2.0":
             self._protocol = "1.0"
-            answered = await self._send(message, body, attempt)
+            answered = await self._send(packed, attempt)
         if answered.status >= 500 or answered.status == 429:
             raise TryAgain(
                 describe(answered), retry_after_seconds(answered.headers.get("retry-after", ""), time.time())
             )
         return answered
 
-    async def _send(self, message: Outgoing, body: bytes, attempt: int) -> Answered:
+    async def _send(self, packed: Packed, attempt: int) -> Answered:
         content_type, version = _VERSIONS[self._protocol]
         headers = {"Content-Type": content_type, "X-Prometheus-Remote-Write-Version": version}
         if attempt > 1:
             headers["Retry-Attempt"] = str(attempt - 1)
+        block = packed.block
         if self._protocol == "2.0":
-            body = to_version2(message)
+            block = bytes(cramjam.snappy.compress_raw(to_version2(packed.message())))
         try:
-            return await self._poster.post(bytes(cramjam.snappy.compress_raw(body)), headers)
+            return await self._poster.post(block, headers)
         except OSError as error:
             raise TryAgain(f"{type(error).__name__}: {error}") from None
+
+
+def _halves(packed: Packed) -> list[Packed]:
+    """Two requests, the first one last; none if it cannot be read here either."""
+    try:
+        first, second = packed.message().halves()
+    except WireError:
+        return []
+    return [pack(second), pack(first)]
 
 
 def describe(answered: Answered) -> str:

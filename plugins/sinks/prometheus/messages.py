@@ -1,4 +1,4 @@
-"""A write request in pieces: cut into series, divided among shards, put together again."""
+"""Write requests: packed as they travel; in pieces where they must be divided among shards or have bad series."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+import cramjam
 import msgspec
+from google.protobuf.message import DecodeError
 
+from lens_core import SeriesBatch
 from lens_core.protobuf import WireError, delimited, read_varint, splitter
 
 _Parts = splitter("WriteRequest", {"timeseries": 1, "metadata": 3})
@@ -30,9 +33,40 @@ class Outgoing(msgspec.Struct, frozen=True):
         return Outgoing(self.series[:middle], self.metadata), Outgoing(self.series[middle:])
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """A request as it travels: a snappy block of a WriteRequest of 1.0, and the number of its series."""
+
+    block: bytes
+    series: int
+
+    def message(self) -> Outgoing:
+        """Its pieces. Raises WireError."""
+        try:
+            return cut(bytes(cramjam.snappy.decompress_raw(self.block)))
+        except cramjam.DecompressionError as error:
+            raise WireError(f"not a snappy block: {error}") from None
+
+
+def pack(message: Outgoing) -> Packed:
+    """Pack a message."""
+    return Packed(bytes(cramjam.snappy.compress_raw(message.body())), len(message.series))
+
+
+def packed_record(record: SeriesBatch) -> Packed:
+    """The request of a record. Raises WireError for one that no store could read."""
+    if record.compression == "snappy":
+        return Packed(record.body, record.series)
+    if record.compression:
+        raise WireError(f"the compression {record.compression!r} is not known")
+    return pack(cut(record.body))
+
+
 def cut(body: bytes) -> Outgoing:
-    """Cut a WriteRequest of 1.0. Raises google.protobuf.message.DecodeError."""
-    parts: Any = _Parts.FromString(body)
+    """Cut a WriteRequest of 1.0. Raises WireError."""
+    try:
+        parts: Any = _Parts.FromString(body)
+    except DecodeError as error:
+        raise WireError(f"not a write request: {error}") from None
     return Outgoing(list(parts.timeseries), list(parts.metadata))
 
 

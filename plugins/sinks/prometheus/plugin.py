@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from lens_core import (
     Answer,
     Batch,
@@ -29,7 +27,7 @@ from lens_core.protobuf import WireError
 
 from .delivering import Outcome, Shard, TryAgain
 from .latest import TEXT_FORMAT, LatestValues
-from .messages import Outgoing, cut, divide
+from .messages import Outgoing, Packed, divide, pack, packed_record
 from .posting import address_of
 from .settings import PrometheusSettings
 from .training import TrainingSeries, time_series
@@ -39,11 +37,10 @@ OWN = -1
 
 
 class _Task(NamedTuple):
-    """One request for one shard: the record that it is of, whole and in pieces."""
+    """One request for one shard, and the record that it is of."""
 
     record: int
-    body: bytes
-    message: Outgoing
+    request: Packed
 
 
 class _Progress:
@@ -85,7 +82,7 @@ class Prometheus(Sink):
         """Write nothing: an empty request."""
         if self._shards:
             try:
-                outcome = await self._shards[0].deliver(b"", Outgoing([]), 1)
+                outcome = await self._shards[0].deliver(pack(Outgoing([])), 1)
             finally:
                 await self.stop()
             if outcome.refused:
@@ -132,29 +129,29 @@ class Prometheus(Sink):
         """What each shard has to deliver, in order."""
         queues: list[list[_Task]] = [[] for _ in self._shards]
         if own is not None:
-            self._enqueue(queues, OWN, own.body(), progress)
+            self._enqueue(queues, OWN, pack(own))
         for index, record in enumerate(batch.records):
             if isinstance(record, SeriesBatch):
-                self._enqueue(queues, index, record.body, progress)
+                try:
+                    self._enqueue(queues, index, packed_record(record))
+                except WireError as error:
+                    progress.broken[index] = str(error)
         return queues
 
-    def _enqueue(self, queues: list[list[_Task]], index: int, body: bytes, progress: _Progress) -> None:
-        try:
-            message = cut(body)
-            parts = [message] if len(queues) == 1 else divide(message, len(queues))
-        except (DecodeError, WireError) as error:
-            progress.broken[index] = f"not a write request: {error}"
+    def _enqueue(self, queues: list[list[_Task]], index: int, request: Packed) -> None:
+        if len(queues) == 1:
+            queues[0].append(_Task(index, request))
             return
-        for number, part in enumerate(parts):
+        for number, part in enumerate(divide(request.message(), len(queues))):
             if part.series or part.metadata:
-                queues[number].append(_Task(index, body if part is message else part.body(), part))
+                queues[number].append(_Task(index, pack(part)))
 
     async def _run(self, number: int, queue: Sequence[_Task], progress: _Progress, attempt: int) -> TryAgain | None:
         """Deliver one shard's requests in their order; what stopped it, if anything did."""
         for task in queue:
             if (task.record, number) not in progress.settled:
                 try:
-                    outcome = await self._shards[number].deliver(task.body, task.message, attempt)
+                    outcome = await self._shards[number].deliver(task.request, attempt)
                 except TryAgain as error:
                     return error
                 progress.settled[task.record, number] = outcome

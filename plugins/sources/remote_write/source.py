@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import cramjam
+
 from lens_core import Context, IngestRequest, Reply, Route, SeriesBatch, Source
 from lens_core.errors import RequestError
 from lens_core.protobuf import WireError, delimited
@@ -93,7 +95,9 @@ class RemoteWrite(Source):
             passed.pieces += [delimited(3, entry) for entry in metadata]
             records.append(
                 SeriesBatch(
-                    body=b"".join(passed.pieces),
+                    # Packed once, for the spool and for the store: it is a tenth of the size.
+                    body=bytes(cramjam.snappy.compress_raw(b"".join(passed.pieces))),
+                    compression="snappy",
                     series=passed.series,
                     samples=passed.samples,
                     histograms=passed.histograms,

@@ -13,7 +13,7 @@ from lens_core import Answer, Batch, Context, Position, Record, SeriesBatch
 from lens_core.identity import Directory
 from lens_core.self_metrics import SelfMetrics
 from tests.plugins.sinks.prometheus.store import Store, running_store
-from tests.plugins.sources.remote_write.wire import request, series
+from tests.plugins.sources.remote_write.wire import packed, request, series
 
 NOW = 1_795_000_000_000
 
@@ -55,7 +55,8 @@ class Bench:
 
 def series_batch(*names: str, stamp: int = NOW, value: float = 1.0) -> SeriesBatch:
     """A record with one sample for each of these series."""
-    return SeriesBatch(body=request(*(series({"__name__": name}, (value, stamp)) for name in names)), series=len(names))
+    body = packed(request(*(series({"__name__": name}, (value, stamp)) for name in names)))
+    return SeriesBatch(body=body, compression="snappy", series=len(names))
 
 
 @pytest.fixture

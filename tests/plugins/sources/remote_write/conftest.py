@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import httpx
 import pytest
 from lens_plugins.sources.remote_write.source import RemoteWrite
@@ -55,7 +56,8 @@ class Receiver(IngestApp):
         """The last record's message."""
         record = self.door.records[-1]
         assert isinstance(record, SeriesBatch)
-        message = WriteRequest.FromString(record.body)
+        assert record.compression == "snappy"
+        message = WriteRequest.FromString(bytes(cramjam.snappy.decompress_raw(record.body)))
         assert sum(len(one.samples) for one in message.timeseries) >= record.samples
         return message
 
