@@ -143,13 +143,13 @@ class CommitThread:
             connection.execute("BEGIN IMMEDIATE")
             outcomes = [self._savepoint(connection, job) for job in group]
             connection.execute("COMMIT")
-            self._run_after(outcomes)
         except Exception as error:  # noqa: BLE001 - it is handed to whoever waits for the result
             if connection is not None:
                 self._roll_back(connection)
                 self._owner.restore(mark)
             told = self._owner.translate(error)
             return [(job, None, told) for job in group]
+        self._run_after(outcomes)
         return outcomes
 
     def _savepoint(self, connection: sqlite3.Connection, job: Job[Any]) -> Outcome:
@@ -177,7 +177,10 @@ class CommitThread:
     def _run_after(outcomes: Sequence[Outcome]) -> None:
         for job, result, error in outcomes:
             if error is None and job.after is not None:
-                job.after(result)
+                try:
+                    job.after(result)
+                except Exception:  # what is committed stays committed, and must not be done again
+                    logger.exception("the spool's counts are wrong until the next start")
 
     def _report(self, outcomes: Sequence[Outcome]) -> None:
         with self._lock:

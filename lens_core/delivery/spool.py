@@ -117,9 +117,9 @@ class Spool:
 
     @property
     def engine(self) -> SpoolEngine:
-        """What works on the file; raises RuntimeError while the spool is not open."""
+        """What works on the file; raises Overloaded while the spool is not open."""
         if self._engine is None:
-            raise RuntimeError("the spool is not open")
+            raise Overloaded("the spool is not open")
         return self._engine
 
     @property
@@ -260,7 +260,7 @@ class Spool:
 
     def _thread(self) -> CommitThread:
         if self._writer is None:
-            raise RuntimeError("the spool is not open")
+            raise Overloaded("the spool is not open")
         return self._writer
 
     def status(self) -> SpoolStatus:

@@ -237,6 +237,19 @@ async def test_a_processors_state_is_stored_with_the_records_it_came_from(tmp_pa
     await later.stop()
 
 
+async def test_a_processor_is_asked_although_nothing_came(tmp_path: Path) -> None:
+    sink, counter = Keeping(), Counter()
+    pipeline = Pipeline("p", Spool(tmp_path / "p.spool"), [slot("s", sink)], metrics=SelfMetrics(), processor=counter)
+    await pipeline.start()
+    await pipeline.submit([])
+    await until(lambda: pipeline.status().sinks[0].ledger.delivered == 1)
+    assert [record.type for batch in sink.batches for record in batch.records if isinstance(record, Event)] == [
+        "resumed"
+    ]
+    assert_adds_up(pipeline)
+    await pipeline.stop()
+
+
 async def test_a_processors_state_is_taken_back_when_the_spool_is_full(tmp_path: Path) -> None:
     dead, counter = Keeping(lambda batch: Retry("no")), Counter()
     spool = Spool(tmp_path / "p.spool", max_bytes=2_000)

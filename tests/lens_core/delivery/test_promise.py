@@ -225,12 +225,12 @@ async def check_everything_is_accounted_for(world: World) -> None:
         assert memory.keeps_position is False or memory.ends == sorted(set(memory.ends))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=operations,
     moods_a=moods,
     moods_b=moods,
-    down_c=st.integers(0, 400),
+    down_c=st.integers(0, 150),
     limit=st.sampled_from([1, 3, 10, 1000]),
 )
 def test_every_record_is_delivered_or_refused_or_filtered_and_the_ledgers_add_up(
