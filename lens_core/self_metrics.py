@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import Metric
 
-LATENCY_BUCKETS = (0.1, 0.5, 1, 2, 3, 5, 8, 10, 15, 30, 60, 120, 300)
+from .log_lines.latency import LogLatency
+
 DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
@@ -126,16 +127,7 @@ class SelfMetrics:
         )
 
     def _define_logs(self) -> None:
-        self.log_latency = Summary(
-            "log_consume_latency_seconds", "Age of a log line when it arrives.", ["node"], registry=self.registry
-        )
-        self.log_latency_histogram = Histogram(
-            "log_consume_latency_histogram_seconds",
-            "Age of a log line when it arrives.",
-            ["node"],
-            buckets=LATENCY_BUCKETS,
-            registry=self.registry,
-        )
+        self.log_latency = LogLatency(self.registry)
         self.log_analysis = self._seed("log_analysis_consume_count", "Log lines analysed, by what they gave.", "type")
         self.event_stream_create = self._seed("event_stream_create_count", "Event streams made.", "operation")
         self.event_stream_create_errors = self._seed(

@@ -55,56 +55,73 @@ class DetectorProcessor:
         """All records, with what they gave behind them."""
         now = self._clock()
         self._memory.begin()
-        out: list[Record] = []
         merged = self._reader.merged
-        last_origin: Origin | None = None
-        place: Place | None = None
-        read = self.engine.read
-        lines = told = 0
-        joined = 0
-        moved: dict[str, Place] = {}
-        for record in records:
-            if type(record) is LogLine:
-                lines += 1
-                if place is None or record.origin is not last_origin:
-                    last_origin = record.origin
-                    place = self._place(last_origin)
-                if record.position is not None:
-                    if record.position <= place.positions.get(record.stream, -1):
-                        joined += 1
-                        continue
-                    place.positions[record.stream] = record.position
-                    moved[place.stream] = place
-                if place.partial or record.source == PARTIAL:
-                    whole = self._reader.join(place, record, now)
-                    if whole is None:
-                        joined += 1
-                        continue
-                    record = whole
-                out.append(record)
-                readings = read(record.text, place.context)
-                if readings:
-                    told += 1
-                    if readings[0].is_mere_sign and readings[0].signs in place.shown:
-                        continue
-                    self._reader.take(place, record, readings, now)
-                continue
-            out.append(record)
-            if type(record) is Evidence:
-                self._detect(record, out)
-        for changed in moved.values():
-            self._reader.keep_positions(changed, now)
+        lines = [record for record in records if type(record) is LogLine]
+        hits = dict(self.engine.sift([line.text for line in lines])) if lines else {}
+        out, told, dropped = self._go_through(records, hits, now)
         made = self._reader.finish()
         if not records:
             made += self._notice_silence(now)
         out += made
-        self._count(lines, told, out[len(out) - len(made) :])
+        self._count(len(lines), told, made)
         return Processed(
             records=out,
             state_changes=self._memory.changes(),
-            derived=len(out) - (len(records) - joined),
-            merged=self._reader.merged - merged + joined,
+            derived=len(out) - (len(records) - dropped),
+            merged=self._reader.merged - merged + dropped,
         )
+
+    def _go_through(
+        self, records: Sequence[Record], hits: Mapping[int, list[bytes]], now: float
+    ) -> tuple[list[Record], int, int]:
+        """The records that go on, how many lines said something, and how many became part of another or were known.
+
+        `hits` are the words of the lines that may say something, by the line's number among the lines.
+        """
+        out: list[Record] = []
+        last_origin: Origin | None = None
+        place: Place | None = None
+        moved: dict[str, Place] = {}
+        number = -1
+        told = dropped = 0
+        for record in records:
+            if type(record) is not LogLine:
+                out.append(record)
+                if type(record) is Evidence:
+                    self._detect(record, out)
+                continue
+            number += 1
+            if place is None or record.origin is not last_origin:
+                last_origin = record.origin
+                place = self._place(last_origin)
+            if record.position is not None and not self._is_behind(record, place, moved):
+                dropped += 1
+                continue
+            words = hits.get(number)
+            if place.partial or record.source == PARTIAL:
+                whole = self._reader.join(place, record, now)
+                if whole is None:
+                    dropped += 1
+                    continue
+                record, words = whole, self.engine.words(whole.text)
+            out.append(record)
+            if words is not None or place.context.table is not None:
+                readings = self.engine.read_words(record.text, words or [], place.context)
+                if readings:
+                    told += 1
+                    self._reader.take(place, record, readings, now)
+        for changed in moved.values():
+            self._reader.keep_positions(changed, now)
+        return out, told, dropped
+
+    def _is_behind(self, line: LogLine, place: Place, moved: dict[str, Place]) -> bool:
+        """Whether a line of a file stands behind all that was taken of it; moves the position there."""
+        assert line.position is not None
+        if line.position <= place.positions.get(line.stream, -1):
+            return False
+        place.positions[line.stream] = line.position
+        moved[place.stream] = place
+        return True
 
     def rollback(self) -> None:
         """The last result was not stored: remember nothing of it."""
@@ -118,7 +135,7 @@ class DetectorProcessor:
         if place is None:
             if len(self._places) >= _MAX_PLACES:
                 self._places.clear()
-            place = Place(origin, _job_name(origin), "/".join(key), Context(), set(), {}, {})
+            place = Place(origin, _job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
             self._reader.restore(place)
             self._places[key] = place
         return place

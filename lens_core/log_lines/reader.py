@@ -12,7 +12,7 @@ from . import attempts, happenings, steps
 from .engine import Context, LineEngine
 from .judgement import judge
 from .memory import Job, Memory, Stream
-from .readings import Happening, Reading, Sign
+from .readings import Happening, Reading
 from .rows import RowMerger
 from .text import MAX_JOINED_CHARACTERS, PARTIAL, printed_local_rank, printed_rank, printed_time, split_container_prefix
 
@@ -29,7 +29,6 @@ class Place(NamedTuple):
     job: str
     stream: str
     context: Context
-    shown: set[tuple[Sign, ...]]
     partial: dict[str, str]
     positions: dict[str, int]
 
@@ -67,8 +66,6 @@ class StreamReader:
         for reading in readings:
             if reading.bar is not None:
                 moment.stream.bar = reading.bar
-            if reading.is_mere_sign:
-                place.shown.add(reading.signs)
             self._show(moment, reading)
             if reading.happening is not None:
                 self._happen(moment, reading.happening)

@@ -45,11 +45,6 @@ class Reading(msgspec.Struct):
     text: str = ""
 
     @property
-    def is_mere_sign(self) -> bool:
-        """Whether the line shows a framework and says nothing else."""
-        return not self.format and self.happening is None and self.bar is None
-
-    @property
     def kind(self) -> str:
         """metric, event or none."""
         if self.format:

@@ -42,17 +42,14 @@ class LlamaFactory(Detector):
             refines=("transformers",),
             confidence=0.8,
         ),
-        Mark(
-            words=("info", "py"),
-            pattern=r"\[INFO\|\d{4}-\d\d-\d\d [\d:]+\] [\w./]+:\d+ >>",
-            refines=("transformers",),
-            confidence=0.6,
-        ),
-        Mark(
-            words=("warning", "py"),
-            pattern=r"\[WARNING\|\d{4}-\d\d-\d\d [\d:]+\] [\w./]+:\d+ >>",
-            refines=("transformers",),
-            confidence=0.6,
+        *(
+            Mark(
+                words=(module,),
+                pattern=r"\[(?:INFO|WARNING)\|\d{4}-\d\d-\d\d [\d:]+\] [\w./]+:\d+ >>",
+                refines=("transformers",),
+                confidence=0.6,
+            )
+            for module in ("modelcard", "configuration_utils", "tokenization_utils_base", "modeling_utils")
         ),
         Mark(words=("metric", "to", "plot"), pattern=r"No metric \w+ to plot", confidence=0.6),
         Mark(words=("llamafactory",), pattern=r"\bllamafactory\b", refines=("transformers",), confidence=0.8),

@@ -69,8 +69,8 @@ class PyTorch(Detector):
         ),
         EventPattern(
             type="training_failed",
-            words=("nccl", "error", "in"),
-            pattern=r"(?P<reason>(?:DistBackendError|RuntimeError): NCCL error in)",
+            words=("distbackenderror",),
+            pattern=r"(?P<reason>DistBackendError: NCCL error in)",
         ),
         EventPattern(
             type="training_started",

@@ -34,17 +34,17 @@ class Ultralytics(Detector):
     formats = (
         LogFormat(
             name="row",
-            words=("g",),
+            words=("g", "it"),
             head=r"^\s*(?P<epoch>\d+/\d+)\s+(?P<gpu_mem>\d*\.?\d+[GM])\s+"
             rf"(?P<box_loss>{_NUMBER})\s+(?P<cls_loss>{_NUMBER})\s+(?P<dfl_loss>{_NUMBER})\s+"
             r"(?P<instances>\d+)\s+(?P<size>\d+):\s+\d+%",
             fields=_FIELDS,
             confidence=0.7,
-            example=" 1/300 14.3G      1.736      1.162       1.18         32  800: 100%| 9/9 [03:23<00:00]",
+            example=" 1/300 14.3G      1.736      1.162       1.18         32  800: 100%| 9/9 [03:23<00:00, 1.9it/s]",
         ),
         LogFormat(
             name="row_of_more",
-            words=("g",),
+            words=("g", "it"),
             head=r"^\s*(?P<epoch>\d+/\d+)\s+(?P<gpu_mem>\d*\.?\d+[GM])\s+"
             rf"(?:{_NUMBER}\s+){{2,9}}(?P<size>\d+):\s+\d+%",
             fields=_FIELDS,

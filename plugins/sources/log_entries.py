@@ -69,6 +69,8 @@ class EntryConverter:
         self._base = base
         self._max_line_bytes = max_line_bytes
         self._origins: dict[tuple[object, ...], Origin] = {}
+        self._last_raw = b""
+        self._last = base
         self.cut = 0
 
     def convert(self, entry: Entry) -> LogLine | str:
@@ -98,8 +100,11 @@ class EntryConverter:
         return LogLine(origin=origin, text=text, event_time=moment, stream=stream)
 
     def _origin(self, entry: Entry) -> Origin:
+        raw = bytes(entry.kubernetes)
+        if raw and raw == self._last_raw:
+            return self._last
         key = (
-            bytes(entry.kubernetes),
+            raw,
             entry.workload_uid,
             entry.pod_uid,
             entry.pod_name,
@@ -111,6 +116,9 @@ class EntryConverter:
         origin = self._origins.get(key)
         if origin is None:
             origin = self._origins[key] = _origin(entry, self._base)
+        # Beside kubernetes metadata an entry's own fields only say what is missing there.
+        if raw and origin.pod_name and not any(key[1:]):
+            self._last_raw, self._last = raw, origin
         return origin
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from lens_core import BadRequest, Context, IngestRequest, LogLine, Origin, Reply, Route, Source, hookimpl
+from lens_core import BadRequest, IngestRequest, LogLine, Origin, Reply, Route, Source, hookimpl
 from lens_core.json_items import ItemDecoder, decode_json, quote_bare_specials
 
 from .log_entries import NO_IDENTITY, Entry, EntryConverter
@@ -20,7 +20,6 @@ from .log_entries import NO_IDENTITY, Entry, EntryConverter
 # Bodies beyond this are read in a thread, so that other requests are answered meanwhile.
 LARGE_BODY_BYTES = 64 * 1024
 _MAX_REASONS = 100
-_MAX_NODES = 10_000
 _HOW_TO_IDENTIFY = (
     "no entry says whose it is: send kubernetes.pod_name, pod_name or workload_uid with each,"
     " or ?workload_uid= (or pod_name=) with the request"
@@ -55,10 +54,6 @@ class Logs(Source):
     name = "logs"
     Settings = LogsSettings
 
-    def __init__(self, settings: LogsSettings, context: Context) -> None:
-        super().__init__(settings, context)
-        self._nodes: set[str] = set()
-
     def routes(self) -> Sequence[Route]:
         """One route."""
         return [Route(paths=["/logs"], handler=self._receive, at_root=True)]
@@ -71,7 +66,8 @@ class Logs(Source):
             parsed = self._parse(request, now)
         counts = Counter(reason if reason == NO_IDENTITY else "invalid" for _, reason in parsed.rejected)
         await self.door.submit(parsed.lines, received=parsed.items, filtered=parsed.filtered, rejected=counts)
-        self._observe(parsed.latencies)
+        for node, ages in parsed.latencies.items():
+            self.context.metrics.log_latency.observe(node, ages)
         if parsed.items and len(parsed.rejected) == parsed.items:
             reason = parsed.rejected[0][1]
             raise BadRequest(_HOW_TO_IDENTIFY if reason == NO_IDENTITY else f"entry 0: {reason}")
@@ -112,19 +108,6 @@ class Logs(Source):
 
     def _is_ignored(self, origin: Origin) -> bool:
         return any(fnmatchcase(origin.pod_name, pattern) for pattern in self.settings.ignore_pods)
-
-    def _observe(self, latencies: Mapping[str, list[float]]) -> None:
-        """The seeds' latency metrics, by node; clocks that run ahead count as no latency."""
-        metrics = self.context.metrics
-        for name, ages in latencies.items():
-            node = name if name in self._nodes or len(self._nodes) < _MAX_NODES else "other"
-            self._nodes.add(node)
-            summary = metrics.log_latency.labels(node)
-            histogram = metrics.log_latency_histogram.labels(node)
-            for age in ages:
-                positive = max(0.0, age)
-                summary.observe(positive)
-                histogram.observe(positive)
 
 
 def decode_entries(body: bytes, is_text: bool = False) -> tuple[list[Entry], list[tuple[int, str]]]:

@@ -133,7 +133,7 @@ STEPS = [
         {"mem_usage": 8.0, "lm_loss": 3.6, "elapsed_time_per_iteration_ms": 662.0},
     ),
     (
-        "   0/299  10.4G  0.1016  0.0711  0.0571  0.2299   128   640: 100%|███| 116/116",
+        "   0/299  10.4G  0.1016  0.0711  0.0571  0.2299   128   640: 100%|███| 116/116 [01:00<00:00, 1.9it/s]",
         "ultralytics",
         None,
         {"mem_usage": 10.4},
@@ -243,7 +243,9 @@ def test_a_form_of_nothing(engine: LineEngine, line: str) -> None:
 def test_columns_go_by_the_header_above_them(engine: LineEngine) -> None:
     context = Context()
     engine.read("     Epoch   gpu_mem       box       obj       cls    labels  img_size", context)
-    row = "       1/299     10.4G    0.1016    0.0711    0.0571       128       640:   5%|▌  | 6/116"
+    row = (
+        "       1/299     10.4G    0.1016    0.0711    0.0571       128       640:   5%|▌| 6/116 [00:10<03:00, 1.6s/it]"
+    )
     (step,) = engine.read(row, context)
     assert (step.values["obj_loss"], step.values["cls_loss"]) == (0.0711, 0.0571)
     engine.read("epoch,step,train_loss_step,val_loss", context)
