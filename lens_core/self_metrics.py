@@ -194,6 +194,12 @@ class SelfMetrics:
         self.collector_runs = counter("lens_collector_runs_total", "Runs of the collector.")
         self.collector_errors = counter("lens_collector_errors_total", "Runs that failed.")
         self.collector_records = counter("lens_collector_records_total", "Records that it produced.")
+        self.datadog_dropped = Counter(
+            "lens_datadog_dropped_values_total",
+            "Values left out of rows that were sent, and errors that the intake named in a success.",
+            ["component", "reason"],
+            registry=self.registry,
+        )
 
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus (version 0.0.4)."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 
 from ..collecting import Collected, collect_all, reason_of
-from ..config import CollectorConfig, Config, load_config
+from ..config import CollectorConfig, Config, ServerSettings, SpoolSettings, load_config
 from ..data_dir import running_address
 from ..errors import ConfigurationError, LensError
 from ..identity import Directory
@@ -24,7 +22,8 @@ from ..pushing import Push, push_to_daemon, push_to_sinks, sinks_of_environment
 from ..records import Measurement, kind_of
 from ..self_metrics import SelfMetrics
 from . import EXIT_CONFIGURATION, EXIT_FAILED
-from .client import data_dir_option
+from .client import data_dir_option, resolve_data_dir
+from .collect_output import Answer, as_object, show
 
 _SEND_SECONDS = 60.0
 
@@ -66,37 +65,41 @@ def command(
         raise click.UsageError("--all needs --config FILE: it runs the collectors of a configuration")
     _configure_logging(verbose)
     host = PluginHost.load()
-    loaded = load_config(config, host, data_dir=data_dir)
+    loaded = load_config(config, host, data_dir=data_dir) if config else _no_file(data_dir)
     chosen = _chosen(loaded, host, name, from_file=config is not None)
     answers = asyncio.run(_run_all(chosen, loaded, host, push=push, from_file=config is not None))
     if as_json:
-        shown = [_json(answer) for answer in answers]
+        shown = [as_object(answer) for answer in answers]
         click.echo(msgspec.json.format(msgspec.json.encode(shown if everything else shown[0])).decode())
     for answer in answers:
-        _print(answer, as_json=as_json, verbose=verbose)
+        show(answer, as_json=as_json, verbose=verbose)
     if any(answer.configuration for answer in answers):
         raise SystemExit(EXIT_CONFIGURATION)
     if any(answer.errors for answer in answers):
         raise SystemExit(EXIT_FAILED)
 
 
-class Answer(msgspec.Struct, kw_only=True):
-    """What one run gave."""
-
-    collector: str
-    duration_seconds: float = 0.0
-    measurements: list[Measurement] = []
-    records: Counter[str] = msgspec.field(default_factory=Counter)
-    errors: list[str] = []
-    up: bool = True
-    configuration: bool = False
-    pushed: bool = False
-
-
 def _configure_logging(verbose: bool) -> None:
     from ..logs import configure_logging
 
     configure_logging({**os.environ, "LOG_LEVEL": "debug" if verbose else os.environ.get("LOG_LEVEL", "warn")})
+
+
+def _no_file(data_dir: Path | None) -> Config:
+    """A configuration in which nothing is, so that nothing can be wrong with it."""
+    return Config(
+        server=ServerSettings(),
+        data_dir=resolve_data_dir(data_dir).absolute(),
+        spool=SpoolSettings(),
+        sources={},
+        collectors={},
+        sinks={},
+        detectors={},
+        disabled_detectors=[],
+        pipelines={},
+        store=None,
+        notices=[],
+    )
 
 
 def _chosen(config: Config, host: PluginHost, name: str | None, *, from_file: bool) -> list[CollectorConfig]:
@@ -187,51 +190,3 @@ async def _collect(
     finally:
         if not collector.isolated:
             await collector.stop()
-
-
-def _json(answer: Answer) -> dict[str, Any]:
-    return {
-        "collector": answer.collector,
-        "up": answer.up,
-        "duration_seconds": round(answer.duration_seconds, 3),
-        "measurements": [
-            {
-                "name": found.name,
-                "value": _number(found.value),
-                "kind": found.kind,
-                "unit": found.unit,
-                "tags": found.tags,
-            }
-            for found in answer.measurements
-        ],
-        "records": dict(answer.records),
-        "pushed": answer.pushed,
-        "errors": answer.errors,
-    }
-
-
-def _number(value: float | None) -> float | str | None:
-    """JSON has no NaN and no infinities; they are texts as everywhere in Lens."""
-    if value is None or value - value == 0:
-        return value
-    return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
-
-
-def _print(answer: Answer, *, as_json: bool, verbose: bool) -> None:
-    if not as_json:
-        for found in sorted(answer.measurements, key=lambda found: (found.name, sorted(found.tags.items()))):
-            if found.value is not None or verbose:
-                click.echo(_line(found))
-    others = {kind: count for kind, count in answer.records.items() if kind != "measurement"}
-    parts = [f"{len(answer.measurements)} metrics"] if answer.measurements or not others else []
-    parts += [f"{count} {kind}" for kind, count in sorted(others.items())]
-    state = "sent" if answer.pushed else ("collected" if answer.up else "failed")
-    click.echo(f"{answer.collector}: {state} {', '.join(parts)} in {answer.duration_seconds:.1f} s", err=True)
-    for error in answer.errors:
-        click.echo(f"{answer.collector}: {error}", err=True)
-
-
-def _line(found: Measurement) -> str:
-    value = "no data" if found.value is None else f"{found.value:.6g}"
-    tags = ",".join(f"{name}={text}" for name, text in sorted(found.tags.items()))
-    return f"{found.name}{'{' + tags + '}' if tags else ''}: {value} {found.unit}".rstrip()

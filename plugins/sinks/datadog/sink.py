@@ -1,0 +1,212 @@
+"""The sink: build, pack, post, understand the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx
+import msgspec
+
+from lens_core import (
+    Answer,
+    Batch,
+    BatchLimits,
+    ConfigurationError,
+    Delivered,
+    LensError,
+    Measurement,
+    Poisoned,
+    Rejected,
+    Retry,
+    Sink,
+    StepMetrics,
+)
+from lens_core.credentials import find_credentials
+
+from .payloads import ENCODINGS, Payload, TooLarge, pack
+from .series import Builder, Built, Series
+from .settings import DatadogSettings
+
+_DEFAULT_SITE = "datadoghq.com"
+_KEY_PAUSE_SECONDS = 60.0
+TOO_LARGE = "too_large"
+
+
+class Datadog(Sink):
+    """Send metrics to Datadog: gauges, counts and rates, with tags, compressed and within the intake's limits."""
+
+    name = "datadog"
+    Settings = DatadogSettings
+    accepts = (Measurement, StepMetrics)
+
+    settings: DatadogSettings
+    _client: httpx.AsyncClient
+
+    @classmethod
+    def settings_from(cls, environ: Mapping[str, str]) -> DatadogSettings | None:
+        """Usable as it is when DD_API_KEY is set."""
+        return DatadogSettings() if environ.get("DD_API_KEY") else None
+
+    async def start(self) -> None:
+        """Find the key and open the client; raises ConfigurationError when there is no key."""
+        key = await asyncio.to_thread(self._key)
+        headers = {"DD-API-KEY": key, "Content-Type": "application/json", "Accept": "application/json"}
+        encoding = ENCODINGS[self.settings.compression]
+        if encoding:
+            headers["Content-Encoding"] = encoding
+        self._client = httpx.AsyncClient(headers=headers, timeout=self.settings.timeout_seconds)
+        self._refused = False
+        env = self.settings.env or os.environ.get("DD_ENV", "")
+        common = [*self.settings.tags, *([f"env:{env}"] if env else [])]
+        if self.context.cluster != "default":
+            common.append(f"cluster:{self.context.cluster}")
+        self._builder = Builder(self.settings, common)
+
+    async def stop(self) -> None:
+        """Close the client."""
+        if hasattr(self, "_client"):
+            await self._client.aclose()
+
+    async def check(self) -> None:
+        """Ask whether the key is valid; raises LensError that says so."""
+        await self.start()
+        try:
+            response = await self._client.get(f"{self._base}/api/v1/validate")
+        except httpx.HTTPError as error:
+            raise LensError(f"{self._base}: {type(error).__name__}: {error}") from None
+        finally:
+            await self.stop()
+        if response.status_code in (401, 403):
+            raise LensError(self._about_the_key(response.status_code))
+        response.raise_for_status()
+
+    def limits(self) -> BatchLimits:
+        """As the settings say; a batch is one payload as a rule."""
+        return BatchLimits(max_records=self.settings.max_records, max_bytes=4 * 1024 * 1024, max_wait_seconds=1.0)
+
+    async def send(self, batch: Batch) -> Answer:
+        """Post a batch; bad values are left out singly and counted."""
+        built = self._builder.build(batch.records, time.time())
+        self._count(built.dropped)
+        answer = await self._send_all(built)
+        if answer is not None:
+            return answer
+        if built.rejected:
+            return Rejected(built.rejected, filtered=built.filtered)
+        return Delivered(filtered=built.filtered)
+
+    async def _send_all(self, built: Built) -> Answer | None:
+        """Post all series; None when they are stored. What is too large alone joins the rejected."""
+        left, owners = built.series, built.owners
+        while left:
+            try:
+                payloads = list(pack(left, self.settings))
+            except TooLarge as error:
+                left, owners = self._without(built, left, owners, error.args[0])
+                continue
+            for payload in payloads:
+                series = left[payload.first : payload.first + payload.count]
+                answer = await self._post(payload, series, owners[payload.first : payload.first + payload.count], built)
+                if answer is not None:
+                    return answer
+            return None
+        return None
+
+    def _without(
+        self, built: Built, series: list[Series], owners: list[list[int]], index: int
+    ) -> tuple[list[Series], list[list[int]]]:
+        built.rejected.update(dict.fromkeys(owners[index], TOO_LARGE))
+        return series[:index] + series[index + 1 :], owners[:index] + owners[index + 1 :]
+
+    async def _post(
+        self, payload: Payload, series: list[Series], owners: list[list[int]], built: Built
+    ) -> Answer | None:
+        try:
+            response = await self._client.post(f"{self._base}/api/v2/series", content=payload.body)
+        except httpx.HTTPError as error:
+            return Retry(f"{type(error).__name__}: {error}")
+        if response.status_code == 413:
+            return await self._halves(series, owners, built)
+        return self._classify(response)
+
+    async def _halves(self, series: list[Series], owners: list[list[int]], built: Built) -> Answer | None:
+        """The intake found a body too large that was within its written limits: in halves, then one by one."""
+        if len(series) == 1:
+            built.rejected.update(dict.fromkeys(owners[0], TOO_LARGE))
+            return None
+        middle = len(series) // 2
+        for part in (slice(0, middle), slice(middle, None)):
+            for payload in pack(series[part], self.settings):
+                chosen = slice(payload.first, payload.first + payload.count)
+                answer = await self._post(payload, series[part][chosen], owners[part][chosen], built)
+                if answer is not None:
+                    return answer
+        return None
+
+    def _classify(self, response: httpx.Response) -> Answer | None:
+        """None when it is stored. 400 is about a point; 401, 403 and 404 are mended by a person; the rest passes."""
+        status = response.status_code
+        errors = _errors(response.content)
+        if status in (200, 202):
+            self._refused = False
+            if errors:
+                self._count({"said_by_the_intake": len(errors)})
+                self.context.logger.warning("Datadog took a payload with errors. errors=%s", "; ".join(errors)[:500])
+            return None
+        if status in (401, 403):
+            if not self._refused:
+                self.context.logger.error("%s", self._about_the_key(status))
+            self._refused = True
+            return Retry(self._about_the_key(status), _KEY_PAUSE_SECONDS)
+        reason = f"HTTP {status}: {'; '.join(errors)[:300]}".rstrip(": ")
+        if status == 400:
+            return Poisoned(reason)
+        if 300 <= status < 400:
+            reason += " (a redirect is not followed; set `site` or `url` to where it leads)"
+        return Retry(reason, _pause(response.headers))
+
+    def _about_the_key(self, status: int) -> str:
+        return (
+            f"Datadog refused the API key (HTTP {status}) at {self._base}: it must be an API key (not an application "
+            "key) of an organisation on this site; see `api_key` and `site`. Nothing is lost meanwhile."
+        )
+
+    @property
+    def _base(self) -> str:
+        site = self.settings.site or os.environ.get("DD_SITE", "") or _DEFAULT_SITE
+        return (self.settings.url or os.environ.get("DD_URL", "") or f"https://api.{site}").rstrip("/")
+
+    def _key(self) -> str:
+        if self.settings.api_key:
+            return self.settings.api_key.reveal()
+        secret, region = self.settings.aws_secret, self.settings.aws_region
+        found = find_credentials(("DD_API_KEY",), os.environ, aws_secret=secret, aws_region=region)
+        if "DD_API_KEY" not in found:
+            raise ConfigurationError("datadog needs an API key: the setting `api_key`, DD_API_KEY, or `aws_secret`")
+        return found["DD_API_KEY"].reveal()
+
+    def _count(self, dropped: Mapping[str, int]) -> None:
+        for reason, amount in dropped.items():
+            self.context.metrics.datadog_dropped.labels(self.context.name, reason).inc(amount)
+
+
+def _errors(body: bytes) -> Sequence[str]:
+    try:
+        content: Any = msgspec.json.decode(body) if body else {}
+    except msgspec.DecodeError:
+        return [body[:200].decode(errors="replace")]
+    errors = content.get("errors") if isinstance(content, dict) else None
+    return [str(error) for error in errors] if isinstance(errors, list) else []
+
+
+def _pause(headers: Mapping[str, str]) -> float | None:
+    """When to come again: seconds, in either of the two headers."""
+    for name in ("retry-after", "x-ratelimit-reset"):
+        text = headers.get(name, "")
+        if text.isdigit():
+            return float(text)
+    return None
