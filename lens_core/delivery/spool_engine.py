@@ -58,23 +58,36 @@ class SpoolEngine(SpoolTables):
         except OSError as error:
             raise SpoolError(f"the spool {self.path} cannot be opened: {error}") from error
         try:
-            self._open_file()
-            self._take_reserve()
-            connection = self._open_connection()
-            connection.execute("BEGIN IMMEDIATE")
-            self._register(connection)
-            connection.execute("COMMIT")
-            self._load_books(connection, first=True)
-            self.untidy = True
+            self._open_tables()
         except (sqlite3.Error, OSError, spool_file.SpoolFormatError) as error:
             self.close()
             raise SpoolError(f"the spool {self.path or 'in memory'} cannot be opened: {error}") from error
 
-    def _open_file(self) -> None:
+    def _open_tables(self) -> None:
+        fault = spool_repair.find_fault(self.path) if self.path else ""
+        try:
+            self._load_file(fault)
+        except sqlite3.Error as error:
+            if self.path is None or fault or not spool_file.is_damage(error):
+                raise
+            if self._connection is not None:
+                self._connection.close()
+            self._load_file(str(error))
+
+    def _load_file(self, fault: str) -> None:
+        self._open_file(fault)
+        self._take_reserve()
+        connection = self._open_connection()
+        connection.execute("BEGIN IMMEDIATE")
+        self._register(connection)
+        connection.execute("COMMIT")
+        self._load_books(connection, first=True)
+        self.untidy = True
+
+    def _open_file(self, fault: str) -> None:
         if self.path is None:
             self._connection = spool_file.connect(spool_file.MEMORY)
         else:
-            fault = spool_repair.find_fault(self.path)
             if fault:
                 lost = self._mend(fault)
                 for book in self.books.values():

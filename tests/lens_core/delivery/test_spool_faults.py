@@ -164,10 +164,13 @@ async def readable(spool: Spool, sink: str) -> list[int]:
     return [int(segment.body.rstrip(b".")) for segment in whole]
 
 
+@pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("place", ["root of the batches", "header", "everything", "half of it"])
 async def test_a_damaged_file_never_keeps_the_spool_from_starting(
-    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, place: str, checked: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not checked:
+        monkeypatch.setattr("lens_core.delivery.spool_repair.CHECK_WHOLE_FILE_BYTES", 0)
     path = tmp_path / "x.spool"
     await written(path, 100, {"a": True})
     size = path.stat().st_size
