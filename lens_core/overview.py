@@ -38,13 +38,17 @@ State = Literal["failed", "stalled", "running", "ended", "silent"]
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the list; `event` is the newest that says how it is doing. Times in ms."""
+    """One line of the list; `event` is the newest that says how it is doing. Times in ms.
+
+    `last_row` is when the newest row was logged; `last_seen` of the summary counts events and evidence too.
+    """
 
     summary: WorkloadSummary
     target_iteration: int | None = None
     event: str = ""
     event_at: int | None = None
     event_iteration: int | None = None
+    last_row: int | None = None
 
 
 class OverviewPage(msgspec.Struct, frozen=True):
@@ -66,14 +70,15 @@ class AnswersOverview(Protocol):
 
 def state_of(line: Overview, now_ms: int) -> State:
     """How a workload is doing."""
-    goes_on = line.event_at is not None and line.summary.last_seen > line.event_at + GOES_ON_MS
+    last_row = line.last_row or 0
+    goes_on = line.event_at is not None and last_row > line.event_at + GOES_ON_MS
     if line.event in FAILED_EVENTS and not goes_on:
         return "failed"
     if line.event == "stalled" and not goes_on:
         return "stalled"
     if line.event == "training_ended" and not goes_on:
         return "ended"
-    if now_ms - line.summary.last_seen > SILENT_AFTER_MS:
+    if now_ms - last_row > SILENT_AFTER_MS:
         finished = line.target_iteration is not None and (line.summary.last_iteration or 0) >= line.target_iteration
         return "ended" if finished else "silent"
     return "running"
@@ -104,4 +109,5 @@ def line_of(summary: WorkloadSummary, runs: list[RunSummary], events: list[Event
         event=newest.type if newest else "",
         event_at=newest.timestamp if newest else None,
         event_iteration=newest.iteration if newest else None,
+        last_row=max((run.last_seen for run in runs), default=None),
     )

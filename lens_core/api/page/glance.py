@@ -122,8 +122,7 @@ async def _values(
     async for piece in store.metric_points(query):
         for point in piece:
             points[point.metric_name].append(point)
-    for found in points.values():
-        found.sort(key=lambda point: (point.timestamp, point.iteration))
+    points = {name: newest_attempt(found) for name, found in points.items()}
     return {
         "loss_name": loss,
         "spark": spark(points[loss]) if loss else [],
@@ -153,6 +152,16 @@ def spark_query(uid: str, metrics: tuple[str, ...], detail: WorkloadDetail | Non
     if detail is None or detail.summary.rows > MAX_ROWS_WHOLE:
         return None
     return PointQuery(workload_uid=uid, metrics=metrics)
+
+
+def newest_attempt(points: Sequence[MetricPoint]) -> list[MetricPoint]:
+    """The points of the run and attempt that logged last, in the order of their time."""
+    if not points:
+        return []
+    newest = max(points, key=lambda point: point.timestamp)
+    which = (newest.data_source, newest.run_id, newest.attempt)
+    mine = [point for point in points if (point.data_source, point.run_id, point.attempt) == which]
+    return sorted(mine, key=lambda point: (point.timestamp, point.iteration))
 
 
 def spark(points: Sequence[MetricPoint]) -> list[float | str]:

@@ -22,8 +22,9 @@ _LINES = f"""
         group by cluster, uid
     ), known as (
         select lines.*, e.type, e.event_time_us, e.iteration,
-            coalesce(e.type = any(%(attention)s) and e.event_time_us > %(since)s
-                and last_seen <= e.event_time_us + %(goes_on)s, false) as attention
+            case when e.type = any(%(attention)s) and e.event_time_us > %(since)s then coalesce((
+                select max(last_seen_us) from lens_stream where subject_id = any(lines.subjects) and rows > 0
+            ), 0) <= e.event_time_us + %(goes_on)s else false end as attention
         from lines left join lateral (
             select e.type, e.event_time_us, e.iteration from unnest(lines.subjects) as s(id) cross join lateral (
                 select type, event_time_us, iteration, id from lens_event
@@ -39,9 +40,11 @@ _PAGE = """
         order by attention desc, last_seen desc, uid desc limit %(limit)s
     )
     select cluster, uid, name, namespace, rows, last_iteration, first_seen, last_seen, attention, type, event_time_us,
-        iteration, total,
-        (select max(target_iteration) from lens_stream where subject_id = any(page.subjects) and rows > 0)
-    from page order by attention desc, last_seen desc, uid desc
+        iteration, total, target, last_row
+    from page cross join lateral (
+        select max(target_iteration) as target, max(last_seen_us) as last_row from lens_stream
+        where subject_id = any(page.subjects) and rows > 0
+    ) streams order by attention desc, last_seen desc, uid desc
 """
 
 
@@ -69,7 +72,23 @@ async def overview(connection: Connection, search: str, limit: int, cursor: str)
 
 
 def _line(row: tuple[Any, ...]) -> Overview:
-    cluster, uid, name, namespace, count, last_iteration, first_seen, last_seen, _, event, event_us, at, _, target = row
+    (
+        cluster,
+        uid,
+        name,
+        namespace,
+        count,
+        last_iteration,
+        first_seen,
+        last_seen,
+        _,
+        event,
+        event_us,
+        at,
+        _,
+        target,
+        row_us,
+    ) = row
     summary = WorkloadSummary(
         workload_uid=uid,
         name=name or uid,
@@ -86,6 +105,7 @@ def _line(row: tuple[Any, ...]) -> Overview:
         event=event or "",
         event_at=None if event_us is None else event_us // 1000,
         event_iteration=at,
+        last_row=None if row_us is None else row_us // 1000,
     )
 
 

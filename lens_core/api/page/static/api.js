@@ -1,0 +1,75 @@
+// Asking the daemon. Errors are told in its own words; without a token the login form comes.
+
+export class ApiError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+let session = null;
+
+export function apiUrl(path, parameters = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    for (const item of Array.isArray(value) ? value : [value]) {
+      if (item !== null && item !== undefined && item !== "") query.append(name, item);
+    }
+  }
+  const text = query.toString();
+  return `api/v1/${path}${text ? `?${text}` : ""}`;
+}
+
+export function workloadPath(uid, rest = "") {
+  return `workloads/${encodeURIComponent(uid)}${rest}`;
+}
+
+export async function get(path, parameters = {}, options = {}) {
+  const response = await request(apiUrl(path, parameters), options);
+  return response.json();
+}
+
+// As get, but nothing where there is nothing.
+export async function find(path, parameters = {}, options = {}) {
+  try {
+    return await get(path, parameters, options);
+  } catch (error) {
+    if (error instanceof ApiError && (error.status === 404 || error.status === 405)) return null;
+    throw error;
+  }
+}
+
+export async function request(url, options = {}) {
+  let response;
+  try {
+    response = await fetch(url, { cache: "no-cache", credentials: "same-origin", ...options });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "The daemon does not answer.");
+  }
+  if (response.ok) return response;
+  if (response.status === 401) {
+    location.assign("login");
+    throw new ApiError(401, "A token is needed.");
+  }
+  throw new ApiError(response.status, await wordsOf(response));
+}
+
+async function wordsOf(response) {
+  const text = await response.text();
+  try {
+    return JSON.parse(text).message || text;
+  } catch {
+    return text.slice(0, 200) || `The daemon answered ${response.status}.`;
+  }
+}
+
+export async function whoAmI() {
+  session ??= await get("session");
+  return session;
+}
+
+export async function send(method, url) {
+  const { csrf, csrf_header: header } = await whoAmI();
+  return request(url, { method, headers: csrf ? { [header]: csrf } : {} });
+}

@@ -1,0 +1,99 @@
+// The frame of the page: which view, errors in words, the connection, light and dark, keys.
+
+import { ApiError, send, whoAmI } from "./api.js";
+import { showHealth } from "./health.js";
+import { showList } from "./list.js";
+import { connect, disconnect, watchConnection } from "./live.js";
+import { keep, kept, read } from "./state.js";
+import { showWorkload } from "./workload.js";
+
+const VIEWS = { "/": ["list", showList], "/workload": ["list", showWorkload], "/health": ["health", showHealth] };
+const main = document.getElementById("main");
+const problem = document.getElementById("problem");
+let stop = () => {};
+
+function say(error) {
+  if (error && error.name === "AbortError") return;
+  problem.hidden = !error;
+  problem.textContent = error instanceof ApiError ? error.message : error ? `Something went wrong: ${error.message ?? error}` : "";
+}
+
+async function route() {
+  const { path, query } = read();
+  const [view, show] = VIEWS[path] ?? VIEWS["/"];
+  stop();
+  say(null);
+  document.querySelectorAll("nav a").forEach((link) => {
+    if (link.dataset.view === view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  });
+  main.replaceChildren();
+  window.scrollTo(0, 0);
+  const controller = new AbortController();
+  let end = () => {};
+  stop = () => {
+    controller.abort();
+    end();
+  };
+  try {
+    end = (await show(main, query, { say, signal: controller.signal })) ?? end;
+    if (controller.signal.aborted) end();
+  } catch (error) {
+    if (!controller.signal.aborted) say(error);
+  }
+}
+
+function theme(next) {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const now = kept("theme", dark);
+  const wanted = next ? (now === "dark" ? "light" : "dark") : now;
+  if (next) keep("theme", wanted);
+  document.documentElement.dataset.theme = wanted;
+  if (next) document.dispatchEvent(new CustomEvent("lens:theme"));
+}
+
+function keys(event) {
+  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const actions = {
+    "/": () => document.querySelector("input[type=search]")?.focus(),
+    g: () => location.assign("#/"),
+    h: () => location.assign("#/health"),
+    t: () => theme(true),
+    r: () => document.dispatchEvent(new CustomEvent("lens:whole")),
+    "?": () => document.getElementById("keys").showModal(),
+  };
+  const action = actions[event.key];
+  if (action) {
+    event.preventDefault();
+    action();
+  }
+}
+
+async function login() {
+  const button = document.getElementById("logout");
+  button.hidden = !(await whoAmI()).login;
+  button.addEventListener("click", async () => {
+    await send("POST", "logout");
+    location.assign("login");
+  });
+}
+
+theme(false);
+document.getElementById("theme").addEventListener("click", () => theme(true));
+document.getElementById("help").addEventListener("click", () => document.getElementById("keys").showModal());
+document.addEventListener("keydown", keys);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+watchConnection((connected) => {
+  const place = document.getElementById("connection");
+  place.textContent = connected ? "live" : "The daemon does not answer; trying again …";
+  place.className = `connection ${connected ? "up" : "down"}`;
+});
+window.addEventListener("hashchange", route);
+window.addEventListener("pagehide", disconnect);
+connect();
+route();
+login().catch(say);

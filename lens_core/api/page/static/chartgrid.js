@@ -1,0 +1,300 @@
+// The charts of one workload or of several: which metrics, how they are drawn, zoom, share link, CSV.
+
+import { apiUrl, request, workloadPath } from "./api.js";
+import { draw, forget, plotly } from "./chart.js";
+import { button, el, name, throttle } from "./dom.js";
+import { inOrder, latest, timesOf, toCsv } from "./gridtools.js";
+import { empty } from "./pieces.js";
+import { Points } from "./points.js";
+import { Palette, traces } from "./series.js";
+
+const MOST_AT_FIRST = 24;
+
+export class ChartGrid {
+  // names: uid → name; metrics: all names; events: of the workload; changed(parameters): the address notes them
+  constructor(root, { names, metrics, query, signal, say, changed }) {
+    Object.assign(this, { names, metrics, signal, say, changed });
+    this.uids = [...names.keys()];
+    this.events = [];
+    this.palette = new Palette(names);
+    this.points = new Points(this.uids, signal, say);
+    this.fine = new Map();
+    this.cards = new Map();
+    this.read(query);
+    this.build(root);
+  }
+
+  read(query) {
+    const range = [query.get("from"), query.get("to")].map(Number);
+    this.options = {
+      axis: query.get("axis") === "time" ? "time" : "iteration",
+      smooth: Math.min(0.99, Math.max(0, Number(query.get("smooth")) || 0)),
+      log: query.get("log") === "1",
+      events: query.get("events") !== "0",
+      hidden: new Set(query.getAll("hide")),
+      range: query.has("from") && range.every(Number.isFinite) ? range : null,
+    };
+    const wanted = query.getAll("metric");
+    this.chosen = wanted.length ? wanted : null;
+    this.tall = query.get("tall");
+  }
+
+  parameters() {
+    const { axis, smooth, log, events, hidden, range } = this.options;
+    return {
+      metric: this.chosen ?? [],
+      axis: axis === "time" ? "time" : "",
+      smooth: smooth || "",
+      log: log ? "1" : "",
+      events: events ? "" : "0",
+      hide: [...hidden],
+      from: range ? Math.floor(range[0] * 1000) / 1000 : "",
+      to: range ? Math.ceil(range[1] * 1000) / 1000 : "",
+      tall: this.tall ?? "",
+    };
+  }
+
+  shownMetrics() {
+    if (this.chosen) return this.chosen.filter((metric) => this.metrics.includes(metric));
+    return inOrder(this.metrics).slice(0, MOST_AT_FIRST);
+  }
+
+  build(root) {
+    this.legend = el("div", { class: "legend", role: "group", "aria-label": "Runs and attempts" });
+    this.grid = el("div", { class: "grid" });
+    this.watch = new IntersectionObserver((entries) => this.seen(entries), { rootMargin: "300px" });
+    root.append(this.toolbar(), this.legend, this.grid);
+    this.onTheme = () => this.redraw();
+    this.onWhole = () => this.zoom(null);
+    document.addEventListener("lens:theme", this.onTheme);
+    document.addEventListener("lens:whole", this.onWhole);
+    plotly().catch(this.say);
+    this.arrange();
+  }
+
+  toolbar() {
+    const set = (change) => {
+      change();
+      this.note();
+      this.redraw();
+    };
+    const toggle = (label, option) =>
+      el("label", {}, el("input", { type: "checkbox", checked: this.options[option], on: { change: (event) => set(() => (this.options[option] = event.target.checked)) } }), ` ${label}`);
+    const axis = el("select", { "aria-label": "Axis", on: { change: () => this.turnAxis(axis.value) } }, ["iteration", "time"].map((value) => el("option", { value, selected: value === this.options.axis }, value)));
+    const weight = el("output", {}, this.options.smooth ? this.options.smooth.toFixed(2) : "off");
+    const smoothing = el("input", {
+      type: "range", min: 0, max: 0.99, step: 0.01, value: this.options.smooth, "aria-label": "Smoothing",
+      on: { input: () => set(() => {
+        this.options.smooth = Number(smoothing.value);
+        weight.textContent = this.options.smooth ? this.options.smooth.toFixed(2) : "off";
+      }) },
+    });
+    this.reset = button("Whole run", () => this.zoom(null), { hidden: !this.options.range });
+    const share = button("Copy link", () => this.share(share));
+    this.picker = this.metricPicker();
+    return el(
+      "div",
+      { class: "bar" },
+      this.picker,
+      el("label", {}, "Axis ", axis),
+      el("label", {}, "Smoothing ", smoothing, " ", weight),
+      toggle("Log scale", "log"),
+      toggle("Events", "events"),
+      this.reset,
+      el("span", { class: "spacer" }),
+      share,
+      button("CSV", () => this.csv().catch(this.say), { title: "The shown metrics with all their points" }),
+    );
+  }
+
+  metricPicker() {
+    const items = el("div", { class: "items" });
+    const fill = (text) => {
+      const low = text.toLowerCase();
+      const found = inOrder(this.metrics).filter((metric) => metric.toLowerCase().includes(low));
+      const shown = new Set(this.shownMetrics());
+      items.replaceChildren(
+        ...found.slice(0, 200).map((metric) =>
+          el("label", {}, el("input", { type: "checkbox", checked: shown.has(metric), on: { change: (event) => this.choose(metric, event.target.checked) } }), " ", name(metric, 80))),
+        found.length > 200 ? el("p", { class: "quiet" }, `and ${found.length - 200} more: search`) : "",
+      );
+    };
+    const field = el("input", { type: "search", placeholder: "Search metrics", "aria-label": "Search metrics", on: { input: () => fill(field.value) } });
+    this.pickerTitle = el("summary", {});
+    const picker = el("details", { class: "picker" }, this.pickerTitle, el("div", {}, field, items));
+    picker.addEventListener("toggle", () => picker.open && (fill(field.value), field.focus()));
+    picker.addEventListener("keydown", (event) => event.key === "Escape" && (picker.open = false));
+    return picker;
+  }
+
+  choose(metric, isWanted) {
+    const shown = this.shownMetrics().filter((other) => other !== metric);
+    this.chosen = isWanted ? [...shown, metric] : shown;
+    this.note();
+    this.arrange();
+  }
+
+  turnAxis(axis) {
+    this.options.axis = axis;
+    this.zoom(null);
+  }
+
+  arrange() {
+    const shown = this.shownMetrics();
+    this.pickerTitle.textContent = `Metrics (${shown.length} of ${this.metrics.length})`;
+    for (const [metric, card] of this.cards) {
+      if (shown.includes(metric)) continue;
+      this.watch.unobserve(card.place);
+      forget(card.place);
+      this.cards.delete(metric);
+    }
+    const cards = shown.map((metric) => this.cards.get(metric) ?? this.card(metric));
+    this.grid.replaceChildren(...(cards.length ? cards.map((card) => card.box) : [empty("No chart is chosen", "Choose metrics above.")]));
+  }
+
+  card(metric) {
+    const place = el("div", { class: "plot" });
+    const last = el("span", { class: "last" });
+    const size = button("⤢", () => this.enlarge(metric), { class: "plain", "aria-label": `Larger or smaller: ${metric.slice(0, 80)}` });
+    const box = el("section", { class: "card", "aria-label": metric.slice(0, 100) }, el("h3", {}, name(metric, 80), last, size), place);
+    const card = { metric, place, box, last, visible: false };
+    box.classList.toggle("tall", this.tall === metric);
+    place.card = card;
+    this.cards.set(metric, card);
+    this.watch.observe(place);
+    return card;
+  }
+
+  enlarge(metric) {
+    this.tall = this.tall === metric ? null : metric;
+    for (const card of this.cards.values()) card.box.classList.toggle("tall", card.metric === this.tall);
+    this.note();
+    this.redraw();
+  }
+
+  seen(entries) {
+    for (const entry of entries) {
+      const card = entry.target.card;
+      const came = entry.isIntersecting && !card.visible;
+      card.visible = entry.isIntersecting;
+      if (came) this.paint(card).catch(this.say);
+    }
+    if (this.options.range) this.refine();
+  }
+
+  visible() {
+    return [...this.cards.values()].filter((card) => card.visible);
+  }
+
+  redraw() {
+    for (const card of this.visible()) this.paint(card).catch(this.say);
+  }
+
+  async paint(card) {
+    const series = await this.points.load(card.metric);
+    if (this.signal.aborted || !card.place.isConnected) return;
+    const found = traces(series, this.fine.get(card.metric), this.options, this.palette);
+    const options = { ...this.options, tall: this.tall === card.metric };
+    await draw(card.place, found, options, this.events, card.metric, (range) => this.zoom(range));
+    card.last.textContent = latest(series);
+    this.paintLegend();
+    card.box.dataset.drawn = found.reduce((sum, trace) => sum + trace.x.length, 0);
+  }
+
+  paintLegend() {
+    const looks = [...this.palette.known.values()];
+    if (this.legend.childElementCount === looks.length || looks.length < 2) return;
+    this.legend.replaceChildren(
+      ...looks.map((look) => {
+        const box = el("input", { type: "checkbox", checked: !this.options.hidden.has(look.key) });
+        box.addEventListener("change", () => {
+          if (box.checked) this.options.hidden.delete(look.key);
+          else this.options.hidden.add(look.key);
+          this.note();
+          this.redraw();
+        });
+        return el("label", {}, box, el("span", { class: "swatch", style: `background:${look.colour}` }), name(look.label, 100));
+      }),
+    );
+  }
+
+  zoom(range) {
+    this.options.range = range;
+    this.fine = new Map();
+    this.reset.hidden = !range;
+    this.note();
+    this.redraw();
+    if (range) this.refine();
+  }
+
+  // Ask for the finer points of what is on the screen, between the times at which the range was logged.
+  refine() {
+    this.refineSoon ??= throttle(60, () => this.fetchFine().catch(this.say));
+    this.refineSoon();
+  }
+
+  async fetchFine() {
+    const range = this.options.range;
+    const cards = this.visible().filter((card) => !this.fine.has(card.metric));
+    if (!range || !cards.length) return;
+    const times = timesOf(cards.map((card) => this.points.metrics.get(card.metric)), this.options.axis, range);
+    if (!times) return;
+    const found = await this.points.between(cards.map((card) => card.metric), ...times);
+    if (this.options.range !== range) return;
+    for (const [metric, series] of found) this.fine.set(metric, series);
+    for (const card of cards) this.paint(card).catch(this.say);
+  }
+
+  // New data may be there.
+  async follow() {
+    const grown = new Set(await this.points.follow());
+    for (const card of this.visible()) if (grown.has(card.metric)) this.paint(card).catch(this.say);
+  }
+
+  addMetrics(metrics) {
+    if (metrics.length === this.metrics.length) return;
+    this.metrics = metrics;
+    this.arrange();
+  }
+
+  setEvents(events) {
+    const isNew = JSON.stringify(events) !== JSON.stringify(this.events);
+    this.events = events;
+    if (isNew) this.redraw();
+  }
+
+  note() {
+    this.changed(this.parameters());
+  }
+
+  async share(place) {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      place.textContent = "Copied";
+    } catch {
+      prompt("This link shows the same charts:", location.href); // no clipboard without TLS
+    }
+    setTimeout(() => (place.textContent = "Copy link"), 2000);
+  }
+
+  async csv() {
+    const metrics = this.shownMetrics();
+    const names = metrics.length === 1 ? [metrics[0], metrics[0]] : metrics;
+    const parts = [];
+    for (const uid of this.uids) {
+      const response = await request(apiUrl(workloadPath(uid, "/metrics/data"), { metrics: names, format: "csv" }));
+      const isCsv = (response.headers.get("content-type") ?? "").includes("csv");
+      parts.push(isCsv ? await response.blob() : toCsv((await response.json()).data));
+    }
+    const link = el("a", { href: URL.createObjectURL(new Blob(parts, { type: "text/csv" })), download: "lens.csv" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  end() {
+    this.watch.disconnect();
+    document.removeEventListener("lens:theme", this.onTheme);
+    document.removeEventListener("lens:whole", this.onWhole);
+    for (const card of this.cards.values()) forget(card.place);
+  }
+}

@@ -1,0 +1,61 @@
+// Several workloads beside each other: what they logged last, and how their configurations differ.
+
+import { get, workloadPath } from "./api.js";
+import { el, name, table } from "./dom.js";
+import { count, number } from "./format.js";
+
+export async function compare(place, { names, points, metrics, signal }) {
+  const uids = [...names.keys()];
+  const heads = ["", ...uids.map((uid) => name(names.get(uid), 40))];
+  const shown = metrics.slice(0, 12);
+  await Promise.all(shown.map((metric) => points.load(metric)));
+  place.append(
+    el("h3", {}, "Last value, and the lowest and highest"),
+    table("Values compared", heads, shown.map((metric) => [name(metric, 60), ...uids.map((uid) => summary(points.metrics.get(metric), uid))])),
+  );
+  const configurations = await Promise.all(uids.map((uid) => configuration(uid, signal)));
+  const keys = [...new Set(configurations.flatMap((found) => Object.keys(found)))].sort();
+  const different = keys.filter((key) => new Set(configurations.map((found) => JSON.stringify(found[key]))).size > 1);
+  place.append(el("h3", {}, "Configuration"));
+  if (!keys.length) {
+    place.append(el("p", { class: "quiet" }, "None of them reported a configuration."));
+  } else if (!different.length) {
+    place.append(el("p", {}, `All ${count(keys.length)} settings that they report are the same.`));
+  } else {
+    const rows = different.slice(0, 300).map((key) => [name(key, 60), ...configurations.map((found) => (key in found ? name(JSON.stringify(found[key]), 80) : "–"))]);
+    place.append(table("Settings that differ", heads, rows));
+  }
+}
+
+function summary(series, uid) {
+  let last = null;
+  let low = Infinity;
+  let high = -Infinity;
+  for (const one of series?.values() ?? []) {
+    if (one.uid !== uid) continue;
+    for (const point of one.points) {
+      if (point.y !== null) {
+        low = Math.min(low, point.y);
+        high = Math.max(high, point.y);
+      }
+      if (!last || point.t >= last.t) last = point;
+    }
+  }
+  if (!last) return "–";
+  return `${number(last.special ?? last.y)}  (${number(low)} … ${number(high)})`;
+}
+
+async function configuration(uid, signal) {
+  const { evidence } = await get(workloadPath(uid, "/detection"), {}, { signal });
+  const found = {};
+  for (const item of evidence) flatten(item.facts?.wandb?.config ?? item.facts?.config ?? {}, "", found);
+  return found;
+}
+
+function flatten(value, path, found) {
+  for (const [key, item] of Object.entries(value)) {
+    const name = path ? `${path}.${key}` : key;
+    if (item && typeof item === "object" && !Array.isArray(item)) flatten(item, name, found);
+    else found[name] = item;
+  }
+}

@@ -1,0 +1,64 @@
+// Numbers and times as people read them.
+
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value === "string") return value;
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e6) return value.toLocaleString("en-US");
+  if (size >= 1e15 || size < 1e-4) return value.toExponential(2);
+  if (size >= 1e4) {
+    const [unit, letter] = size >= 1e12 ? [1e12, "T"] : size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : [1e3, "k"];
+    return `${trim((value / unit).toPrecision(3))} ${letter}`;
+  }
+  return trim(value.toPrecision(4));
+}
+
+function trim(text) {
+  return text.includes(".") && !text.includes("e") ? text.replace(/\.?0+$/, "") : text;
+}
+
+export function count(value) {
+  return value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en-US");
+}
+
+export function bytes(value) {
+  if (value < 1024) return `${value} B`;
+  const units = ["KiB", "MiB", "GiB", "TiB"];
+  let place = -1;
+  do {
+    value /= 1024;
+    place += 1;
+  } while (value >= 1024 && place < units.length - 1);
+  return `${trim(value.toPrecision(3))} ${units[place]}`;
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+}
+
+export function ago(milliseconds, now = Date.now()) {
+  if (!milliseconds) return "never";
+  const seconds = Math.max(0, (now - milliseconds) / 1000);
+  if (seconds < 5) return "now";
+  if (seconds < 60) return `${Math.round(seconds)} s ago`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ago`;
+  return `${Math.floor(seconds / 86400)} d ago`;
+}
+
+export function moment(milliseconds) {
+  const at = new Date(milliseconds);
+  return Number.isNaN(at.getTime()) ? "–" : at.toLocaleString();
+}
+
+// event types of the contract, in words
+export function words(type) {
+  return String(type).replaceAll("_", " ");
+}

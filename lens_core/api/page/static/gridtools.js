@@ -1,0 +1,47 @@
+// What the grid of charts needs to know of metrics and points.
+
+import { number } from "./format.js";
+import { xOf } from "./series.js";
+
+const FIRST = [/^(lm_)?loss$/, /loss/, /acc/, /learning_rate|^lr$/, /grad_?norm/, /tflops|tokens|samples|throughput/, /mem/];
+
+export function inOrder(metrics) {
+  const rank = (metric) => {
+    const place = FIRST.findIndex((pattern) => pattern.test(metric.toLowerCase()));
+    return place < 0 ? FIRST.length : place;
+  };
+  return [...metrics].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
+}
+
+export function latest(series) {
+  let newest = null;
+  for (const one of series.values()) {
+    const point = one.points.at(-1);
+    if (point && (!newest || point.t >= newest.t)) newest = point;
+  }
+  return newest ? number(newest.special ?? newest.y) : "";
+}
+
+export function timesOf(all, axis, range) {
+  let start = Infinity;
+  let end = -Infinity;
+  for (const series of all) {
+    for (const one of series?.values() ?? []) {
+      one.points.forEach((point, place) => {
+        const before = one.points[Math.max(0, place - 1)];
+        const after = one.points[Math.min(one.points.length - 1, place + 1)];
+        if (xOf(after, axis) < range[0] || xOf(before, axis) > range[1]) return;
+        start = Math.min(start, point.t);
+        end = Math.max(end, point.t);
+      });
+    }
+  }
+  return start <= end ? [start, end] : null;
+}
+
+export function toCsv(data) {
+  const cell = (value) => (/[",\n\r]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+  const names = ["metric_name", "run_id", "attempt", "data_source", "iteration", "timestamp", "value"];
+  const rows = data.map((point) => names.map((field) => cell(field === "value" ? (point.special ?? point.value) : point[field])).join(","));
+  return `${[names.join(","), ...rows].join("\n")}\n`;
+}

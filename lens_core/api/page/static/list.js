@@ -1,0 +1,184 @@
+// The list of workloads: what failed or stalled first, then what was seen last.
+
+import { get } from "./api.js";
+import { button, el, name, throttle } from "./dom.js";
+import { ago, count, moment } from "./format.js";
+import { listen } from "./live.js";
+import { empty, figure, frameworkBadges, nothingYet, progress, sparkline, stateBadge } from "./pieces.js";
+import { link, note } from "./state.js";
+
+const PAGE = 50;
+const HEADS = ["", "Workload", "State", "Framework", "Progress", "Loss", "Throughput", "Memory", "Last seen"];
+
+export async function showList(root, query, { say, signal }) {
+  const list = new List(root, query, say, signal);
+  await list.load();
+  const refresh = throttle(2000, () => list.load().catch(say));
+  const stopListening = listen(refresh);
+  const clock = setInterval(() => list.tick(), 5000);
+  return () => {
+    stopListening();
+    refresh.cancel();
+    clearInterval(clock);
+  };
+}
+
+class List {
+  constructor(root, query, say, signal) {
+    Object.assign(this, { say, signal });
+    this.search = query.get("search") ?? "";
+    this.before = [];
+    this.cursor = "";
+    this.next = null;
+    this.lines = [];
+    this.glances = new Map();
+    this.rows = new Map();
+    this.chosen = new Set();
+    this.build(root);
+  }
+
+  build(root) {
+    const searched = throttle(200, () => this.start(this.field.value.trim()));
+    this.field = el("input", {
+      type: "search",
+      placeholder: "Search name, uid or namespace",
+      "aria-label": "Search workloads",
+      value: this.search,
+      on: { input: searched },
+    });
+    this.summary = el("span", { class: "quiet", role: "status" });
+    this.compare = el("a", { class: "button", hidden: true }, "Compare");
+    this.body = el("tbody");
+    this.place = el("div", { class: "list" });
+    this.pager = el("nav", { class: "pager", "aria-label": "Pages" });
+    root.append(
+      el("h1", {}, "Workloads"),
+      el("div", { class: "bar" }, this.field, this.compare, el("span", { class: "spacer" }), this.summary),
+      this.place,
+      this.pager,
+    );
+    this.table = el(
+      "table",
+      { class: "workloads" },
+      el("caption", { class: "hidden" }, "Workloads, failed and stalled first"),
+      el("thead", {}, el("tr", {}, HEADS.map((head) => el("th", { scope: "col" }, head || el("span", { class: "hidden" }, "Compare"))))),
+      this.body,
+    );
+  }
+
+  start(search) {
+    if (search === this.search) return;
+    this.search = search;
+    this.before = [];
+    this.cursor = "";
+    note({ search });
+    this.load().catch(this.say);
+  }
+
+  turn(cursor, before) {
+    this.cursor = cursor;
+    this.before = before;
+    window.scrollTo(0, 0);
+    this.load().catch(this.say);
+  }
+
+  async load() {
+    const asked = { search: this.search, limit: PAGE, cursor: this.cursor };
+    const page = await get("overview", asked, { signal: this.signal });
+    if (asked.search !== this.search || asked.cursor !== this.cursor) return;
+    this.say(null);
+    this.skew = page.time - Date.now();
+    this.lines = page.workloads;
+    this.next = page.next_cursor;
+    this.total = page.total_count;
+    this.paint();
+    await this.look();
+  }
+
+  async look() {
+    const stale = this.lines.filter((line) => this.glances.get(line.workload_uid)?.seen !== line.last_seen);
+    for (let first = 0; first < stale.length; first += 25) {
+      const part = stale.slice(first, first + 25);
+      const { glances } = await get("glance", { uid: part.map((line) => line.workload_uid) }, { signal: this.signal });
+      glances.forEach((found, place) => this.glances.set(found.workload_uid, { found, seen: part[place].last_seen }));
+      part.forEach((line) => this.row(line));
+    }
+  }
+
+  paint() {
+    if (!this.lines.length) {
+      const title = this.search ? `Nothing is called like “${this.search.slice(0, 100)}”` : "";
+      this.place.replaceChildren(title ? empty(title, "The search looks at names, uids and namespaces.") : nothingYet());
+    } else {
+      const rows = this.lines.map((line) => this.row(line));
+      const same = rows.length === this.body.children.length && rows.every((row, place) => row === this.body.children[place]);
+      if (!same) this.body.replaceChildren(...rows);
+      if (this.place.firstChild !== this.table) this.place.replaceChildren(this.table);
+    }
+    const wanted = new Set(this.lines.map((line) => line.workload_uid));
+    for (const uid of this.rows.keys()) if (!wanted.has(uid)) this.rows.delete(uid);
+    this.paintPager();
+  }
+
+  paintPager() {
+    const first = this.before.length * PAGE;
+    const last = first + this.lines.length;
+    this.summary.textContent = this.lines.length
+      ? `${count(first + 1)}–${count(last)}${this.total === null ? "" : ` of ${count(this.total)}`}`
+      : "";
+    const back = button("← Previous", () => this.turn(this.before.at(-1), this.before.slice(0, -1)));
+    const on = button("Next →", () => this.turn(this.next, [...this.before, this.cursor]));
+    back.disabled = !this.before.length;
+    on.disabled = !this.next;
+    this.pager.replaceChildren(...(this.before.length || this.next ? [back, on] : []));
+  }
+
+  // One row is kept per workload, so that focus and selection outlive an update.
+  row(line) {
+    const uid = line.workload_uid;
+    const known = this.rows.get(uid);
+    const found = this.glances.get(uid)?.found;
+    const version = JSON.stringify([line, found ?? null]);
+    if (known?.version === version) return known.row;
+    const row = known?.row ?? el("tr", {}, this.choice(uid), el("th", { scope: "row" }), HEADS.slice(2).map((head) => el("td", { "data-head": head })));
+    row.className = line.state;
+    const [, title, state, framework, done, loss, speed, memory, seen] = row.children;
+    if (!known) title.append(this.title(line));
+    state.replaceChildren(stateBadge(line));
+    framework.replaceChildren(frameworkBadges(found));
+    done.replaceChildren(progress(line, found));
+    loss.replaceChildren(found ? sparkline(found.spark, found.loss_name ?? "loss") : "");
+    speed.replaceChildren(found ? figure(found.throughput, found.throughput_name ?? "") : "");
+    memory.replaceChildren(found ? figure(found.memory, found.memory_name ?? "") : "");
+    seen.replaceChildren(el("time", { title: moment(line.last_seen) }, ago(line.last_seen, Date.now() + this.skew)));
+    this.rows.set(uid, { row, version, line });
+    return row;
+  }
+
+  title(line) {
+    const uid = line.workload_uid;
+    const below = [line.namespace, uid === line.name ? "" : uid].filter(Boolean);
+    return [
+      el("a", { href: link("/workload", { uid }) }, name(line.name)),
+      below.length ? el("small", { class: "quiet" }, below.map((text) => [name(text, 60), " "])) : null,
+    ].filter(Boolean).reduce((box, node) => (box.append(node), box), el("div"));
+  }
+
+  choice(uid) {
+    const box = el("input", { type: "checkbox", "aria-label": `Compare ${uid.slice(0, 100)}` });
+    box.addEventListener("change", () => {
+      if (box.checked) this.chosen.add(uid);
+      else this.chosen.delete(uid);
+      this.compare.hidden = this.chosen.size < 2;
+      this.compare.textContent = `Compare ${this.chosen.size}`;
+      this.compare.href = link("/workload", { uid: [...this.chosen] });
+    });
+    return el("td", { class: "choice" }, box);
+  }
+
+  tick() {
+    for (const { row, line } of this.rows.values()) {
+      row.lastElementChild.querySelector("time").textContent = ago(line.last_seen, Date.now() + this.skew);
+    }
+  }
+}

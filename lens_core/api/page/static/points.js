@@ -1,0 +1,119 @@
+// Points of metrics, asked of the server in bunches and kept: few for the whole run, finer ones for a zoom.
+
+import { get, workloadPath } from "./api.js";
+
+export const MAX_POINTS = 1000;
+// A series that has grown so much while we looked is asked for anew.
+const MAX_KEPT = 3 * MAX_POINTS;
+const AT_ONCE = 6;
+
+export class Points {
+  constructor(uids, signal, failed) {
+    Object.assign(this, { uids, signal, failed });
+    this.metrics = new Map(); // metric → Map(series key → {uid, run, attempt, source, points})
+    this.waiting = new Map();
+    this.newest = new Map(); // uid → ms
+    this.timer = null;
+  }
+
+  // The series of a metric over the whole run.
+  load(metric) {
+    if (this.metrics.has(metric)) return Promise.resolve(this.metrics.get(metric));
+    if (!this.waiting.has(metric)) {
+      let done;
+      const promise = new Promise((resolve) => (done = resolve));
+      this.waiting.set(metric, { promise, done });
+      this.timer ??= setTimeout(() => this.flush().catch(this.failed), 0);
+    }
+    return this.waiting.get(metric).promise;
+  }
+
+  async flush() {
+    this.timer = null;
+    const asked = [...this.waiting].filter(([, item]) => !item.sent);
+    asked.forEach(([, item]) => (item.sent = true));
+    const bunches = [];
+    for (let first = 0; first < asked.length; first += AT_ONCE) bunches.push(asked.slice(first, first + AT_ONCE));
+    await Promise.all(
+      bunches.map(async (bunch) => {
+        const found = await this.fetch(bunch.map(([metric]) => metric), {});
+        for (const [metric, { done }] of bunch) {
+          this.metrics.set(metric, found.get(metric) ?? new Map());
+          this.waiting.delete(metric);
+          done(this.metrics.get(metric));
+        }
+      }),
+    );
+  }
+
+  // Finer points between two times, for some metrics: metric → series.
+  async between(metrics, start, end) {
+    return this.fetch(metrics, { start: Math.floor(start), end: Math.ceil(end) });
+  }
+
+  async fetch(metrics, more) {
+    const found = new Map(metrics.map((metric) => [metric, new Map()]));
+    // A name that comes twice is a literal one, whatever letters it holds.
+    const names = metrics.length === 1 ? [metrics[0], metrics[0]] : metrics;
+    await Promise.all(
+      this.uids.map(async (uid) => {
+        const asked = { metrics: names, max_points: MAX_POINTS, ...more };
+        const { data } = await get(workloadPath(uid, "/metrics/data"), asked, { signal: this.signal });
+        for (const point of data) this.add(found, uid, point);
+      }),
+    );
+    return found;
+  }
+
+  add(found, uid, point) {
+    const series = found.get(point.metric_name);
+    if (!series) return;
+    const key = [uid, point.data_source, point.run_id, point.attempt].join("\u0001");
+    let one = series.get(key);
+    if (!one) {
+      one = { key, uid, source: point.data_source, run: point.run_id, attempt: point.attempt, points: [] };
+      series.set(key, one);
+    }
+    one.points.push({ x: point.iteration, t: point.timestamp, y: point.value, special: point.special ?? null });
+    if (point.timestamp > (this.newest.get(uid) ?? 0)) this.newest.set(uid, point.timestamp);
+  }
+
+  // What was logged since the newest point that is known; gives the metrics that have grown.
+  async follow() {
+    const metrics = [...this.metrics.keys()];
+    if (!metrics.length) return [];
+    const oldest = Math.min(...this.uids.map((uid) => this.newest.get(uid) ?? 0));
+    if (!oldest) return this.anew(metrics);
+    const found = await this.fetch(metrics, { start: oldest });
+    const grown = new Set();
+    const tooLong = new Set();
+    for (const [metric, fresh] of found) {
+      const all = this.metrics.get(metric);
+      for (const [key, one] of fresh) {
+        const known = all.get(key);
+        if (!known) {
+          all.set(key, one);
+          grown.add(metric);
+        } else if (append(known.points, one.points)) {
+          grown.add(metric);
+          if (known.points.length > MAX_KEPT) tooLong.add(metric);
+        }
+      }
+    }
+    if (tooLong.size) await this.anew([...tooLong]);
+    return [...grown];
+  }
+
+  async anew(metrics) {
+    const found = await this.fetch(metrics, {});
+    for (const [metric, series] of found) this.metrics.set(metric, series);
+    return metrics;
+  }
+}
+
+function append(known, fresh) {
+  const last = known.at(-1);
+  const later = fresh.filter((point) => point.x > last.x);
+  known.push(...later);
+  return later.length > 0;
+}

@@ -1,0 +1,119 @@
+// What there is to know of a workload beside its charts: runs, events, the evidence of a detection, a diagnosis.
+
+import { find, get, workloadPath } from "./api.js";
+import { code, el, name, table } from "./dom.js";
+import { ago, count, duration, moment, words } from "./format.js";
+import { empty, frameworkBadges } from "./pieces.js";
+
+export async function runs(place, { detail }) {
+  if (!detail.runs.length) {
+    place.append(empty("No run has logged anything yet", "Runs and attempts come here with their first row."));
+    return;
+  }
+  const rows = detail.runs.map((run) => [
+    run.run_id ? name(run.run_id, 60) : el("span", { class: "quiet" }, "without a name"),
+    String(run.attempt),
+    name(run.data_source, 30),
+    run.rank === null || run.rank < 0 ? "all" : String(run.rank),
+    count(run.rows),
+    `${count(run.first_iteration)} – ${count(run.last_iteration)}`,
+    count(run.target_iteration),
+    duration((run.last_seen - run.first_seen) / 1000),
+    el("time", { title: moment(run.last_seen) }, ago(run.last_seen)),
+  ]);
+  place.append(
+    table("Runs and attempts", ["Run", "Attempt", "Source", "Rank", "Rows", "Iterations", "Target", "Took", "Last seen"], rows),
+  );
+}
+
+export async function events(place, { uid, signal }) {
+  const found = await get(workloadPath(uid, "/events"), { limit: 1000 }, { signal });
+  if (!found.events.length) {
+    place.append(empty("Nothing happened yet", "Checkpoints, failures, stalls and values that are no number are listed here. They are read out of logs and rows."));
+    return;
+  }
+  place.append(
+    table(
+      "Events, newest first",
+      ["When", "What", "Iteration", "Attempt", "Source", "Details"],
+      found.events.map((event) => [
+        el("time", { title: moment(event.timestamp) }, moment(event.timestamp)),
+        el("span", { class: `event ${event.type}` }, words(event.type)),
+        count(event.iteration),
+        event.attempt === null ? "–" : String(event.attempt),
+        name(event.data_source, 30),
+        Object.keys(event.details ?? {}).length ? json(event.details) : "",
+      ]),
+    ),
+  );
+}
+
+// Why do you say DeepSpeed?
+export async function why(place, { uid, signal }) {
+  const found = await get(workloadPath(uid, "/detection"), {}, { signal });
+  place.append(el("p", { class: "verdict" }, ...sentence(found), " ", frameworkBadges(found)));
+  for (const conflict of found.conflicts ?? []) {
+    place.append(el("p", { class: "problem" }, `Contradiction: ${typeof conflict === "string" ? conflict : JSON.stringify(conflict)}`));
+  }
+  if (found.detections.length) {
+    place.append(
+      el("h3", {}, "What says so"),
+      table(
+        "Opinions of detectors",
+        ["Framework", "Layer", "Source", "Method", "Sure", "Because"],
+        found.detections.map((opinion) => [
+          name(opinion.framework, 40),
+          opinion.layer,
+          name(opinion.source, 30),
+          words(opinion.method),
+          `${Math.round(opinion.confidence * 100)} %`,
+          because(opinion.facts),
+        ]),
+      ),
+    );
+  }
+  if (found.evidence.length) {
+    place.append(
+      el("h3", {}, "The evidence as it was reported"),
+      found.evidence.map((item) =>
+        el("details", {}, el("summary", {}, name(`${item.source}${item.run_id ? `, run ${item.run_id}` : ""}`, 80), el("span", { class: "quiet" }, ` ${moment(item.timestamp * 1000)}`)), json(item.facts))),
+    );
+  }
+}
+
+function sentence(found) {
+  if (!found.framework) {
+    return ["Nothing says which framework this is. The hook reports what is loaded; log lines tell it too. By hand: ", code("PUT /api/v1/workloads/…/detection"), "."];
+  }
+  const both = found.wrapper_framework && found.base_framework ? `${found.wrapper_framework} over ${found.base_framework}` : found.framework;
+  return ["This is ", el("strong", {}, name(both, 80)), `, ${found.status}: `];
+}
+
+function because(facts) {
+  const entries = Object.entries(facts ?? {});
+  if (!entries.length) return "";
+  const short = entries.map(([key, value]) => `${words(key)}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("; ");
+  return short.length <= 160 ? name(short, 160) : json(facts);
+}
+
+export async function diagnosis(place, { uid, signal }) {
+  const found = await find(workloadPath(uid, "/diagnosis"), {}, { signal });
+  if (found === null) {
+    place.append(empty("No diagnosis of this workload", el("span", {}, "Stacks and a verdict on hangs come from the diagnosis collectors on its nodes: ", code("lens plugins"), " lists them.")));
+    return;
+  }
+  const { workload_uid: ignored, verdict, hang, stacks, ...rest } = found;
+  const hung = hang ?? verdict;
+  if (hung !== undefined) place.append(el("p", { class: "verdict" }, "Does it hang? ", el("strong", {}, typeof hung === "string" ? hung : JSON.stringify(hung))));
+  for (const stack of stacks ?? []) {
+    place.append(el("details", { open: true }, el("summary", {}, name(stack.title ?? `rank ${stack.rank ?? stack.node_rank ?? ""}`, 80)), el("pre", {}, String(stack.text ?? stack.data_content ?? JSON.stringify(stack, null, 1)).slice(0, 100000))));
+  }
+  if (Object.keys(rest).length) place.append(json(rest));
+}
+
+function json(value) {
+  const text = JSON.stringify(value, null, 1);
+  const shown = text.length > 20000 ? `${text.slice(0, 20000)} …` : text;
+  if (text.length < 80) return el("code", {}, JSON.stringify(value));
+  return el("details", { class: "json" }, el("summary", {}, "details"), el("pre", {}, shown));
+}

@@ -1,0 +1,217 @@
+// One workload, or several beside each other.
+
+import { get, workloadPath } from "./api.js";
+import { ChartGrid } from "./chartgrid.js";
+import { compare } from "./compare.js";
+import { button, el, name, throttle } from "./dom.js";
+import { ago, count, moment } from "./format.js";
+import { listen } from "./live.js";
+import { empty, frameworkBadges, progress, stateBadge } from "./pieces.js";
+import { link, note } from "./state.js";
+import { diagnosis, events, runs, why } from "./tabs.js";
+
+const MOST = 20;
+const TABS = { charts: "Charts", runs: "Runs", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
+
+export async function showWorkload(root, query, { say, signal }) {
+  const uids = [...new Set(query.getAll("uid"))].slice(0, MOST);
+  if (!uids.length) {
+    root.append(empty("Which workload?", "The list has them all."));
+    return () => {};
+  }
+  const view = new Workload(root, uids, query, say, signal);
+  await view.load();
+  const follow = throttle(1000, () => view.follow().catch(say));
+  const stopListening = listen((names, more) => {
+    if (names === null || more || names.some((name) => uids.includes(name))) {
+      follow();
+      setTimeout(follow, 1500); // what was taken just now is in the store then
+    }
+  });
+  const often = setInterval(follow, 5000); // data that came under a pod's name
+  return () => {
+    stopListening();
+    clearInterval(often);
+    follow.cancel();
+    view.end();
+  };
+}
+
+class Workload {
+  constructor(root, uids, query, say, signal) {
+    Object.assign(this, { uids, query, say, signal });
+    this.uid = uids[0];
+    this.isOne = uids.length === 1;
+    this.tab = query.get("tab") ?? "charts";
+    this.parameters = {};
+    this.head = el("div", { class: "head" });
+    this.tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "About the workload" });
+    this.place = el("div", { class: "tab", role: "tabpanel", id: "panel", tabindex: "0" });
+    root.append(this.head, this.tabs, this.place);
+    this.known = this.isOne ? TABS : { charts: "Charts", compare: "Compared" };
+    if (!(this.tab in this.known)) this.tab = "charts";
+  }
+
+  async load() {
+    await this.fetch();
+    this.paintHead();
+    await this.open(this.tab);
+  }
+
+  async fetch() {
+    const { signal } = this;
+    const each = await Promise.all(
+      this.uids.map(async (uid) => {
+        const [detail, available, happened] = await Promise.all([
+          get(workloadPath(uid), {}, { signal }),
+          get(workloadPath(uid, "/metrics/available"), {}, { signal }),
+          get(workloadPath(uid, "/events"), { limit: 500 }, { signal }),
+        ]);
+        return { uid, detail, metrics: available.metrics.map((metric) => metric.name), events: happened.events };
+      }),
+    );
+    const { glances } = await get("glance", { uid: this.uids }, { signal });
+    this.each = each.map((one, place) => ({ ...one, glance: glances[place] }));
+    this.names = new Map(each.map((one) => [one.uid, one.detail.name]));
+    this.metrics = [...new Set(each.flatMap((one) => one.metrics))];
+  }
+
+  paintHead() {
+    document.title = `${[...this.names.values()].map((text) => text.slice(0, 60)).join(" · ")} – Lens`;
+    this.head.replaceChildren(
+      el("p", { class: "quiet" }, el("a", { href: "#/" }, "Workloads"), " /"),
+      this.isOne ? this.title(this.each[0]) : el("h1", {}, `${this.uids.length} workloads compared`),
+      ...this.each.map((one) => this.line(one)),
+    );
+    this.paintTabs();
+  }
+
+  title(one) {
+    const below = [one.detail.namespace, one.uid === one.detail.name ? "" : one.uid, one.detail.cluster].filter(Boolean);
+    return el("h1", {}, name(one.detail.name), " ", el("small", { class: "quiet" }, below.map((text) => [name(text, 80), " "])));
+  }
+
+  line(one) {
+    const { detail, glance } = one;
+    const line = { ...detail, ...stateOf(one) };
+    return el(
+      "div",
+      { class: "facts" },
+      this.isOne ? null : el("a", { href: link("/workload", { uid: one.uid }) }, name(detail.name, 60)),
+      stateBadge(line),
+      frameworkBadges(glance),
+      progress(line, glance),
+      el("span", {}, `${count(detail.rows)} rows`),
+      el("span", {}, glance.iterations_per_second ? `${glance.iterations_per_second.toPrecision(3)} iterations/s` : ""),
+      el("time", { title: moment(detail.last_seen) }, `last seen ${ago(detail.last_seen)}`),
+    );
+  }
+
+  paintTabs() {
+    const names = Object.keys(this.known);
+    const items = names.map((tab) =>
+      button(this.known[tab], () => this.open(tab).catch(this.say), {
+        role: "tab",
+        id: `tab-${tab}`,
+        "aria-selected": String(tab === this.tab),
+        "aria-controls": "panel",
+        tabindex: tab === this.tab ? "0" : "-1",
+      }));
+    this.place.setAttribute("aria-labelledby", `tab-${this.tab}`);
+    const hadFocus = this.tabs.contains(document.activeElement);
+    this.tabs.replaceChildren(...items);
+    if (hadFocus) items[names.indexOf(this.tab)].focus();
+    this.tabs.onkeydown = (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      this.open(names[(names.indexOf(this.tab) + step + names.length) % names.length]).catch(this.say);
+    };
+  }
+
+  async open(tab) {
+    this.grid?.end();
+    this.grid = null;
+    this.tab = tab;
+    this.paintTabs();
+    this.note({});
+    const place = el("div");
+    this.place.replaceChildren(place);
+    const { uid, signal, names, metrics } = this;
+    if (tab === "charts" || tab === "compare") this.openCharts(place);
+    if (tab === "compare") {
+      const below = el("div");
+      place.before(below);
+      await compare(below, { names, points: this.grid.points, metrics: this.grid.shownMetrics(), signal });
+    }
+    const others = { runs, events, why, diagnosis };
+    if (tab in others) await others[tab](place, { uid, signal, detail: this.each[0].detail, metrics });
+  }
+
+  openCharts(place) {
+    if (!this.metrics.length) {
+      place.append(empty("No metric yet", "Charts come with the first row that holds numbers."));
+      return;
+    }
+    this.grid = new ChartGrid(place, {
+      names: this.names,
+      metrics: this.metrics,
+      query: this.query,
+      signal: this.signal,
+      say: this.say,
+      changed: (parameters) => this.note(parameters),
+    });
+    this.grid.setEvents(this.isOne ? this.each[0].events : []);
+  }
+
+  note(parameters) {
+    Object.assign(this.parameters, parameters);
+    const fixed = { uid: this.uids, tab: this.tab === "charts" ? "" : this.tab };
+    if (!this.grid && !Object.keys(parameters).length) {
+      for (const key of ["metric", "axis", "smooth", "log", "events", "hide", "from", "to", "tall"]) {
+        this.parameters[key] ??= this.query.getAll(key);
+      }
+    }
+    note({ ...fixed, ...this.parameters });
+    this.query = new URLSearchParams(location.hash.split("?")[1] ?? "");
+  }
+
+  async follow() {
+    if (document.hidden) return;
+    const before = this.metrics.length;
+    await this.fetch();
+    this.say(null);
+    this.paintHead();
+    if (!this.grid && this.tab === "charts") {
+      await this.open("charts");
+      return;
+    }
+    if (!this.grid) return;
+    if (this.metrics.length !== before) this.grid.addMetrics(this.metrics);
+    this.grid.setEvents(this.isOne ? this.each[0].events : []);
+    await this.grid.follow();
+  }
+
+  end() {
+    this.grid?.end();
+    document.title = "Lens";
+  }
+}
+
+const FAILED = new Set(["training_failed", "out_of_memory", "collective_timeout", "process_terminated"]);
+const TELLING = new Set([...FAILED, "stalled", "resumed", "training_started", "training_ended"]);
+
+// As the list has it: the newest event that tells, unless rows came after it.
+function stateOf({ detail, events: happened, glance }) {
+  const newest = happened.find((event) => TELLING.has(event.type));
+  const lastRow = Math.max(0, ...detail.runs.map((run) => run.last_seen));
+  const goesOn = newest && lastRow > newest.timestamp + 5000;
+  const found = { event: newest?.type ?? null, event_iteration: newest?.iteration ?? null };
+  if (newest && !goesOn) {
+    if (FAILED.has(newest.type)) return { ...found, state: "failed" };
+    if (newest.type === "stalled") return { ...found, state: "stalled" };
+    if (newest.type === "training_ended") return { ...found, state: "ended" };
+  }
+  if (Date.now() - lastRow <= 60000) return { ...found, state: "running" };
+  const target = glance.target_iteration;
+  return { ...found, state: target !== null && (detail.last_iteration ?? 0) >= target ? "ended" : "silent" };
+}

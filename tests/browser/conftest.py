@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+from psycopg.conninfo import make_conninfo
+
+from tests.browser.browsing import Watched, browsing, launch
+from tests.browser.training import rows, send_events, send_evidence, send_rows
+from tests.end_to_end.running_lens import RunningLens
+
+Browse = Callable[..., AbstractContextManager[Watched]]
+
+
+@pytest.fixture(scope="module")
+def browser(postgres_server: str) -> Iterator[Browser]:
+    """One Chromium for a file of tests; every test has a profile of its own.
+
+    Playwright has an event loop in this thread for as long as it lives: what needs one of its own (PostgreSQL) begins
+    before it, and no test of another file may run meanwhile.
+    """
+    with sync_playwright() as playwright:
+        found = launch(playwright)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="session")
+def new_database(postgres_server: str) -> Callable[[str], str]:
+    """Make a database of this name that lasts for the session."""
+
+    def make(name: str) -> str:
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(f"create database {name}".encode())
+        return make_conninfo(postgres_server, dbname=name)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def lens(tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[str], str]) -> Iterator[RunningLens]:
+    """A daemon with a few workloads, for tests that only look."""
+    dsn = new_database("browser")
+    daemon = RunningLens(
+        tmp_path_factory.mktemp("browser") / "lens", f'sinks:\n  store: {{type: postgresql, dsn: "{dsn}"}}\n'
+    ).start()
+    fill(daemon)
+    yield daemon
+    daemon.end()
+
+
+def fill(daemon: RunningLens) -> None:
+    """Three workloads: one with everything, one that failed, one to compare with."""
+    now = time.time()
+    send_rows(daemon, "llama-70b", rows(600, more=16, now=now))
+    send_rows(daemon, "llama-70b", rows(300, seed=2, now=now), run_id="second")
+    send_evidence(daemon, "llama-70b")
+    send_events(
+        daemon,
+        "llama-70b",
+        [
+            {"type": "training_started", "event_time": now - 600, "iteration": 0},
+            {"type": "checkpoint_saved", "event_time": now - 300, "iteration": 300, "details": {"path": "/ckpt/300"}},
+            {"type": "loss_not_finite", "event_time": now - 300, "iteration": 300},
+        ],
+    )
+    send_rows(daemon, "gpt-small", rows(200, seed=3, now=now))
+    send_evidence(daemon, "gpt-small", {"lr": 1e-3, "width": 768})
+    send_rows(daemon, "vit-broken", rows(100, seed=4, now=now - 900))
+    send_events(daemon, "vit-broken", [{"type": "out_of_memory", "event_time": now - 899, "iteration": 99}])
+    daemon.drained()
+
+
+@pytest.fixture
+def browse(browser: Browser, lens: RunningLens) -> Browse:
+    """Open a fresh profile on the daemon that is only looked at, or on another one."""
+
+    def opened(home: str | None = None, **options: Any) -> AbstractContextManager[Watched]:
+        return browsing(browser, home or lens.url, **options)
+
+    return opened
+
+
+@pytest.fixture
+def own_lens(tmp_path: Path, new_database: Callable[[str], str]) -> Iterator[Callable[..., RunningLens]]:
+    """Make daemons that belong to the test, each on a database of its own."""
+    made: list[RunningLens] = []
+
+    def make(name: str, more: str = "", **start: Any) -> RunningLens:
+        dsn = new_database(f"browser_{name}")
+        config = f'sinks:\n  store: {{type: postgresql, dsn: "{dsn}"}}\n{more}'
+        made.append(RunningLens(tmp_path / name, config).start(**start))
+        return made[-1]
+
+    yield make
+    for daemon in made:
+        daemon.end()

@@ -1,0 +1,88 @@
+"""What training jobs send, for the tests of the page."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from typing import Any
+
+from tests.end_to_end.running_lens import RunningLens
+
+
+def rows(steps: int, *, first: int = 0, seed: int = 1, more: int = 0, now: float | None = None) -> list[dict[str, Any]]:
+    """Log entries of a loss that falls, with a spike, a NaN in the middle, throughput and memory; one a second."""
+    rng = random.Random(seed)
+    now = time.time() if now is None else now
+    found = []
+    for step in range(first, first + steps):
+        loss: float | str = 4.0 * math.exp(-step / 150) + 0.4 + rng.random() * 0.1
+        if step == first + steps // 3:
+            loss = 25.0
+        if step == first + steps // 2:
+            loss = "NaN"
+        data: dict[str, Any] = {
+            "loss": loss,
+            "learning_rate": 3e-4 * (1 - step / 2000),
+            "grad_norm": 1 + rng.random(),
+            "samples_per_second": 900 + 50 * rng.random(),
+            "mem_usage": 61.5 + rng.random(),
+        }
+        data |= {f"layer{number:02}/norm": rng.random() + number for number in range(more)}
+        found.append({"step": step, "timestamp": now - (first + steps - step), "data": data})
+    return found
+
+
+def send_rows(lens: RunningLens, workload: str, entries: list[dict[str, Any]], run_id: str = "first") -> None:
+    """Send entries as the exporter does."""
+    for begin in range(0, len(entries), 2000):
+        body = {"workload_uid": workload, "run_id": run_id, "logs": entries[begin : begin + 2000]}
+        answer = lens.post("/wandb/logs", body)
+        assert answer.status_code == 200, answer.text
+
+
+def send_evidence(lens: RunningLens, workload: str, config: dict[str, Any] | None = None) -> None:
+    """Evidence of DeepSpeed under the Trainer, as the hook reports it."""
+    body = {
+        "source": "wandb",
+        "workload_uid": workload,
+        "evidence": {
+            "wandb": {
+                "project": "llm-pretrain",
+                "name": workload,
+                "config": config or {"deepspeed": "ds.json", "lr": 3e-4},
+            },
+            "environment": {"DEEPSPEED_CONFIG": "ds.json"},
+            "modules": {"deepspeed": "0.15.1", "transformers": "4.44.0", "torch": "2.4.0"},
+        },
+    }
+    assert lens.post("/wandb/detection", body).status_code == 200
+
+
+def send_events(lens: RunningLens, workload: str, events: list[dict[str, Any]]) -> None:
+    """Events as records."""
+    records = [{"record": "event", "origin": {"workload_uid": workload}, **event} for event in events]
+    answer = lens.post("/records", {"version": 1, "producer": "test", "records": records})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["rejected"] == []
+
+
+def send_many(lens: RunningLens, count: int, prefix: str = "job") -> None:
+    """So many workloads with one row each."""
+    now = time.time()
+    for begin in range(0, count, 1000):
+        records = [
+            {
+                "record": "step_metrics",
+                "origin": {"workload_uid": f"{prefix}-{number:05}", "namespace": "team-a"},
+                "data_source": "wandb",
+                "row_step": 10,
+                "values": {"loss": 1.0 + number / 1000},
+                "event_time": now - number,
+                "run_id": "r",
+                "session": "s",
+            }
+            for number in range(begin, min(count, begin + 1000))
+        ]
+        answer = lens.post("/records", {"version": 1, "producer": "test", "records": records})
+        assert answer.status_code == 200, answer.text
