@@ -20,7 +20,6 @@ ROTATE_SECONDS = 600.0
 # A longer prefix takes the slow road; nearly all are below 1 kB.
 LONGEST_QUICK_PREFIX = 3900
 COPY_PREFIX = "workload_"
-OURS = ("pod_name", "pod_uid", "workload_name", "workload_uid")
 
 
 class Entry(NamedTuple):
@@ -58,6 +57,7 @@ class Enricher:
         self._reader = LabelReader()
         self._finder = PodFinder(settings)
         self._found: dict[Keys, Pod | None] = {}
+        self._ours: dict[int, list[Label]] = {}
         self._negative = [re.compile(fnmatch.translate(glob), re.IGNORECASE) for glob in settings.drop_negative]
         self._negative_names: dict[str, bool] = {}
         self._old: dict[bytes, Entry] = {}
@@ -70,6 +70,7 @@ class Enricher:
         if self._directory.picture is not self.picture:
             self.picture = self._directory.picture
             self._found.clear()
+            self._ours.clear()
         now = self._clock()
         if len(self.young) >= self._settings.cached_series or now - self._rotated_at >= ROTATE_SECONDS:
             self._old, self.young, self._rotated_at = self.young, {}, now
@@ -113,11 +114,24 @@ class Enricher:
         if self._settings.copies != "only":
             # What stays as it came shares its memory with the key.
             same = pod is None and labels is read
-            prefix = block if same else join(with_pod(labels, pod, self._settings.workload))
+            prefix = block if same else join(replaced(labels, self._labels_of(pod)))
         negative = self._watches(values["__name__"])
         reason = "" if prefix is not None or copies else ("no_workload_found" if pod else "missing_pod_info")
         quick = prefix is not None and not negative and not copies and len(prefix) <= LONGEST_QUICK_PREFIX
         return Entry(self.picture, prefix, quick, int(pod is None), negative, copies, reason, keys, pod)
+
+    def _labels_of(self, pod: Pod | None) -> list[Label]:
+        """What a series of this pod gets; made once for each pod of a picture."""
+        if pod is None:
+            return []
+        known = self._ours.get(id(pod))
+        if known is None:
+            workload = workload_of(pod, self._settings.workload)
+            known = _pod_labels(pod)
+            if workload is not None:
+                known += _workload_labels(workload.name, workload.uid)
+            self._ours[id(pod)] = known
+        return known
 
     def _copies(self, labels: list[Label], pod: Pod | None) -> tuple[bytes, ...]:
         """One label set for each workload of the pod, its name prefixed."""
@@ -141,26 +155,18 @@ class Enricher:
         return known
 
 
-def with_pod(labels: list[Label], pod: Pod | None, which: str) -> list[Label]:
-    """The labels with the pod's and its workload's set once, sorted."""
-    if pod is None:
-        return labels
-    workload = workload_of(pod, which)
-    ours = _pod_labels(pod)
-    if workload is not None:
-        ours += _workload_labels(workload.name, workload.uid)
-    return replaced(labels, ours)
-
-
 def replaced(labels: list[Label], ours: list[Label]) -> list[Label]:
     """Labels with ours instead of those of the same names, sorted by name."""
-    names = {label.name for label in ours}
-    return sorted([*(label for label in labels if label.name not in names), *ours], key=lambda label: label.name)
+    names = {label[0] for label in ours}
+    if not names.isdisjoint([label[0] for label in labels]):
+        labels = [label for label in labels if label[0] not in names]
+    # Names are unique, so that nothing but names is compared.
+    return sorted([*labels, *ours])
 
 
 def join(labels: list[Label]) -> bytes:
     """Labels as the fields of a TimeSeries."""
-    return b"".join([label.piece for label in labels])
+    return b"".join([label[2] for label in labels])
 
 
 def _pod_labels(pod: Pod) -> list[Label]:

@@ -62,14 +62,7 @@ class LabelReader:
         return found
 
     def _learn(self, piece: bytes, inner: bytes) -> Label:
-        name = value = b""
-        for field in fields(inner):
-            if field.number in (1, 2) and field.kind != DELIMITED:
-                raise WireError("a label's name or value has the wrong type")
-            if field.number == 1:
-                name = field.value
-            elif field.number == 2:
-                value = field.value
+        name, value = _name_and_value(inner)
         try:
             label = Label(name.decode(), value.decode(), piece)
         except UnicodeDecodeError:
@@ -78,6 +71,25 @@ class LabelReader:
             self._memo.clear()
         self._memo[piece] = label
         return label
+
+
+def _name_and_value(message: bytes) -> tuple[bytes, bytes]:
+    """Both texts of a label; raises WireError."""
+    size = len(message)
+    if 4 <= size < 0x80 and message[0] == 0x0A:
+        # The usual shape: a short name, then a short value, nothing else.
+        middle = 2 + message[1]
+        if middle + 2 <= size and message[middle] == 0x12 and middle + 2 + message[middle + 1] == size:
+            return message[2:middle], message[middle + 2 :]
+    name = value = b""
+    for field in fields(message):
+        if field.number in (1, 2) and field.kind != DELIMITED:
+            raise WireError("a label's name or value has the wrong type")
+        if field.number == 1:
+            name = field.value
+        elif field.number == 2:
+            value = field.value
+    return name, value
 
 
 def checked(labels: list[Label]) -> list[Label]:
