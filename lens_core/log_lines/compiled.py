@@ -57,6 +57,8 @@ class Columns:
             try:
                 target.setdefault(field.names, float(text))
             except ValueError:  # a pair, a unit, thousands separators
+                if text[-4:-3] == "," and _read_thousands(target, field.names, text):
+                    continue
                 if is_known:
                     read_into(target, field, text)
                 else:
@@ -105,6 +107,15 @@ def _read_loosely(values: dict[str, float], name: str, text: str) -> None:
     if now is not None and average is not None:
         values.setdefault(name, now)
         values.setdefault(f"{name}_avg", average)
+
+
+def _read_thousands(values: dict[str, float], name: str, text: str) -> bool:
+    """The quick way for `10,050`."""
+    head, _, tail = text.partition(",")
+    if not (tail.isdecimal() and len(tail) == 3 and head.isdecimal() and len(head) <= 3):
+        return False
+    values.setdefault(name, float(head + tail))
+    return True
 
 
 class _Declared:

@@ -16,7 +16,7 @@ import msgspec
 
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .formats import EventPattern, LogFormat, Mark, Table
-from .readings import Happening, Reading
+from .readings import Happening, Reading, Sign
 from .text import strip_colours, unwrap
 
 _A, _Z = ord("A"), ord("Z")
@@ -66,6 +66,7 @@ class Candidates(msgspec.Struct, frozen=True):
     tables: tuple[CompiledTable, ...]
     bar: bool
     number: int
+    has_only_marks: bool
 
 
 class Context:
@@ -101,6 +102,7 @@ class LineEngine:
         keys = {_rarest(item.words) for item in self._all() if item.words} | {_BAR_WORD}
         self._keys = frozenset(keys | {b"m" + word for word in keys})
         self._numbers = itertools.count()
+        self._refinements: dict[tuple[str, tuple[CompiledMark, ...]], tuple[tuple[Sign, ...], str]] = {}
         self._marked: dict[tuple[CompiledMark, ...], tuple[Reading]] = {}
         self._memo: dict[frozenset[bytes], Candidates | None] = {}
         # Somebody's own pattern may hold no word at all; then every line is shown to it.
@@ -150,9 +152,13 @@ class LineEngine:
         candidates = self._memo.get(found, ...)
         if candidates is ...:
             candidates = self._candidates(found)
-        if candidates is not None:
-            return self._read(text, candidates, context)
-        return self._below_header(text, context)
+        if candidates is None:
+            return self._below_header(text, context)
+        if context is not None and context.skips_known and candidates.has_only_marks:
+            if candidates.number in context.told:
+                return self._below_header(text, context)
+            context.told.add(candidates.number)
+        return self._read(text, candidates, context)
 
     def _below_header(self, text: str, context: Context | None) -> Sequence[Reading]:
         """A row without any words, below a table's header."""
@@ -168,15 +174,11 @@ class LineEngine:
 
     def _candidates(self, found: frozenset[bytes]) -> Candidates | None:
         words = found | {word[1:] for word in found if word[:1] == b"m"}
-        made = Candidates(
-            _standing_on(self.formats, words),
-            _standing_on(self.events, words),
-            _standing_on(self.marks, words),
-            _standing_on(self.tables.values(), words),
-            _BAR_WORD in words,
-            next(self._numbers),
-        )
-        anything = made.formats or made.events or made.marks or made.tables or made.bar
+        formats, events = _standing_on(self.formats, words), _standing_on(self.events, words)
+        marks, tables = _standing_on(self.marks, words), _standing_on(self.tables.values(), words)
+        says = bool(formats or events or tables or _BAR_WORD in words)
+        made = Candidates(formats, events, marks, tables, _BAR_WORD in words, next(self._numbers), not says)
+        anything = says or marks
         if len(self._memo) >= _MEMO_LIMIT:
             self._memo.clear()
         self._memo[found] = made if anything else None
@@ -193,14 +195,25 @@ class LineEngine:
             readings = self._read_segments(text.split("\r"), candidates, context)
         else:
             readings = self._read_segment(text, candidates, context, None)
-        if not readings and context is not None and context.skips_known:
-            if candidates.number in context.told:
-                return readings
-            context.told.add(candidates.number)
         marks = [mark for mark in candidates.marks if mark.search(text, 0) is not None]
         if not marks:
             return readings
-        return _with_marks(readings, marks) if readings else self._only_marks(tuple(marks))
+        if not readings:
+            return self._only_marks(tuple(marks))
+        for reading in readings:
+            signs, reading.framework = self._refined(reading.framework, tuple(marks))
+            reading.signs += signs
+        return readings
+
+    def _refined(self, framework: str, marks: tuple[CompiledMark, ...]) -> tuple[tuple[Sign, ...], str]:
+        """The signs of marks on a line, and the line's framework: a mark that refines it takes its place."""
+        known = self._refinements.get((framework, marks))
+        if known is None:
+            ordered = sorted(marks, key=lambda mark: (-mark.confidence, mark.framework))
+            finer = (mark.framework for mark in ordered if framework in mark.refines or not framework)
+            known = (tuple(mark.sign for mark in ordered), next(finer, framework))
+            self._refinements[framework, marks] = known
+        return known
 
     def _only_marks(self, marks: tuple[CompiledMark, ...]) -> Sequence[Reading]:
         """The reading of a line that shows frameworks and says nothing else; made once for each set of marks."""
@@ -295,19 +308,6 @@ def _words_of(text: str) -> list[bytes]:
         return text.encode().translate(_WORDS).split()
     except UnicodeEncodeError:  # half a surrogate pair
         return text.encode("utf-8", "surrogatepass").translate(_WORDS).split()
-
-
-def _with_marks(readings: list[Reading], marks: list[CompiledMark]) -> Sequence[Reading]:
-    """Give a line's readings the signs of its marks; a mark that refines a reading's framework takes its place."""
-    marks.sort(key=lambda mark: (-mark.confidence, mark.framework))
-    signs = tuple([mark.sign for mark in marks])
-    for reading in readings:
-        reading.signs += signs
-        for mark in marks:
-            if reading.framework in mark.refines or not reading.framework:
-                reading.framework = mark.framework
-                break
-    return readings
 
 
 def _rarest(words: frozenset[bytes]) -> bytes:

@@ -93,7 +93,8 @@ def read_into(values: dict[str, float], field: Field, text: str) -> None:
     if isinstance(names, tuple):
         _read_parts(values, field, names, text)
         return
-    if field.kind != "percent" and _read_plainly(values, field, names, text):
+    quick = _QUICK.get(field.kind, _read_plainly)
+    if quick(values, field, names, text):
         return
     scanned = scan(text)
     if scanned is None:
@@ -115,6 +116,34 @@ def _read_plainly(values: dict[str, float], field: Field, name: str, text: str) 
     if behind is not None:
         values.setdefault(f"{name}_avg", _times(behind, field.factor))
     return True
+
+
+def _read_share(values: dict[str, float], field: Field, name: str, text: str) -> bool:
+    """The quick way for `0.17%`."""
+    if text[-1:] != "%":
+        return False
+    try:
+        values.setdefault(name, float(text[:-1]))
+    except ValueError:
+        return False
+    return True
+
+
+def _read_memory(values: dict[str, float], field: Field, name: str, text: str) -> bool:
+    """The quick way for `66.91GiB(37.51%)`."""
+    used, unit, share = text.partition("GiB(")
+    if not unit or share[-2:] != "%)":
+        return _read_plainly(values, field, name, text)
+    try:
+        value, ratio = float(used), float(share[:-2])
+    except ValueError:
+        return False
+    values.setdefault(name, value)
+    values.setdefault(f"{name}_ratio", ratio)
+    return True
+
+
+_QUICK = {"percent": _read_share, "memory": _read_memory}
 
 
 def _read_average(values: dict[str, float], field: Field, name: str, rest: str) -> None:

@@ -1,0 +1,307 @@
+"""Log lines per second: the parser alone beside mtail, `/logs` to the queue, and with more detectors than there are.
+
+A mixed stream (5 % steps of six formats, 95 % of what training containers print otherwise). The parser reads a file of
+plain lines in one process, mtail (Debian package, held to one core) the same file with one program, once with the
+fields of the six formats in the file, once with all formats that Lens looks for; runs alternate. `/logs` is a daemon
+with a spool on disk, posted to one body after another, each acknowledged when it is safe. The collector reads a large
+file while its memory is watched.
+
+    python -m benchmarks.logs [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+import psutil
+from lens_plugins.collectors.training_log import TrainingLog, TrainingLogSettings
+
+from benchmarks.harness import Daemon, Figure, options, report, spread_of, temporary_folder
+from benchmarks.logs_data import bodies, lines
+from lens_core import Detector, LogFormat
+from lens_core.config import load_config
+from lens_core.detection import make_detectors
+from lens_core.log_lines import Context, LineEngine
+from lens_core.plugin_host import PluginHost
+from lens_core.testing import make_context
+
+PROGRAM = Path(__file__).with_suffix(".mtail")
+PARSER_GOAL, ROUTE_GOAL, MTAIL_GOAL = 300_000, 100_000, 3.0
+FLAT_MIB = 8.0
+PIECE_BYTES = 256 * 1024
+CONFIG = """
+sources: {{logs: {{}}}}
+sinks: {{out: {{type: jsonl, path: {path}, filter: {{kinds: [step_metrics, event, detection]}}}}}}
+pipelines: {{logs: {{from: [logs], to: [out]}}}}
+"""
+
+
+def detectors() -> list[Detector]:
+    """All that are installed."""
+    return make_detectors(load_config(None, PluginHost.load(), {}).detectors)
+
+
+def more_detectors(count: int) -> list[Detector]:
+    """So many detectors: the installed ones, or fewer, or made-up ones beside them."""
+    installed = detectors()
+    made = [_made_up(number, installed[0]) for number in range(max(0, count - len(installed)))]
+    return [*installed[:count], *made]
+
+
+def _made_up(number: int, like: Detector) -> Detector:
+    """A detector of a framework that nobody has, with a format of its own."""
+    declared = LogFormat(
+        name="step", words=(f"word_{'x' * number}", "loss"), head=rf"\bword_{number}: (?P<iteration>\d+)"
+    )
+    kind = type(f"MadeUp{number}", (Detector,), {"name": f"made_up_{number}", "formats": (declared,)})
+    made: Detector = kind(like.settings, like.context)
+    return made
+
+
+def parse(engine: LineEngine, file: Path) -> float:
+    """Seconds to read a file and everything on it, in this process, by pieces as the daemon gets them."""
+    steps = 0
+    context = Context(skips_known=True)
+    started = time.perf_counter()
+    with file.open(encoding="utf-8", newline="\n") as source:
+        while piece := source.readlines(PIECE_BYTES):
+            texts = [line[:-1] for line in piece]
+            for index, words in engine.sift(texts):
+                for reading in engine.read_words(texts[index], words, context):
+                    steps += reading.kind == "metric"
+    seconds = time.perf_counter() - started
+    assert steps, "nothing was read"
+    return seconds
+
+
+def mtail(folder: Path, file: Path, program: str) -> float:
+    """Seconds of mtail for the same file, its start subtracted."""
+    progs = folder / "progs"
+    progs.mkdir(exist_ok=True)
+    (progs / "formats.mtail").write_text(program)
+    empty = folder / "empty.log"
+    empty.touch()
+    return _mtail(progs, file) - _mtail(progs, empty)
+
+
+def mtail_program(known: Sequence[Detector]) -> str:
+    """One program with the same formats: the benchmark's own with their fields, written by hand (`logs.mtail`), and
+    every other declared format and event as a pattern that counts; what RE2 cannot do (looking around) is left out.
+    """
+    written = {"iteration", "step", "dictionary", "completed_step", "learning_rate"}
+    parts = [PROGRAM.read_text(), "counter seen by kind\n"]
+    for detector in known:
+        for form in detector.formats:
+            if form.name not in written:
+                parts.append(_counting(form.head, f"{detector.name}.{form.name}"))
+        for event in detector.events:
+            parts.append(_counting(event.pattern, f"{detector.name}.{event.type}"))
+    return "".join(parts)
+
+
+def _counting(pattern: str, name: str) -> str:
+    plain = without_looking_around(pattern).replace("/", "\\/")
+    return f'/{plain}/ {{\n  seen["{name}"]++\n}}\n'
+
+
+def without_looking_around(pattern: str) -> str:
+    """The pattern without its lookaheads and lookbehinds, which RE2 does not have."""
+    out, index = "", 0
+    while index < len(pattern):
+        if pattern[index] == "\\":
+            out, index = out + pattern[index : index + 2], index + 2
+        elif pattern.startswith(("(?=", "(?!", "(?<=", "(?<!"), index):
+            index = _end_of_group(pattern, index)
+        else:
+            out, index = out + pattern[index], index + 1
+    return out
+
+
+def _end_of_group(pattern: str, index: int) -> int:
+    depth, in_class = 0, False
+    while True:
+        letter = pattern[index]
+        if letter == "\\":
+            index += 1
+        elif in_class:
+            in_class = letter != "]"
+        elif letter == "[":
+            in_class = True
+        else:
+            depth += (letter == "(") - (letter == ")")
+        index += 1
+        if not depth:
+            return index
+
+
+def _mtail(progs: Path, file: Path) -> float:
+    command = ["mtail", "--one_shot", "--progs", str(progs), "--logs", str(file), "--port", "0", "--logtostderr"]
+    started = time.perf_counter()
+    subprocess.run(
+        command,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "GOMAXPROCS": "1"},
+    )
+    return time.perf_counter() - started
+
+
+def parser_figures(folder: Path, count: int, rounds: int) -> list[Figure]:
+    """The parser beside mtail: with the fields of the benchmark's six formats, and with all formats that Lens reads."""
+    file, part = folder / "mixed.log", folder / "part.log"
+    file.write_text("".join(f"{line}\n" for line in lines(count)))
+    part.write_text("".join(f"{line}\n" for line in lines(count // 50)))  # mtail is slow with all formats
+    known = detectors()
+    engine = LineEngine(known)
+    parse(engine, file)
+    few, every = PROGRAM.read_text(), mtail_program(known)
+    rates: dict[str, list[float]] = {"lens": [], "six": [], "all": []}
+    for _ in range(rounds):
+        rates["lens"].append(count / parse(engine, file))
+        if shutil.which("mtail"):
+            rates["six"].append(count / mtail(folder, file, few))
+            rates["all"].append(count // 50 / mtail(folder, part, every))
+    rate = statistics.median(rates["lens"])
+    alone = Figure(
+        figure="parser alone, 5 % steps, one core",
+        unit="lines/s",
+        lens=rate,
+        goal=f"≥ {PARSER_GOAL:,}",
+        holds=rate >= PARSER_GOAL,
+        spread=spread_of(rates["lens"]),
+    )
+    if not rates["six"]:
+        print("mtail is not installed: apt-get install mtail", file=sys.stderr)
+        return [alone]
+    return [
+        alone,
+        _beside_mtail("parser beside mtail, the same formats", rate, rates["all"], MTAIL_GOAL),
+        _beside_mtail("parser with all formats beside mtail with the file's six", rate, rates["six"]),
+    ]
+
+
+def _beside_mtail(figure: str, rate: float, peer: Sequence[float], goal: float | None = None) -> Figure:
+    other = statistics.median(peer)
+    return Figure(
+        figure=figure,
+        unit="lines/s",
+        lens=rate,
+        peer=other,
+        peer_name="mtail",
+        ratio=rate / other,
+        goal=f"≥ {goal:g} ×" if goal is not None else "",
+        holds=rate / other >= goal if goal is not None else None,
+        spread=spread_of(peer),
+    )
+
+
+def growth_figures(folder: Path, rounds: int) -> list[Figure]:
+    """The cost of a line with 5, 20 and 80 detectors; only lines of nobody."""
+    file = folder / "noise.log"
+    everything = LineEngine(detectors())
+    noise = [line for line in lines(200_000) if not everything.read(line)]
+    file.write_text("".join(f"{line}\n" for line in noise) + " iteration 1/ 2 | lm loss: 1.0 |\n")
+    rates: dict[int, list[float]] = {5: [], 20: [], 80: []}
+    engines = {number: LineEngine([*more_detectors(number), *_megatron()]) for number in rates}
+    for _ in range(rounds):
+        for number, engine in engines.items():
+            rates[number].append(parse(engine, file) / len(noise) * 1e6)
+    first = statistics.median(rates[5])
+    return [
+        Figure(
+            figure=f"a line that is no step, {number} detectors",
+            unit="µs",
+            lens=statistics.median(values),
+            peer=first if number != 5 else None,
+            peer_name="5 detectors" if number != 5 else "",
+            ratio=statistics.median(values) / first if number != 5 else None,
+            spread=spread_of(values),
+        )
+        for number, values in rates.items()
+    ]
+
+
+def _megatron() -> list[Detector]:
+    return [detector for detector in detectors() if detector.name == "megatron"]
+
+
+def route_figure(folder: Path, count: int) -> Figure:
+    """`/logs` to the queue: bodies of 2,000 lines, each acknowledged."""
+    prepared = list(bodies(count, 2000))
+    daemon = Daemon(folder / "daemon", CONFIG.format(path=folder / "rows.jsonl")).start()
+    rates = []
+    try:
+        with httpx.Client(timeout=60, headers={"content-type": "application/json"}) as client:
+            client.post(f"{daemon.url}/logs", content=prepared[0][0]).raise_for_status()
+            for _ in range(3):
+                started = time.perf_counter()
+                for body, _ in prepared:
+                    client.post(f"{daemon.url}/logs", content=body).raise_for_status()
+                rates.append(count / (time.perf_counter() - started))
+    finally:
+        daemon.stop()
+    rate = statistics.median(rates)
+    return Figure(
+        figure="/logs to the queue, kubernetes envelopes",
+        unit="lines/s",
+        lens=rate,
+        goal=f"≥ {ROUTE_GOAL:,}",
+        holds=rate >= ROUTE_GOAL,
+        spread=spread_of(rates),
+    )
+
+
+def collector_figure(folder: Path, mebibytes: int) -> Figure:
+    """How much memory grows while the collector reads a large file."""
+    file = folder / "large.log"
+    block = "".join(f"{line}\n" for line in lines(10_000)).encode()
+    with file.open("wb") as target:
+        while target.tell() < mebibytes << 20:
+            target.write(block)
+    sizes = asyncio.run(_collect(folder, file))
+    half = len(sizes) // 2
+    growth = max(sizes[half:]) - max(sizes[:half])
+    return Figure(
+        figure=f"growth of memory in the second half of a file of {mebibytes} MiB",
+        unit="MiB",
+        lens=growth,
+        goal=f"≤ {FLAT_MIB:g} MiB",
+        holds=growth <= FLAT_MIB,
+    )
+
+
+async def _collect(folder: Path, file: Path) -> Sequence[float]:
+    collector = TrainingLog(TrainingLogSettings(paths=(str(file),)), make_context("follow", folder / "state"))
+    await collector.start()
+    process, sizes = psutil.Process(), []
+    while await collector.collect():
+        await collector.taken()
+        sizes.append(process.memory_info().rss / 2**20)
+    await collector.stop()
+    return sizes
+
+
+def main() -> None:
+    """Measure and report."""
+    chosen = options(__doc__ or "")
+    count = 200_000 if chosen.quick else 1_000_000
+    with temporary_folder() as folder:
+        figures = parser_figures(folder, count, 3 if chosen.quick else 7)
+        figures += growth_figures(folder, 3 if chosen.quick else 5)
+        figures.append(route_figure(folder, count // 2))
+        figures.append(collector_figure(folder, 128 if chosen.quick else 1024))
+    report(figures, as_json=chosen.json)
+
+
+if __name__ == "__main__":
+    main()
