@@ -19,8 +19,11 @@ from .client import daemon_url, data_dir_option, resolve_data_dir, url_option
 @url_option
 @data_dir_option
 @click.option("--workload", help="The name under which the data is found (WORKLOAD_UID).")
+@click.option("--log", is_flag=True, help="Send what COMMAND prints too: steps and events are read from it.")
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-def command(url: str | None, data_dir: Path | None, workload: str | None, arguments: tuple[str, ...]) -> None:
+def command(
+    url: str | None, data_dir: Path | None, workload: str | None, log: bool, arguments: tuple[str, ...]
+) -> None:
     """Run COMMAND with the wandb hook on: what it logs goes to Lens too; nothing else changes.
 
     The hook sends to PRIMUS_LENS_API_BASE_URL if that is set, else to the daemon on this machine.
@@ -29,6 +32,7 @@ def command(url: str | None, data_dir: Path | None, workload: str | None, argume
     Examples:
       lens run -- python train.py
       lens run --workload my-experiment -- torchrun --nproc-per-node 4 train.py
+      lens run --log -- ./train.sh      what it prints is read too, for frameworks that log nowhere else
     """
     from lens_hook import run_environment
 
@@ -44,6 +48,8 @@ def command(url: str | None, data_dir: Path | None, workload: str | None, argume
         base_url = f"{address}/api/v1"
         _say_where(address, environment, known=bool(url) or running_address(resolve_data_dir(data_dir)) is not None)
     environment = run_environment(environment, base_url)
+    if log:
+        raise SystemExit(_run_and_log(program, arguments, environment))
     # The command takes this process's place, so that signals, the terminal and the exit code are its own.
     os.execve(program, list(arguments), environment)
 
@@ -56,3 +62,15 @@ def _say_where(address: str, environment: Mapping[str, str], *, known: bool) -> 
         click.echo(f"lens: this run is workload {workload}: {address}/api/v1/workloads/{workload}", err=True)
     else:
         click.echo(f"lens: no daemon runs on this machine (`lens up` starts one); sending to {address}", err=True)
+
+
+def _run_and_log(program: str, arguments: tuple[str, ...], environment: dict[str, str]) -> int:
+    from .run_log import LineSender, run_and_log
+
+    names = {"workload_uid": "WORKLOAD_UID", "pod_uid": "POD_UID", "pod_name": "POD_NAME", "namespace": "POD_NAMESPACE"}
+    identity = {field: environment[name] for field, name in names.items() if environment.get(name)}
+    if not identity:
+        identity = {"pod_name": socket.gethostname()}
+    base = environment.get("PRIMUS_LENS_API_BASE_URL", "").rstrip("/")
+    sender = LineSender(f"{base}/logs", environment.get("PRIMUS_LENS_API_TOKEN", ""), identity)
+    return run_and_log([program, *arguments[1:]], environment, sender)
