@@ -47,6 +47,7 @@ class Assembly:
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     source_errors: dict[str, str] = field(default_factory=dict)
+    notices: dict[str, str] = field(default_factory=dict)
 
     def doors(self) -> dict[str, PipelineDoor]:
         """The door of each source."""
@@ -192,11 +193,23 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         source.door = _door(assembly, component, metrics, directory)
         source.judge = assembly.judge
         await _start(source, "source")
+        assembly.notices[component.name] = _unwanted(source)
         assembly.sources.append(source)
         assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
     assembly.api_door = PipelineDoor("api", assembly.pipelines, metrics=metrics, identity=directory)
     for collector_config in assembly.config.collectors.values():
         await _start_collector(assembly, collector_config, metrics, directory)
+
+
+def _unwanted(source: Source) -> str:
+    """What a source brings for nothing; said once."""
+    assert isinstance(source.door, PipelineDoor)
+    kinds = [kind for kind in source.brings if not source.door.wants(kind)]
+    if not kinds:
+        return ""
+    notice = f"no sink takes what it brings ({', '.join(kind.__name__ for kind in kinds)}); it is counted as filtered"
+    logger.info("%s: %s", source.context.name, notice)
+    return notice
 
 
 async def _start_collector(

@@ -55,6 +55,10 @@ class PipelineDoor:
         self._max_records_in_flight = max_records_in_flight
         self._in_flight = 0
 
+    def wants(self, kind: type[Record]) -> bool:
+        """Whether records of this kind reach a sink."""
+        return any(pipeline.wants(kind) for pipeline in self._pipelines)
+
     async def submit(
         self,
         records: Sequence[Record],

@@ -111,6 +111,10 @@ class Pipeline:
         """Whether any of its sinks must get everything."""
         return any(sender.slot.required for sender in self.senders)
 
+    def wants(self, kind: type[Record]) -> bool:
+        """Whether records of this kind get in and any sink takes them."""
+        return kind in self.matcher.kinds and any(kind in sender.matcher.kinds for sender in self.senders)
+
     async def start(self) -> None:
         """Open the spool, load the processor's state, start the senders; raises SpoolError."""
         await self.spool.open({sender.slot.name: sender.slot.required for sender in self.senders})

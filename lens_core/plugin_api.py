@@ -171,9 +171,11 @@ def _no_verdict(evidence: Evidence) -> Verdict:
 class Source(Component):
     """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.door`.
 
-    `judge` says what one piece of evidence alone says about the framework; the host sets both.
+    `judge` says what one piece of evidence alone says about the framework; the host sets both. `brings` are kinds of
+    record that the source is for: when no sink takes them, the daemon says so at start.
     """
 
+    brings: ClassVar[Sequence[type[Record]]] = ()
     door: Door
     judge: Callable[[Evidence], Verdict] = staticmethod(_no_verdict)
 

@@ -30,6 +30,7 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     rejected: Mapping[str, int]
     accepted_per_second: float
     last_error: str
+    notice: str = ""
 
 
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,4 +109,5 @@ def _source(assembly: Assembly, name: str, kind: str, error: str, ledger: Ledger
         rejected=ledger.rejected,
         accepted_per_second=rate,
         last_error=error,
+        notice=assembly.notices.get(name, ""),
     )

@@ -34,6 +34,7 @@ class RemoteWrite(Source):
 
     name = "remote_write"
     Settings = RemoteWriteSettings
+    brings = (SeriesBatch,)
 
     settings: RemoteWriteSettings
 

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+from lens_plugins.sinks.jsonl import Jsonl
+
+from lens_core import SeriesBatch
+from lens_core.config import parse_config
+from lens_core.daemon import Daemon
+from lens_core.plugin_host import PluginHost
+from tests.plugins.sources.remote_write.wire import packed, request, series
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_series_that_no_sink_takes_are_said_and_counted(tmp_path: Path, wanted: bool) -> None:
+    text = f"sources: {{remote_write: {{}}}}\nsinks: {{file: {{type: jsonl, path: {tmp_path / 'out'}"
+    text += "}}\n" if wanted else ", filter: {kinds: [event]}}}\n"
+    text += "server: {listen: '127.0.0.1:0'}\n"
+    assert SeriesBatch in Jsonl.accepts
+    config = parse_config(text, "test", PluginHost.load(), {}, folder=tmp_path, data_dir=tmp_path / "data")
+    started = asyncio.Event()
+    daemon = Daemon(config, PluginHost.load(), announce=lambda running: started.set())
+    task = asyncio.create_task(daemon.run())
+    await asyncio.wait_for(started.wait(), 30)
+    async with httpx.AsyncClient() as client:
+        body = packed(request(series({"__name__": "up"}, (1.0, 1_795_000_000_000))))
+        answer = await client.post(f"{daemon.url}/prometheus", content=body)
+        assert answer.status_code == 204
+        status = (await client.get(f"{daemon.url}/api/v1/status")).json()
+    (source,) = status["sources"]
+    assert source["received"] == 1
+    assert ("no sink takes what it brings (SeriesBatch)" in source["notice"]) is not wanted
+    daemon.stop()
+    await asyncio.wait_for(task, 30)
