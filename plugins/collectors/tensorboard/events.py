@@ -1,0 +1,166 @@
+"""Scalars out of events: protobuf by hand (tensorflow/core/util/event.proto, framework/summary.proto, tensor.proto).
+
+Event: 1 wall_time (double), 2 step, 5 summary. Summary: 1 value. Value: 1 tag, 2 simple_value (float), 8 tensor,
+9 metadata. Metadata: 1 plugin_data (1 plugin_name), 4 data_class (1 is scalar). Tensor: 1 dtype, 4 content, 5 floats,
+6 doubles, 7 ints, 10 int64s, 11 bools, 16 uint32s, 17 uint64s, 13 halves.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from lens_core.protobuf import DELIMITED, FIXED32, FIXED64, WireError, fields, packed, read_varint
+
+# step, wall time in seconds, tag, value
+Take = Callable[[int, float, str, float], None]
+
+_DOUBLE = struct.Struct("<d")
+_FLOAT = struct.Struct("<f")
+_SCALARS = b"scalars"
+_DATA_CLASS_SCALAR = 1
+_CONTENT = {1: "<f", 2: "<d", 3: "<i", 4: "<B", 5: "<h", 6: "<b", 9: "<q", 10: "<?", 17: "<H", 19: "<e"}
+_CONTENT |= {22: "<I", 23: "<Q"}
+_BFLOAT16 = 14
+_WHOLE_NUMBERS = (7, 10, 11, 16, 17)
+
+
+class EventReader:
+    """Reads events; keeps the texts of tags, which come again and again."""
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._tags: dict[bytes, str] = {}
+
+    def read(self, event: bytes) -> None:
+        """Hand every scalar of an event to `take`. Raises lens_core.protobuf.WireError for a damaged one."""
+        wall = 0.0
+        step = 0
+        place = 0
+        size = len(event)
+        try:
+            while place < size:
+                tag = event[place]
+                if tag == 0x09:
+                    (wall,) = _DOUBLE.unpack_from(event, place + 1)
+                    place += 9
+                elif tag == 0x10:
+                    step, place = read_varint(event, place + 1)
+                elif tag == 0x2A:
+                    length, place = read_varint(event, place + 1)
+                    self._summary(event, place, place + length, step, wall)
+                    place += length
+                else:
+                    # A graph, a version, a session's start: nothing behind it matters that comes before a summary.
+                    self._any_order(event)
+                    return
+        except (struct.error, IndexError):
+            raise WireError("the event ends too early") from None
+
+    def _any_order(self, event: bytes) -> None:
+        """An event with other fields: read in whatever order they stand."""
+        found = {field.number: field for field in fields(event)}
+        if 5 in found and found[5].kind == DELIMITED:
+            wall = _DOUBLE.unpack(found[1].value)[0] if 1 in found and found[1].kind == FIXED64 else 0.0
+            step = found[2].value if 2 in found and found[2].kind == 0 else 0
+            self._summary(found[5].value, 0, len(found[5].value), step, wall)
+
+    def _summary(self, data: bytes, place: int, end: int, step: int, wall: float) -> None:
+        if step >= 1 << 63:
+            step -= 1 << 64
+        while place < end:
+            if data[place] != 0x0A:
+                raise WireError("a summary holds something else than values")
+            length, place = read_varint(data, place + 1)
+            last = place + length
+            # The usual value: a tag shorter than 128 bytes, then a float, and nothing else.
+            middle = place + 2 + data[place + 1]
+            if data[place] == 0x0A and middle + 5 == last and data[middle] == 0x15:
+                name = data[place + 2 : middle]
+                tag = self._tags.get(name) or self._text(name)
+                self._take(step, wall, tag, _FLOAT.unpack_from(data, middle + 1)[0])
+            else:
+                self._value(data[place:last], step, wall)
+            place = last
+
+    def _value(self, value: bytes, step: int, wall: float) -> None:
+        name = b""
+        number: float | None = None
+        is_scalar = True
+        for field in fields(value):
+            if field.number == 1 and field.kind == DELIMITED:
+                name = field.value
+            elif field.number == 2 and field.kind == FIXED32:
+                (number,) = _FLOAT.unpack(field.value)
+            elif field.number == 8 and field.kind == DELIMITED:
+                number = read_tensor(field.value)
+            elif field.number == 9 and field.kind == DELIMITED:
+                is_scalar = _says_scalar(field.value)
+        if number is not None and name and is_scalar:
+            self._take(step, wall, self._text(name), number)
+
+    def _text(self, name: bytes) -> str:
+        text = self._tags.get(name)
+        if text is None:
+            if len(self._tags) > 100_000:
+                self._tags.clear()
+            self._tags[name] = text = name.decode("utf-8", "replace")
+        return text
+
+
+def _says_scalar(metadata: bytes) -> bool:
+    """Whether metadata belong to a scalar; newer files leave them out after the first value, so that none says yes."""
+    plugin = b""
+    data_class = 0
+    for field in fields(metadata):
+        if field.number == 1 and field.kind == DELIMITED:
+            plugin = next((inner.value for inner in fields(field.value) if inner.number == 1), b"")
+        elif field.number == 4 and field.kind == 0:
+            data_class = field.value
+    return plugin == _SCALARS or data_class == _DATA_CLASS_SCALAR or not (plugin or data_class)
+
+
+def read_tensor(tensor: bytes) -> float | None:
+    """The one number of a tensor; None when it has none or several, or no numbers."""
+    kind = 0
+    content = b""
+    numbers: list[float] = []
+    for field in fields(tensor):
+        if field.number == 1 and field.kind == 0:
+            kind = field.value
+        elif field.number == 4 and field.kind == DELIMITED:
+            content = field.value
+        elif field.number in (5, 6):
+            numbers += _reals(field.value, field.kind, _FLOAT if field.number == 5 else _DOUBLE)
+        elif field.number in _WHOLE_NUMBERS:
+            numbers += map(_signed, packed(field.value, field.kind))
+        elif field.number == 13:
+            numbers += [_half(bits, kind) for bits in packed(field.value, field.kind)]
+    if content:
+        return _from_content(content, kind)
+    return numbers[0] if len(numbers) == 1 else None
+
+
+def _reals(value: bytes, kind: int, layout: struct.Struct) -> list[float]:
+    if kind not in (DELIMITED, FIXED32, FIXED64) or len(value) % layout.size:
+        raise WireError("a list of numbers has the wrong size")
+    return [found for (found,) in layout.iter_unpack(value)]
+
+
+def _signed(number: int) -> float:
+    return float(number - (1 << 64) if number >= 1 << 63 else number)
+
+
+def _half(bits: int, kind: int) -> float:
+    if kind == _BFLOAT16:
+        return float(_FLOAT.unpack(struct.pack("<I", (bits & 0xFFFF) << 16))[0])
+    return float(struct.unpack("<e", struct.pack("<H", bits & 0xFFFF))[0])
+
+
+def _from_content(content: bytes, kind: int) -> float | None:
+    if kind == _BFLOAT16 and len(content) == 2:
+        return _half(int.from_bytes(content, "little"), kind)
+    layout = _CONTENT.get(kind)
+    if layout is None or struct.calcsize(layout) != len(content):
+        return None
+    return float(struct.unpack(layout, content)[0])
