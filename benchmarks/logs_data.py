@@ -36,7 +36,7 @@ NOISE = (
     "I0131 11:17:43.038159 136759033735168 max_utils.py:695] Total memory size: 6.{n} GB, Output size: 0.2 GB",
     "[2024-01-19 08:22:00,088] [INFO] [axolotl.load_model:625] [PID:6548] [RANK:{n}] GPU memory usage: 25.701GB",
     "model.safetensors:  10%|█         | {n}00M/4.00G [00:05<00:45, 75.0MB/s]",
-    '  File "/opt/app/train.py", line {n}, in train_step',
+    '  File "/srv/app/train.py", line {n}, in train_step',
     "W1127 22:01:{s:02d}.123456 140 kubelet.go:{n}] Pod sandbox changed, it will be killed and re-created",
 )
 KUBERNETES = {
