@@ -32,16 +32,20 @@ import msgspec
 import pluggy
 
 from .delivery.answers import Answer, Batch, BatchLimits, Position
+from .errors import Unavailable
 from .identity import Directory
 from .log_lines.formats import EventPattern, LogFormat, Mark, Table
 from .queries import (
     EventRow,
     MetricInfo,
     MetricPoint,
+    News,
+    PointColumns,
     PointQuery,
     SourceCount,
     WorkloadDetail,
     WorkloadPage,
+    as_columns,
 )
 from .records import AnyRecord, Detection, Evidence, Record, StepMetrics
 from .self_metrics import SelfMetrics
@@ -283,6 +287,18 @@ class Store(Sink):
     @abstractmethod
     def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """`iteration` and, where known, `target_iteration` of every row: when was which step reached."""
+
+    def metric_columns(self, query: PointQuery) -> AsyncIterator[PointColumns]:
+        """The same as `metric_points`, as columns; a store that keeps columns answers them without making points."""
+        return as_columns(self.metric_points(query))
+
+    def iteration_columns(self, query: PointQuery) -> AsyncIterator[PointColumns]:
+        """The same as `iteration_times`, as columns."""
+        return as_columns(self.iteration_times(query))
+
+    async def news(self, query: PointQuery, cursor: str) -> News:
+        """What came since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters count."""
+        raise Unavailable(f"the store {self.name!r} cannot say what is new")
 
     @abstractmethod
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from array import array
+from collections.abc import AsyncIterator
+from itertools import groupby
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,8 +24,16 @@ def metric_name(stored: str) -> str:
     return stored[1:] if stored.startswith("_") and stored.lstrip("_") in METADATA_FIELDS else stored
 
 
+Aggregate = Literal["mean", "min", "max", "sum", "count", "first", "last"]
+
+
 class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which points: `metrics` None means all; times in ms, inclusive, each alone too; '' and None mean any."""
+    """Which points: `metrics` None means all; times in ms, inclusive, each alone too; '' and None mean any.
+
+    `max_points`: at most so many of each metric, the lowest and highest of each part of its range among them.
+    `aggregate` with `interval_ms`: one point for each interval of time. `limit`: at most so many in all; `cursor` is
+    what the answer before gave as `next_cursor`.
+    """
 
     workload_uid: str
     metrics: tuple[str, ...] | None = None
@@ -31,6 +42,11 @@ class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     end_ms: int | None = None
     run_id: str | None = None
     attempt: int | None = None
+    max_points: int | None = None
+    aggregate: Aggregate | None = None
+    interval_ms: int | None = None
+    limit: int | None = None
+    cursor: str = ""
 
 
 class SourceCount(msgspec.Struct, frozen=True):
@@ -58,6 +74,51 @@ class MetricPoint(msgspec.Struct, frozen=True):
     data_source: str
     run_id: str
     attempt: int
+
+
+class PointColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """Points of one metric of one attempt of one run, as columns of one length; `timestamps` in ms.
+
+    `next_cursor` is set on the last piece of an answer that a limit ended.
+    """
+
+    metric_name: str
+    data_source: str
+    run_id: str
+    attempt: int
+    iterations: array[int]
+    timestamps: array[int]
+    values: array[float]
+    next_cursor: str = ""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def points(self) -> list[MetricPoint]:
+        """The same, point by point."""
+        name, source, run, attempt = self.metric_name, self.data_source, self.run_id, self.attempt
+        return [
+            MetricPoint(name, value, timestamp, iteration, source, run, attempt)
+            for value, timestamp, iteration in zip(self.values, self.timestamps, self.iterations, strict=True)
+        ]
+
+
+async def as_columns(pieces: AsyncIterator[list[MetricPoint]]) -> AsyncIterator[PointColumns]:
+    """Points as columns: those in a row that differ in nothing but time, iteration and value."""
+    async for piece in pieces:
+        for (name, source, run, attempt), group in groupby(
+            piece, lambda p: (p.metric_name, p.data_source, p.run_id, p.attempt)
+        ):
+            points = list(group)
+            yield PointColumns(
+                metric_name=name,
+                data_source=source,
+                run_id=run,
+                attempt=attempt,
+                iterations=array("q", [point.iteration for point in points]),
+                timestamps=array("q", [point.timestamp for point in points]),
+                values=array("d", [point.value for point in points]),
+            )
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,3 +173,16 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None
     data_source: str
     details: dict[str, Any]
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """What came since a cursor: points and events, and the cursor from which to go on.
+
+    `changed` says that rows of the past were written; `more` that there was more than fits into one answer.
+    """
+
+    points: list[PointColumns]
+    events: list[EventRow]
+    cursor: str
+    changed: bool = False
+    more: bool = False

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import msgspec
 
-from ..queries import MetricPoint
+from ..queries import MetricPoint, PointColumns
 
 _encoder = msgspec.json.Encoder()
+_AT_ONCE = 5_000
 
 
 def encode_points(points: Sequence[MetricPoint]) -> bytes:
@@ -24,6 +26,28 @@ def special_name(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
+
+
+def json_value(value: float) -> float | None:
+    """The value, or None for what JSON cannot hold."""
+    return value if math.isfinite(value) else None
+
+
+async def stream_json(head: dict[str, Any], pieces: AsyncIterator[PointColumns]) -> AsyncIterator[bytes]:
+    """The answer in pieces: total_count and next_cursor come last, when they are known."""
+    yield _encoder.encode(head)[:-1] + b',"data":['
+    total = 0
+    next_cursor = ""
+    async for piece in pieces:
+        next_cursor = piece.next_cursor or next_cursor
+        points = piece.points()
+        for low in range(0, len(points), _AT_ONCE):
+            yield (b"," if total or low else b"") + encode_points(points[low : low + _AT_ONCE])
+        total += len(points)
+    yield b'],"total_count":%d' % total
+    if next_cursor:
+        yield b',"next_cursor":' + _encoder.encode(next_cursor)
+    yield b"}"
 
 
 def _special(point: MetricPoint) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -14,15 +14,17 @@ from starlette.routing import Route
 
 from ..errors import NotFound
 from ..plugin_api import Store
-from ..queries import MetricPoint, PointQuery
+from ..queries import MetricPoint, PointColumns, PointQuery, as_columns
 from .auth import require_role
 from .errors import JSON, json_response
-from .parameters import integer, point_query, workload_uid
-from .point_json import encode_points
+from .parameters import Format, answer_format, integer, point_query, workload_uid
+from .point_formats import CSV, stream_csv
+from .point_json import stream_json
 from .state import ApiState
+from .stream import StreamRoutes
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-Points = Callable[[Store, PointQuery], AsyncIterator[list[MetricPoint]]]
+Points = Callable[[Store, PointQuery], AsyncIterator[PointColumns]]
 
 
 class QueryRoutes:
@@ -42,7 +44,8 @@ class QueryRoutes:
             ("/workloads/{uid:path}/events", self.events),
             ("/workloads/{uid:path}", self.workload),
         ]
-        return [Route(path, self._readable(endpoint), methods=["GET"]) for path, endpoint in table]
+        found = [Route(path, self._readable(endpoint), methods=["GET"]) for path, endpoint in table]
+        return [*StreamRoutes(self._state).routes(), *found]
 
     def _readable(self, endpoint: Endpoint) -> Endpoint:
         @wraps(endpoint)
@@ -70,25 +73,43 @@ class QueryRoutes:
 
     async def data(self, request: Request) -> Response:
         """The points of metrics."""
-        return await self._points(request, lambda store, query: store.metric_points(query))
+        return await self._points(request, lambda store, query: store.metric_columns(query))
 
     async def iteration_times(self, request: Request) -> Response:
         """When was which iteration reached."""
-        return await self._points(request, lambda store, query: store.iteration_times(query))
+        return await self._points(request, lambda store, query: store.iteration_columns(query))
 
     async def _points(self, request: Request, points: Points) -> Response:
         query = point_query(request)
+        wanted = answer_format(request)
         store = self._state.required_store()
-        pieces = _nothing() if self._is_elsewhere(request) else points(store, query)
+        found = as_columns(_nothing()) if self._is_elsewhere(request) else points(store, query)
         # The first piece is fetched before the status is sent, so that a failing store is a 503 and not a torn 200.
-        first: list[MetricPoint] = await anext(pieces, [])
+        first: PointColumns | None = await anext(found, None)
+        pieces = _chained(first, found)
+        body, media_type = self._body(query, wanted, pieces)
+        headers = {}
+        if query.limit is not None and wanted != "json":
+            # A page is small enough to be looked at whole, and only a header can say where the next one begins.
+            collected = [piece async for piece in pieces]
+            headers = {"X-Next-Cursor": collected[-1].next_cursor} if collected else {}
+            body, _ = self._body(query, wanted, _listed(collected))
+        return await self._with_etag(
+            request,
+            query.workload_uid,
+            lambda: StreamingResponse(body, media_type=media_type, headers=headers),
+            pieces.aclose,
+        )
+
+    def _body(
+        self, query: PointQuery, wanted: Format, pieces: AsyncIterator[PointColumns]
+    ) -> tuple[AsyncIterator[bytes], str]:
+        if wanted == "csv":
+            return stream_csv(pieces), CSV
         head: dict[str, Any] = {"workload_uid": query.workload_uid}
         if query.data_source:
             head["data_source"] = query.data_source
-        body = _stream(head, first, pieces)
-        return await self._with_etag(
-            request, query.workload_uid, lambda: StreamingResponse(body, media_type=JSON), body.aclose
-        )
+        return stream_json(head, pieces), JSON
 
     async def workloads(self, request: Request) -> Response:
         """The workloads, those seen last first; `search`, `limit`, `cursor`."""
@@ -147,13 +168,19 @@ async def _nothing() -> AsyncIterator[list[MetricPoint]]:
         yield piece
 
 
-async def _stream(head: dict[str, Any], first: list[MetricPoint], rest: AsyncIterator[list[MetricPoint]]) -> Any:
-    """The answer in pieces: total_count comes last, when it is known."""
-    yield msgspec.json.encode(head)[:-1] + b',"data":['
-    total = len(first)
-    yield encode_points(first)
-    async for piece in rest:
-        if piece:
-            yield (b"," if total else b"") + encode_points(piece)
-            total += len(piece)
-    yield b'],"total_count":%d}' % total
+async def _chained(first: PointColumns | None, rest: AsyncIterator[PointColumns]) -> AsyncGenerator[PointColumns, None]:
+    """All pieces; however it ends, the store's own generator is closed, and its connection given back."""
+    try:
+        if first is not None:
+            yield first
+            async for piece in rest:
+                yield piece
+    finally:
+        close = getattr(rest, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _listed(pieces: Sequence[PointColumns]) -> AsyncIterator[PointColumns]:
+    for piece in pieces:
+        yield piece

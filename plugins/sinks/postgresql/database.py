@@ -100,6 +100,12 @@ class Database:
         await self._configure(connection, timeout_seconds or self._settings.write_timeout_seconds)
         return connection
 
+    async def connect_when_ready(self) -> Connection:
+        """A new connection to a database that is up to date. Raises NotReady or psycopg.OperationalError."""
+        if not self._ready.is_set():
+            raise NotReady(self._problem)
+        return await self.connect()
+
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncIterator[Connection]:
         """The connection to write with, for one at a time; a broken one is replaced by the next. Raises NotReady."""

@@ -42,7 +42,10 @@ class EncodedRow(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class StreamChange:
-    """What a batch changes about a stream; times are microseconds since the epoch."""
+    """What a batch changes about a stream; times are microseconds since the epoch.
+
+    `late_steps` are rows written at or below the step that was the last until then.
+    """
 
     new_rows: int = 0
     changed_rows: int = 0
@@ -55,6 +58,7 @@ class StreamChange:
     last_seen_us: int = _LOWEST
     points: Counter[str] = field(default_factory=Counter)
     layouts: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    late_steps: list[int] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:

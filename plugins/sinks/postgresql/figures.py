@@ -21,10 +21,11 @@ async def update_streams(connection: Connection, changes: Mapping[int, StreamCha
         " last_iteration = greatest(s.last_iteration, c.last_iteration),"
         " target_iteration = greatest(s.target_iteration, c.target_iteration),"
         " first_seen_us = least(s.first_seen_us, c.first_seen_us),"
-        " last_seen_us = greatest(s.last_seen_us, c.last_seen_us)"
+        " last_seen_us = greatest(s.last_seen_us, c.last_seen_us), late_step = least(s.late_step, c.late_step),"
+        " late_version = s.late_version + case when c.late_step is null then 0 else 1 end"
         " from unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bool[], %s::bigint[], %s::bigint[], %s::bigint[],"
-        " %s::bigint[], %s::bigint[]) c (id, new_rows, last_step, own_iterations, first_iteration, last_iteration,"
-        " target_iteration, first_seen_us, last_seen_us) where s.id = c.id",
+        " %s::bigint[], %s::bigint[], %s::bigint[]) c (id, new_rows, last_step, own_iterations, first_iteration,"
+        " last_iteration, target_iteration, first_seen_us, last_seen_us, late_step) where s.id = c.id",
         [
             [stream_id for stream_id, _ in changed],
             [change.new_rows for _, change in changed],
@@ -35,6 +36,7 @@ async def update_streams(connection: Connection, changes: Mapping[int, StreamCha
             [change.target_iteration for _, change in changed],
             [change.first_seen_us for _, change in changed],
             [change.last_seen_us for _, change in changed],
+            [min(change.late_steps, default=None) for _, change in changed],
         ],
     )
 

@@ -149,19 +149,30 @@ async def _make_streams(
         for key, attempt in attempts.items()
     }
     pods = {identity: pod_uids[key] for key, identity in reversed(identities.items())}
-    ordered = sorted(pods)
-    columns = [list(column) for column in zip(*ordered, strict=True)]
-    await connection.execute(
-        "insert into lens_stream (subject_id, data_source, run_id, attempt, rank, pod_uid)"
-        " select * from unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[], %s::text[])"
-        " on conflict (subject_id, data_source, run_id, attempt, rank) do nothing",
-        [*columns, [pods[identity] for identity in ordered]],
-    )
+    found = await _stream_ids(connection, pods)
+    missing = sorted(identity for identity in pods if identity not in found)
+    if missing:
+        # Only what is missing: "on conflict" waits for a transaction that changes the stream, which may be waiting for
+        # the lock on the subject that this one holds.
+        await connection.execute(
+            "insert into lens_stream (subject_id, data_source, run_id, attempt, rank, pod_uid)"
+            " select * from unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[], %s::text[])"
+            " on conflict (subject_id, data_source, run_id, attempt, rank) do nothing",
+            [*_columns_of(missing), [pods[identity] for identity in missing]],
+        )
+        found.update(await _stream_ids(connection, missing))
+    return {key: StreamId(found[identity], identity[0], identity[3]) for key, identity in identities.items()}
+
+
+async def _stream_ids(connection: Connection, identities: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], int]:
     cursor = await connection.execute(
         "select s.subject_id, s.data_source, s.run_id, s.attempt, s.rank, s.id from lens_stream s"
         " join unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[])"
         " k (subject_id, data_source, run_id, attempt, rank) using (subject_id, data_source, run_id, attempt, rank)",
-        columns,
+        _columns_of(identities),
     )
-    found = {tuple(row[:5]): int(row[5]) for row in await cursor.fetchall()}
-    return {key: StreamId(found[identity], identity[0], identity[3]) for key, identity in identities.items()}
+    return {tuple(row[:5]): int(row[5]) for row in await cursor.fetchall()}
+
+
+def _columns_of(identities: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*identities, strict=True)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Any, ClassVar
 
 import psycopg
@@ -22,7 +23,9 @@ from lens_core import (
     Evidence,
     MetricInfo,
     MetricPoint,
+    News,
     Pod,
+    PointColumns,
     PointQuery,
     Position,
     Record,
@@ -36,7 +39,8 @@ from lens_core import (
 )
 from lens_core.overview import OverviewPage
 
-from . import listing, points
+from . import listing, news, points
+from .compacting import Compactor
 from .database import Database, NotReady
 from .errors import DATA_ERRORS, StreamsGone, answer_for
 from .facts import write_detections, write_events, write_evidence, write_pods
@@ -67,6 +71,7 @@ class PostgreSQL(Store):
         super().__init__(settings, context)
         self._options = settings
         self._database = Database(settings, context)
+        self._compactor = Compactor(self._database, context.logger)
         self._identities = Identities()
         self._names = NameCache()
 
@@ -78,9 +83,12 @@ class PostgreSQL(Store):
     async def start(self) -> None:
         """Bring PostgreSQL up; an absent one raises nothing, a database of a newer Lens does."""
         await self._database.start()
+        if self._options.blocks:
+            self._compactor.start()
 
     async def stop(self) -> None:
         """Close the connections, end the embedded server."""
+        await self._compactor.stop()
         await self._database.stop()
 
     async def check(self) -> None:
@@ -155,6 +163,8 @@ class PostgreSQL(Store):
             await write_pods(connection, sorted_.pods, self.context.cluster, now_us)
             owners = {streams[key].stream_id: streams[key].subject_id for key in grouped.streams}
             await touch_subjects(connection, changes, owners, {subjects[key]: now_us for key in sorted_.fact_subjects})
+        if self._options.blocks:
+            self._compactor.notice(changes)
 
     def _count_success(self, sorted_: Sorted) -> None:
         metrics = self.context.metrics
@@ -185,13 +195,31 @@ class PostgreSQL(Store):
         async with self._database.reading() as connection:
             return await listing.available_metrics(connection, workload_uid, data_source)
 
-    def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+    async def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """The points of a query, in pieces."""
-        return points.metric_points(self._database, query)
+        async with aclosing(points.metric_columns(self._database, query)) as pieces:
+            async for piece in pieces:
+                yield piece.points()
 
-    def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+    async def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """When was which step reached, in pieces."""
-        return points.iteration_times(self._database, query)
+        async with aclosing(points.iteration_columns(self._database, query)) as pieces:
+            async for piece in pieces:
+                yield piece.points()
+
+    def metric_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
+        """The points of a query as columns, in pieces."""
+        return points.metric_columns(self._database, query)
+
+    def iteration_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
+        """When was which step reached, as columns."""
+        return points.iteration_columns(self._database, query)
+
+    async def news(self, query: PointQuery, cursor: str) -> News:
+        """What came since the cursor. Raises BadRequest for one that this did not give."""
+        async with self._database.reading() as connection, connection.transaction():
+            await connection.execute("set transaction isolation level repeatable read, read only")
+            return await news.news(connection, query, cursor)
 
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
         """The workloads, those seen last first. Raises BadRequest for a cursor that this did not give."""

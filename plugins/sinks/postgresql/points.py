@@ -1,129 +1,186 @@
-"""Points of metrics, out of the rows, in pieces and in one snapshot."""
+"""Points of metrics in one snapshot: whole, as pages, or reduced to as many as can be drawn."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, NamedTuple
+from array import array
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from itertools import groupby
 
-from lens_core import MetricPoint, PointQuery
+from lens_core import PointColumns, PointQuery
 from lens_core.queries import metric_name
 
+from .blocks import Series
 from .database import Database
 from .identity import Connection
-from .text import metric_key
+from .paging import Page, Place
+from .reducing import Aggregator, aggregated
+from .series import is_in_order, read_reduced, read_whole
+from .streams import Header, Stream, Window, all_streams, headers, streams_by_metric, window_of
+from .unordered import read_sorted
 
-_PIECE = 5_000
-_LOWEST = -(2**63)
-_HIGHEST = 2**63 - 1
-
-
-class _Streams(NamedTuple):
-    """The streams that a metric is in."""
-
-    ids: list[int]
-    in_order: bool
+_TARGET = "target_iteration"
+_MILLISECOND = 1000
+Piece = tuple[Stream, Series]
 
 
-_TIME = "coalesce(r.event_time_us, r.received_us)"
-_FROM = "from lens_stream s join lens_row r on r.stream_id = s.id where s.id = any(%(ids)s)"
-_WHEN = f" and {_TIME} between %(start)s and %(end)s"
-# One stream whose iterations are its row_steps comes in order out of the primary key, without sorting.
-_IN_ORDER = " order by r.row_step"
-_SORTED = f" order by s.run_id, s.attempt, r.iteration, {_TIME}, s.data_source, s.rank, r.row_step"
-_COLUMNS = f"r.iteration, {_TIME} / 1000, s.data_source, s.run_id, s.attempt"
-
-
-async def metric_points(database: Database, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
-    """The points of a query in the order metric, run, attempt, iteration, time."""
+async def metric_columns(database: Database, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
+    """The points of a query in the order metric, run, attempt, iteration, time. Raises BadRequest, Unavailable."""
+    page = Page(query)
     async with database.reading() as connection, connection.transaction():
         await connection.execute("set transaction isolation level repeatable read, read only")
-        for stored, streams in await _metrics(connection, query):
-            name = metric_name(stored)
-            statement = f"select {_COLUMNS}, r.metrics ->> %(metric)s {_FROM} and r.metrics ? %(metric)s"
-            async for piece in _pieces(connection, statement, streams, query, stored):
-                yield [
-                    MetricPoint(name, float(value), timestamp, iteration, source, run_id, attempt)
-                    for iteration, timestamp, source, run_id, attempt, value in piece
-                ]
-
-
-async def iteration_times(database: Database, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
-    """`iteration` and, where the row has it, `target_iteration` of every row, in the order run, attempt, iteration."""
-    async with database.reading() as connection, connection.transaction():
-        await connection.execute("set transaction isolation level repeatable read, read only")
-        streams = await _all_streams(connection, query)
-        if not streams.ids:
-            return
-        statement = f"select {_COLUMNS}, r.metrics ->> 'target_iteration' {_FROM}"
-        async for piece in _pieces(connection, statement, streams, query, ""):
-            found = []
-            for iteration, timestamp, source, run_id, attempt, target in piece:
-                rest = (timestamp, iteration, source, run_id, attempt)
-                found.append(MetricPoint("iteration", float(iteration), *rest))
-                if target is not None:
-                    found.append(MetricPoint("target_iteration", float(target), *rest))
-            yield found
-
-
-async def _pieces(
-    connection: Connection, statement: str, streams: _Streams, query: PointQuery, metric: str
-) -> AsyncIterator[list[tuple[Any, ...]]]:
-    parameters = {
-        "ids": streams.ids,
-        "metric": metric,
-        "start": _LOWEST if query.start_ms is None else max(_LOWEST, min(query.start_ms * 1000, _HIGHEST)),
-        "end": _HIGHEST if query.end_ms is None else max(_LOWEST, min(query.end_ms * 1000 + 999, _HIGHEST)),
-    }
-    limited = query.start_ms is not None or query.end_ms is not None
-    whole = statement + (_WHEN if limited else "") + (_IN_ORDER if streams.in_order else _SORTED)
-    async with connection.cursor(name="lens_points") as cursor:
-        await cursor.execute(whole, parameters)
-        while piece := await cursor.fetchmany(_PIECE):
+        wanted: list[tuple[str | None, str, list[Stream]]] = [
+            (stored, metric_name(stored), streams) for stored, streams in await streams_by_metric(connection, query)
+        ]
+        async for piece in _answer(connection, query, wanted, page):
             yield piece
 
 
-async def _metrics(connection: Connection, query: PointQuery) -> list[tuple[str, _Streams]]:
-    """The stored names of the wanted metrics in the order of their own names, and the streams that have them."""
-    wanted = None if query.metrics is None else sorted({metric_key(name) for name in query.metrics})
-    cursor = await connection.execute(
-        "select c.metric, c.stream_id, s.own_iterations"
-        " from lens_catalogue c join lens_stream s on s.id = c.stream_id"
-        " where s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
-        " and (%(source)s = '' or s.data_source = %(source)s)"
-        " and (%(run)s::text is null or s.run_id = %(run)s)"
-        " and (%(attempt)s::bigint is null or s.attempt = %(attempt)s)"
-        " and (%(metrics)s::text[] is null or c.metric = any(%(metrics)s))",
-        _filter(query, wanted),
+async def iteration_columns(database: Database, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
+    """`iteration` of every row, then `target_iteration` where it is known; each in the order of `metric_columns`."""
+    page = Page(query)
+    async with database.reading() as connection, connection.transaction():
+        await connection.execute("set transaction isolation level repeatable read, read only")
+        wanted: list[tuple[str | None, str, list[Stream]]] = [(None, "iteration", await all_streams(connection, query))]
+        target = PointQuery(
+            workload_uid=query.workload_uid,
+            metrics=(_TARGET,),
+            data_source=query.data_source,
+            start_ms=query.start_ms,
+            end_ms=query.end_ms,
+            run_id=query.run_id,
+            attempt=query.attempt,
+        )
+        wanted += [(stored, stored, streams) for stored, streams in await streams_by_metric(connection, target)]
+        async for piece in _answer(connection, query, wanted, page):
+            yield piece
+
+
+async def _answer(
+    connection: Connection, query: PointQuery, wanted: Sequence[tuple[str | None, str, list[Stream]]], page: Page
+) -> AsyncIterator[PointColumns]:
+    ids = sorted({stream.id for _, _, streams in wanted for stream in streams if stream.blocked_step is not None})
+    blocks = await headers(connection, ids)
+    for stored, name, streams in wanted:
+        async for stream, series in _metric(connection, query, stored, name, streams, blocks, page):
+            found = page.take(name, stream, series)
+            if len(found.values) or page.is_full:
+                yield _columns(name, stream, found, page.next_cursor)
+            if page.is_full:
+                return
+
+
+async def _metric(
+    connection: Connection,
+    query: PointQuery,
+    stored: str | None,
+    name: str,
+    streams: list[Stream],
+    blocks: dict[int, list[Header]],
+    page: Page,
+) -> AsyncIterator[Piece]:
+    window = window_of(query)
+    total = sum(stream.points for stream in streams) or 1
+    for (run_id, attempt), group in groupby(streams, lambda s: (s.run_id, s.attempt)):
+        members = list(group)
+        place = page.place
+        if place is not None and (name, run_id, attempt) < (place.metric, place.run_id, place.attempt):
+            continue
+        after = place if place is not None and place.is_in(name, run_id, attempt) else None
+        if query.aggregate is not None:
+            pieces = _aggregated(connection, query, stored, members, blocks, window)
+        elif query.max_points is not None:
+            shares = [max(2, query.max_points * stream.points // total) for stream in members]
+            pieces = _reduced(connection, stored, list(zip(members, shares, strict=True)), blocks, window)
+        else:
+            pieces = _whole(connection, stored, members, blocks, window, after, page.remaining)
+        async for piece in pieces:
+            yield piece
+
+
+async def _whole(
+    connection: Connection,
+    stored: str | None,
+    members: list[Stream],
+    blocks: dict[int, list[Header]],
+    window: Window,
+    after: Place | None,
+    limit: int | None,
+) -> AsyncIterator[Piece]:
+    (first, *others) = members
+    if not others and await is_in_order(connection, first, blocks[first.id]):
+        step = None if after is None else after.row_step
+        async for series in read_whole(connection, first, blocks[first.id], stored, window, step):
+            yield first, series
+    else:
+        async for piece in read_sorted(connection, members, stored, window, after, limit):
+            yield piece
+
+
+async def _reduced(
+    connection: Connection,
+    stored: str | None,
+    members: list[tuple[Stream, int]],
+    blocks: dict[int, list[Header]],
+    window: Window,
+) -> AsyncIterator[Piece]:
+    found = [
+        (stream, await read_reduced(connection, stream, blocks[stream.id], stored, window, share))
+        for stream, share in members
+    ]
+    for piece in _interleaved(found):
+        yield piece
+
+
+async def _aggregated(
+    connection: Connection,
+    query: PointQuery,
+    stored: str | None,
+    members: list[Stream],
+    blocks: dict[int, list[Header]],
+    window: Window,
+) -> AsyncIterator[Piece]:
+    """All ranks of one source together."""
+    assert query.aggregate is not None and query.interval_ms is not None  # noqa: PT018 - one condition of the API
+    found = []
+    for _, group in groupby(members, lambda s: s.data_source):
+        ranks = list(group)
+        gathered = Aggregator(query.aggregate, query.interval_ms * _MILLISECOND)
+        for stream in ranks:
+            async for series in read_whole(connection, stream, blocks[stream.id], stored, window):
+                gathered.add(series)
+        found.append((ranks[0], aggregated(gathered.buckets())))
+    for piece in _interleaved(found):
+        yield piece
+
+
+def _interleaved(found: Sequence[Piece]) -> list[Piece]:
+    """Several series of one run's attempt in the order iteration, time; points of one source in a row are one piece."""
+    points = sorted(
+        (iteration, time, stream.data_source, index, value)
+        for index, (stream, series) in enumerate(found)
+        for iteration, time, value in zip(series.iterations, series.times, series.values, strict=True)
     )
-    streams: dict[str, list[tuple[int, bool]]] = defaultdict(list)
-    for metric, stream_id, own_iterations in await cursor.fetchall():
-        streams[metric].append((stream_id, own_iterations))
-    return [(metric, _in_order(streams[metric])) for metric in sorted(streams, key=metric_name)]
+    pieces = []
+    for _, group in groupby(points, lambda point: point[2]):
+        run = list(group)
+        series = Series(
+            array("q", [point[0] for point in run]),
+            array("q", [point[1] for point in run]),
+            array("d", [point[4] for point in run]),
+            array("q", bytes(8 * len(run))),
+        )
+        pieces.append((found[run[0][3]][0], series))
+    return pieces
 
 
-async def _all_streams(connection: Connection, query: PointQuery) -> _Streams:
-    cursor = await connection.execute(
-        "select s.id, s.own_iterations from lens_stream s"
-        " where s.rows > 0 and s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
-        " and (%(source)s = '' or s.data_source = %(source)s)"
-        " and (%(run)s::text is null or s.run_id = %(run)s)"
-        " and (%(attempt)s::bigint is null or s.attempt = %(attempt)s)",
-        _filter(query, None),
+def _columns(name: str, stream: Stream, series: Series, next_cursor: str) -> PointColumns:
+    return PointColumns(
+        metric_name=name,
+        data_source=stream.data_source,
+        run_id=stream.run_id,
+        attempt=stream.attempt,
+        iterations=series.iterations,
+        timestamps=array("q", [time // _MILLISECOND for time in series.times]),
+        values=series.values,
+        next_cursor=next_cursor,
     )
-    return _in_order([(row[0], row[1]) for row in await cursor.fetchall()])
-
-
-def _in_order(streams: Sequence[tuple[int, bool]]) -> _Streams:
-    alone = len(streams) == 1 and not streams[0][1]
-    return _Streams([stream_id for stream_id, _ in streams], alone)
-
-
-def _filter(query: PointQuery, metrics: list[str] | None) -> dict[str, Any]:
-    return {
-        "uid": query.workload_uid,
-        "source": query.data_source,
-        "run": query.run_id,
-        "attempt": query.attempt,
-        "metrics": metrics,
-    }

@@ -14,12 +14,14 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     `dsn` is a libpq connection string or URL; without one Lens starts a PostgreSQL of its own under its data
     directory, for which alone the `embedded_` options are. `history_limit` is how many overwritten versions of a row
-    are kept. `query_connections` bounds the queries that run at one time, `statement_timeout_seconds` how long each
+    are kept. `blocks` says whether compact copies of finished ranges are made, which large charts are drawn from.
+    `query_connections` bounds the queries that run at one time, `statement_timeout_seconds` how long each
     statement of one may take.
     """
 
     dsn: Secret | None = None
     history_limit: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 16
+    blocks: bool = True
     query_connections: Annotated[int, msgspec.Meta(ge=1, le=32)] = 4
     connect_timeout_seconds: Annotated[int, msgspec.Meta(ge=2)] = 5
     statement_timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0

@@ -60,15 +60,16 @@ async def write_rows(
 ) -> dict[int, StreamChange]:
     """Write rows within the caller's transaction; what changed, by stream id. Raises StreamsGone."""
     by_id = _by_id(streams, ids, history_limit)
-    last_steps = await _lock_streams(connection, sorted(by_id))
+    last_steps, blocked_steps = await _lock_streams(connection, sorted(by_id))
     existing = await _existing(connection, by_id, last_steps)
     count = sum(len(rows) for _, rows in by_id.values())
     if count > _IN_THREAD_ROWS:
-        prepared = await asyncio.to_thread(_prepare, by_id, existing, now_us, history_limit)
+        prepared = await asyncio.to_thread(_prepare, by_id, existing, last_steps, now_us, history_limit)
     else:
-        prepared = _prepare(by_id, existing, now_us, history_limit)
+        prepared = _prepare(by_id, existing, last_steps, now_us, history_limit)
     await _copy(connection, prepared.lines)
     await _update(connection, prepared.updates)
+    await _mark_blocks(connection, prepared.changes, blocked_steps)
     await update_streams(connection, prepared.changes)
     await update_catalogue(connection, prepared.changes)
     return prepared.changes
@@ -95,14 +96,39 @@ def _by_id(streams: Streams, ids: Mapping[StreamKey, StreamId], history_limit: i
     return by_id
 
 
-async def _lock_streams(connection: Connection, stream_ids: Sequence[int]) -> dict[int, int | None]:
+_Steps: TypeAlias = dict[int, int | None]
+
+
+async def _lock_streams(connection: Connection, stream_ids: Sequence[int]) -> tuple[_Steps, _Steps]:
+    """Each stream's last step, and the last of its steps that is in a block."""
     cursor = await connection.execute(
-        "select id, last_step from lens_stream where id = any(%s) order by id for no key update", [list(stream_ids)]
+        "select id, last_step, blocked_step from lens_stream where id = any(%s) order by id for no key update",
+        [list(stream_ids)],
     )
-    found: dict[int, int | None] = {int(row[0]): row[1] for row in await cursor.fetchall()}
+    found = await cursor.fetchall()
     if len(found) < len(stream_ids):
         raise StreamsGone
-    return found
+    return {int(row[0]): row[1] for row in found}, {int(row[0]): row[2] for row in found}
+
+
+async def _mark_blocks(connection: Connection, changes: Mapping[int, StreamChange], blocked: _Steps) -> None:
+    """Blocks in whose range a row was written are not to be read any more, until they are made anew."""
+    touched = [
+        (stream_id, step)
+        for stream_id, change in changes.items()
+        if (last := blocked[stream_id]) is not None
+        for step in change.late_steps
+        if step <= last
+    ]
+    if touched:
+        await connection.execute(
+            "update lens_block b set dirty = true from ("
+            " select distinct k.stream_id, (select min(l.last_step) from lens_block l"
+            "  where l.stream_id = k.stream_id and l.last_step >= k.step) as last_step"
+            " from unnest(%s::bigint[], %s::bigint[]) k (stream_id, step)) t"
+            " where b.stream_id = t.stream_id and b.last_step = t.last_step and not b.dirty",
+            [[stream_id for stream_id, _ in touched], [step for _, step in touched]],
+        )
 
 
 async def _existing(connection: Connection, by_id: _ById, last_steps: Mapping[int, int | None]) -> _Existing:
@@ -148,21 +174,25 @@ def _numbers(values: Mapping[str, float | str]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-def _prepare(by_id: _ById, existing: _Existing, now_us: int, history_limit: int) -> Prepared:
+def _prepare(by_id: _ById, existing: _Existing, last_steps: _Steps, now_us: int, history_limit: int) -> Prepared:
     """Sort rows into new and changed ones and encode both."""
     prepared = Prepared([], [], {})
     for stream_id, (key, rows) in by_id.items():
         change = prepared.changes[stream_id] = StreamChange()
+        last = last_steps[stream_id]
         old = {step for step in rows if (stream_id, step) in existing} if existing else set()
         fresh: Iterable[tuple[int, Pending]] = rows.items()
         if old:
             fresh = [(step, row) for step, row in rows.items() if step not in old]
+        if last is not None:
+            change.late_steps += [step for step in rows if step <= last and step not in old]
         prepared.lines.extend(copy_lines(stream_id, key, fresh, now_us, change))
         for step in old:
             stored = _stored(existing[stream_id, step])
             update = _merged(stream_id, step, stored, rows[step], key, now_us, history_limit, change)
             if update is not None:
                 prepared.updates.append(update)
+                change.late_steps.append(step)
         change.settle()
     return prepared
 

@@ -1,0 +1,150 @@
+"""A block: a finished range of a stream's rows as one array per metric, with what is extreme in it. Pure, no I/O."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from .arrays import pack, pack_positions, pack_spaced, unpack_doubles, unpack_integers
+
+BLOCK_ROWS = 4096
+SUMMARY_POINTS = 256
+LOWEST_STEP = -(2**63)
+_decode_metrics = msgspec.json.Decoder(dict[str, float | str]).decode
+
+
+class Column(NamedTuple):
+    """One metric of a block, as its columns in the database."""
+
+    metric: str
+    points: int
+    positions: bytes | None
+    summary: bytes
+    values: bytes
+
+
+class Block(NamedTuple):
+    """A block, as its columns in the database. Times are microseconds since the epoch."""
+
+    first_step: int
+    last_step: int
+    rows: int
+    ordered: bool
+    first_iteration: int
+    last_iteration: int
+    first_us: int
+    last_us: int
+    steps: bytes
+    iterations: bytes | None
+    times: bytes
+    columns: list[Column]
+
+
+class Series(NamedTuple):
+    """Points of one metric of one stream, in the order of their steps; times are microseconds since the epoch."""
+
+    iterations: array[int]
+    times: array[int]
+    values: array[float]
+    steps: array[int]
+
+    @staticmethod
+    def empty() -> Series:
+        """No points."""
+        return Series(array("q"), array("q"), array("d"), array("q"))
+
+    def extend(self, other: Series) -> None:
+        """Add what comes after."""
+        self.iterations.extend(other.iterations)
+        self.times.extend(other.times)
+        self.values.extend(other.values)
+        self.steps.extend(other.steps)
+
+    def select(self, positions: Sequence[int]) -> Series:
+        """Those at the given positions."""
+        return Series(
+            array("q", [self.iterations[p] for p in positions]),
+            array("q", [self.times[p] for p in positions]),
+            array("d", [self.values[p] for p in positions]),
+            array("q", [self.steps[p] for p in positions]),
+        )
+
+    def part(self, low: int, high: int) -> Series:
+        """Those from position `low` up to, not with, `high`."""
+        return Series(self.iterations[low:high], self.times[low:high], self.values[low:high], self.steps[low:high])
+
+
+def build_block(first_step: int, last_step: int, rows: Sequence[tuple[int, int, int, str]]) -> Block:
+    """A block of rows (row_step, iteration, time in microseconds, metrics as JSON) in the order of their steps."""
+    steps, iterations, times = (array("q", numbers) for numbers in zip(*(row[:3] for row in rows), strict=True))
+    same = steps == iterations
+    numbers = iterations.tolist()
+    return Block(
+        first_step=first_step,
+        last_step=last_step,
+        rows=len(rows),
+        ordered=numbers == sorted(numbers),
+        first_iteration=min(iterations),
+        last_iteration=max(iterations),
+        first_us=min(times),
+        last_us=max(times),
+        steps=pack_spaced(steps),
+        iterations=None if same else pack_spaced(iterations),
+        times=pack_spaced(times),
+        columns=_columns([_decode_metrics(row[3]) for row in rows], iterations, times),
+    )
+
+
+def _columns(documents: Sequence[dict[str, float | str]], iterations: array[int], times: array[int]) -> list[Column]:
+    found: dict[str, tuple[list[int], list[Any]]] = {}
+    for position, document in enumerate(documents):
+        for metric, value in document.items():
+            present = found.get(metric)
+            if present is None:
+                present = found[metric] = ([], [])
+            present[0].append(position)
+            present[1].append(value)
+    return [_column(metric, *found[metric], iterations, times) for metric in sorted(found)]
+
+
+def _column(metric: str, positions: list[int], given: list[Any], iterations: array[int], times: array[int]) -> Column:
+    try:
+        values = array("d", given)
+    except TypeError:  # the special values are strings
+        values = array("d", map(float, given))
+    dense = len(positions) == len(times)
+    parts = range(0, len(values), SUMMARY_POINTS)
+    kept = sorted({0, len(values) - 1, *(p for low in parts for p in extremes(values, low, low + SUMMARY_POINTS))})
+    at = kept if dense else [positions[position] for position in kept]
+    summary = (
+        pack(array("q", [iterations[p] for p in at]))
+        + pack(array("q", [times[p] for p in at]))
+        + pack(array("d", [values[p] for p in kept]))
+    )
+    return Column(metric, len(values), None if dense else pack_positions(positions), summary, pack(values))
+
+
+def extremes(values: array[float], low: int, high: int) -> list[int]:
+    """Positions of the lowest, the highest and the first NaN of a range of values, in their order, each once."""
+    part = values[low:high]
+    lowest, highest = min(part), max(part)
+    if sum(part) == sum(part):  # without NaN; infinities of both signs make one too, and are then looked at singly
+        return sorted({low + part.index(lowest), low + part.index(highest)})
+    numbers = [(value, position) for position, value in enumerate(part, low) if value == value]
+    kept = {min(numbers)[1], max(numbers, key=lambda n: n[0])[1]} if numbers else set()
+    nan = next((position for position, value in enumerate(part, low) if value != value), None)
+    return sorted(kept if nan is None else kept | {nan})
+
+
+def summary_series(summary: bytes) -> Series:
+    """The points of a summary; their steps are not known (zero)."""
+    count = len(summary) // 24
+    return Series(
+        unpack_integers(summary[: count * 8]),
+        unpack_integers(summary[count * 8 : count * 16]),
+        unpack_doubles(summary[count * 16 :]),
+        array("q", bytes(count * 8)),
+    )

@@ -1,0 +1,246 @@
+"""Makes blocks of finished ranges of rows, in the background, on a connection of its own.
+
+A stream's row is locked only while a finished block is put in. Whoever writes a row at or below the stream's last step
+meanwhile leaves its step in `late_step`, so that a block which misses that row is thrown away and made again. An
+advisory lock makes this one daemon's work at a time for each stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import psycopg
+
+from .blocks import BLOCK_ROWS, LOWEST_STEP, Block, build_block
+from .database import Database, NotReady
+from .encoding import StreamChange
+from .errors import describe
+from .identity import Connection
+
+PARTIAL_ROWS = 256
+_IDLE_SECONDS = 60.0
+_PAUSE_SECONDS = 5.0
+_RESCAN_SECONDS = 600.0
+_LOCK = 0x4C454E53 << 32
+_MOST_TRIES = 5
+_COPY = b"""copy lens_column (stream_id, metric, last_step, points, positions, summary, "values")
+    from stdin (format binary)"""
+_TIME = "coalesce(event_time_us, received_us)"
+
+
+class _Range(NamedTuple):
+    """Rows to make a block of: from `first_step` to `last_step` (None: as many as make a block)."""
+
+    first_step: int
+    last_step: int | None
+
+
+class Compactor:
+    """Watches which streams grew and makes their blocks; `notice` is called with every batch's new rows."""
+
+    def __init__(self, database: Database, logger: logging.Logger) -> None:
+        self._database = database
+        self._logger = logger
+        self._waiting: dict[int, int] = {}
+        self._touched: dict[int, float] = {}
+        self._late: set[int] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._scanned = -_RESCAN_SECONDS
+
+    def start(self) -> None:
+        """Begin to work in the background."""
+        self._task = asyncio.create_task(self._run(), name="lens blocks")
+
+    async def stop(self) -> None:
+        """End; a block that is being made is lost, its rows are not."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    def notice(self, changes: Mapping[int, StreamChange]) -> None:
+        """A batch changed this about these streams."""
+        now = time.monotonic()
+        for stream_id, change in changes.items():
+            self._waiting[stream_id] = self._waiting.get(stream_id, 0) + change.new_rows
+            self._touched[stream_id] = now
+            if change.late_steps:
+                self._late.add(stream_id)
+            if self._waiting[stream_id] >= BLOCK_ROWS:
+                self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._round()
+            except NotReady as error:
+                self._logger.debug("no blocks are made: %s", error)
+            except (psycopg.Error, OSError) as error:
+                self._logger.warning("blocks could not be made, trying again: %s", describe(error))
+            except Exception:
+                self._logger.exception("blocks could not be made, trying again")
+            self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), _PAUSE_SECONDS)
+            except asyncio.TimeoutError:
+                continue
+
+    async def _round(self) -> None:
+        now = time.monotonic()
+        rescan = now - self._scanned >= _RESCAN_SECONDS
+        due = self._due(now)
+        if not due and not rescan:
+            return
+        connection = await self._database.connect_when_ready()
+        try:
+            if rescan:
+                due = {**await _unfinished(connection), **due}
+                self._scanned = now
+            for stream_id, idle in due.items():
+                await compact_stream(connection, stream_id, partial=idle)
+        finally:
+            await connection.close()
+
+    def _due(self, now: float) -> dict[int, bool]:
+        """Streams with work to do; whether they have been idle for a while."""
+        found = {}
+        for stream_id, touched in list(self._touched.items()):
+            idle = now - touched >= _IDLE_SECONDS
+            if idle or self._waiting[stream_id] >= BLOCK_ROWS or stream_id in self._late:
+                found[stream_id] = idle
+                self._waiting[stream_id] %= BLOCK_ROWS
+                self._late.discard(stream_id)
+            if idle:
+                del self._touched[stream_id], self._waiting[stream_id]
+        return found
+
+
+async def _unfinished(connection: Connection) -> dict[int, bool]:
+    """Streams that have rows outside blocks, or blocks to be made anew: what was left when a daemon ended."""
+    idle_us = (time.time() - _IDLE_SECONDS) * 1_000_000
+    cursor = await connection.execute(
+        "select id, coalesce(last_seen_us, 0) < %s from lens_stream s where rows - blocked_rows >= %s"
+        " or exists (select from lens_block b where b.stream_id = s.id and b.dirty)",
+        [int(idle_us), PARTIAL_ROWS],
+    )
+    return {int(row[0]): bool(row[1]) for row in await cursor.fetchall()}
+
+
+async def compact_stream(connection: Connection, stream_id: int, *, partial: bool) -> int:
+    """Make all blocks of a stream that are due, a last one of fewer rows if `partial`; how many were made."""
+    locked = await _value(connection, "select pg_try_advisory_lock(%s)", [_LOCK + stream_id])
+    if not locked:
+        return 0
+    made = 0
+    try:
+        await connection.execute("update lens_stream set late_step = null where id = %s", [stream_id])
+        tries = 0
+        while tries < _MOST_TRIES:
+            range_ = await _next_range(connection, stream_id)
+            if range_ is None:
+                break
+            rows = await _rows(connection, stream_id, range_)
+            if not rows or (range_.last_step is None and len(rows) < (PARTIAL_ROWS if partial else BLOCK_ROWS)):
+                break
+            last_step = rows[-1][0] if range_.last_step is None else range_.last_step
+            blocks = await asyncio.to_thread(_build, range_.first_step, last_step, rows)
+            if await _put(connection, stream_id, range_, blocks):
+                made += len(blocks)
+            else:
+                tries += 1
+    finally:
+        if not connection.closed:
+            await connection.execute("select pg_advisory_unlock(%s)", [_LOCK + stream_id])
+    return made
+
+
+async def _next_range(connection: Connection, stream_id: int) -> _Range | None:
+    cursor = await connection.execute(
+        "select first_step, last_step from lens_block where stream_id = %s and dirty order by last_step limit 1",
+        [stream_id],
+    )
+    dirty = await cursor.fetchone()
+    if dirty is not None:
+        return _Range(int(dirty[0]), int(dirty[1]))
+    cursor = await connection.execute("select blocked_step from lens_stream where id = %s", [stream_id])
+    row = await cursor.fetchone()
+    if row is None:
+        return None
+    return _Range(LOWEST_STEP if row[0] is None else int(row[0]) + 1, None)
+
+
+async def _rows(connection: Connection, stream_id: int, range_: _Range) -> list[Any]:
+    parameters = {"id": stream_id, "first": range_.first_step, "last": range_.last_step, "limit": BLOCK_ROWS}
+    condition = "" if range_.last_step is None else " and row_step <= %(last)s"
+    limit = " limit %(limit)s" if range_.last_step is None else ""
+    cursor = await connection.execute(
+        f"select row_step, iteration, {_TIME}, metrics::text from lens_row"
+        f" where stream_id = %(id)s and row_step >= %(first)s{condition} order by row_step{limit}",
+        parameters,
+    )
+    return await cursor.fetchall()
+
+
+def _build(first_step: int, last_step: int, rows: list[Any]) -> list[Block]:
+    """One block, or several where a block made anew has grown beyond its size."""
+    parts = max(1, round(len(rows) / BLOCK_ROWS))
+    blocks = []
+    for part in range(parts):
+        mine = rows[len(rows) * part // parts : len(rows) * (part + 1) // parts]
+        ends = last_step if part == parts - 1 else mine[-1][0]
+        blocks.append(build_block(first_step, ends, mine))
+        first_step = ends + 1
+    return blocks
+
+
+async def _put(connection: Connection, stream_id: int, range_: _Range, blocks: Iterable[Block]) -> bool:
+    """Put blocks in place of what there was of their range; false when rows of it were written meanwhile."""
+    blocks = list(blocks)
+    async with connection.transaction():
+        cursor = await connection.execute(
+            "select late_step from lens_stream where id = %s for no key update", [stream_id]
+        )
+        row = await cursor.fetchone()
+        if row is None:
+            return True
+        if row[0] is not None and row[0] <= blocks[-1].last_step:
+            await connection.execute("update lens_stream set late_step = null where id = %s", [stream_id])
+            return False
+        old_rows = 0
+        if range_.last_step is not None:
+            old_rows = await _value(
+                connection,
+                "delete from lens_block where stream_id = %s and last_step = %s returning rows",
+                [stream_id, range_.last_step],
+            )
+        for block in blocks:
+            await _insert(connection, stream_id, block)
+        await connection.execute(
+            "update lens_stream set blocked_rows = blocked_rows + %s, blocked_step = greatest(blocked_step, %s)"
+            " where id = %s",
+            [sum(block.rows for block in blocks) - old_rows, blocks[-1].last_step, stream_id],
+        )
+    return True
+
+
+async def _insert(connection: Connection, stream_id: int, block: Block) -> None:
+    await connection.execute(
+        "insert into lens_block (stream_id, first_step, last_step, rows, ordered, first_iteration, last_iteration,"
+        " first_us, last_us, steps, iterations, times) values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %b, %b)",
+        [stream_id, *block[:-1]],
+    )
+    async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+        copy.set_types(["int8", "text", "int8", "int4", "bytea", "bytea", "bytea"])
+        for column in block.columns:
+            head = (stream_id, column.metric, block.last_step, column.points)
+            await copy.write_row((*head, column.positions, column.summary, column.values))
+
+
+async def _value(connection: Connection, statement: str, parameters: list[Any]) -> Any:
+    row = await (await connection.execute(statement.encode(), parameters)).fetchone()
+    return None if row is None else row[0]

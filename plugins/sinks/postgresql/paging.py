@@ -1,0 +1,99 @@
+"""Pages of points: how many may still come, and where the next page begins. Pure, no I/O."""
+
+from __future__ import annotations
+
+import base64
+from typing import NamedTuple
+
+import msgspec
+
+from lens_core import BadRequest, PointQuery
+
+from .blocks import Series
+from .streams import Stream
+
+
+class Place(NamedTuple):
+    """The last point of a page; everything that the order of an answer depends on. Time in microseconds."""
+
+    metric: str
+    run_id: str
+    attempt: int
+    iteration: int
+    time_us: int
+    data_source: str
+    rank: int
+    row_step: int
+
+    def is_in(self, metric: str, run_id: str, attempt: int) -> bool:
+        """Whether the place is within this attempt of this run."""
+        return (self.metric, self.run_id, self.attempt) == (metric, run_id, attempt)
+
+
+def place_of(cursor: str) -> Place | int | None:
+    """What a cursor says: a place, or how many points were answered before. Raises BadRequest."""
+    if not cursor:
+        return None
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        return msgspec.json.decode(text, type=Place | int)
+    except (ValueError, msgspec.DecodeError):
+        raise BadRequest("cursor is none that this server gave") from None
+
+
+def cursor_of(place: Place | int) -> str:
+    """A place as a text for an URL."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+class Page:
+    """Counts the points of an answer. Raises BadRequest for a cursor that is none."""
+
+    def __init__(self, query: PointQuery) -> None:
+        place = place_of(query.cursor)
+        self._counted = query.max_points is not None or query.aggregate is not None
+        if place is not None and isinstance(place, int) != self._counted:
+            raise BadRequest("the cursor belongs to another query")
+        self.place = None if isinstance(place, int) else place
+        self.remaining = query.limit
+        self.next_cursor = ""
+        self._skip = place if isinstance(place, int) else 0
+        self._answered = self._skip
+        self._last: Place | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is more than fits; `next_cursor` says where it begins."""
+        return bool(self.next_cursor)
+
+    def take(self, metric: str, stream: Stream, series: Series) -> Series:
+        """What of a piece belongs to this page."""
+        if self._skip:
+            skipped = min(self._skip, len(series.values))
+            self._skip -= skipped
+            series = series.part(skipped, len(series.values))
+        if self.remaining is None:
+            return series
+        count = len(series.values)
+        if count <= self.remaining:
+            self.remaining -= count
+            self._answered += count
+            if count:
+                self._last = self._at(metric, stream, series, count - 1)
+            return series
+        taken, self.remaining = self.remaining, 0
+        last = self._at(metric, stream, series, taken - 1) if taken else self._last
+        self.next_cursor = cursor_of(self._answered + taken if self._counted or last is None else last)
+        return series.part(0, taken)
+
+    def _at(self, metric: str, stream: Stream, series: Series, position: int) -> Place:
+        return Place(
+            metric,
+            stream.run_id,
+            stream.attempt,
+            series.iterations[position],
+            series.times[position],
+            stream.data_source,
+            stream.rank,
+            series.steps[position],
+        )

@@ -1,0 +1,154 @@
+"""Fewer points: the extremes of equal parts of a series, or one figure for each interval of time. Pure, no I/O."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lens_core import BadRequest
+
+from .blocks import Series, extremes
+
+_MOST_INTERVALS = 1_000_000
+
+
+def reduce_series(series: Series, max_points: int) -> Series:
+    """At most `max_points` points: the first, the last, and the lowest and highest of equal parts.
+
+    Where a part has values that are no numbers the first of them is kept too.
+    """
+    count = len(series.values)
+    if count <= max_points:
+        return series
+    if max_points < 4:
+        return series.select(extremes(series.values, 0, count)[:max_points])
+    per_part = 3 if any(map(math.isnan, series.values)) else 2
+    parts = (max_points - 2) // per_part
+    if not parts:
+        return series.select(sorted({0, count - 1}))
+    kept = {0, count - 1}
+    for part in range(parts):
+        low, high = count * part // parts, count * (part + 1) // parts
+        if low < high:
+            kept.update(extremes(series.values, low, high))
+    return series.select(sorted(kept))
+
+
+class Bucket(NamedTuple):
+    """What an interval of time became: its beginning in microseconds, the highest iteration in it, the figure."""
+
+    start_us: int
+    iteration: int
+    value: float
+
+
+@dataclass(slots=True)
+class _Sums:
+    iteration: int
+    count: int = 0
+    total: float = 0.0
+    lowest: float = math.inf
+    highest: float = -math.inf
+    first: tuple[int, float] = (2**63, math.nan)
+    last: tuple[int, float] = (-(2**63), math.nan)
+
+
+class Aggregator:
+    """Gathers points into intervals; the order of arrival does not matter. NaN is left out of every figure."""
+
+    def __init__(self, aggregate: str, interval_us: int) -> None:
+        self._aggregate = aggregate
+        self._interval_us = interval_us
+        self._sums: dict[int, _Sums] = {}
+
+    def add(self, series: Series) -> None:
+        """Take points in. Raises BadRequest when there are more intervals than anybody could look at."""
+        times = series.times
+        low, count = 0, len(times)
+        ascending = times.tolist() == sorted(times)
+        while low < count:
+            number = times[low] // self._interval_us
+            high = bisect_left(times, (number + 1) * self._interval_us, low) if ascending else low + 1
+            self._take(number, series, low, high)
+            low = high
+        if len(self._sums) > _MOST_INTERVALS:
+            raise BadRequest(f"the interval makes more than {_MOST_INTERVALS:,} points of one metric")
+
+    def _take(self, number: int, series: Series, low: int, high: int) -> None:
+        values = series.values[low:high]
+        top = max(series.iterations[low:high])
+        sums = self._sums.get(number)
+        if sums is None:
+            sums = self._sums[number] = _Sums(top)
+        sums.iteration = max(sums.iteration, top)
+        times = series.times[low:high]
+        numbers = [(time, value) for time, value in zip(times, values, strict=True) if value == value]
+        if not numbers:
+            return
+        known: Iterable[float] = [value for _, value in numbers]
+        sums.count += len(numbers)
+        sums.total += math.fsum(known) if all(map(math.isfinite, known)) else sum(known)
+        sums.lowest = min(sums.lowest, min(known))
+        sums.highest = max(sums.highest, max(known))
+        sums.first = min(sums.first, numbers[0], key=lambda pair: pair[0])
+        sums.last = max(sums.last, numbers[-1], key=lambda pair: pair[0])
+
+    def buckets(self) -> list[Bucket]:
+        """The figures, in the order of time."""
+        return [
+            Bucket(number * self._interval_us, self._sums[number].iteration, self._figure(self._sums[number]))
+            for number in sorted(self._sums)
+        ]
+
+    def _figure(self, sums: _Sums) -> float:
+        if self._aggregate == "count":
+            return float(sums.count)
+        if not sums.count:
+            return math.nan
+        figures = {
+            "mean": sums.total / sums.count,
+            "sum": sums.total,
+            "min": sums.lowest,
+            "max": sums.highest,
+            "first": sums.first[1],
+            "last": sums.last[1],
+        }
+        return figures[self._aggregate]
+
+
+def aggregated(buckets: Iterable[Bucket]) -> Series:
+    """Intervals as a series; a point's time is where its interval begins."""
+    found = Series.empty()
+    for bucket in buckets:
+        found.iterations.append(bucket.iteration)
+        found.times.append(bucket.start_us)
+        found.values.append(bucket.value)
+        found.steps.append(0)
+    return found
+
+
+def in_time(series: Series, start_us: int, end_us: int) -> Series:
+    """The points whose time lies between the two, both included."""
+    times = series.times
+    if not times or (start_us <= min(times) and max(times) <= end_us):
+        return series
+    return series.select([position for position, time in enumerate(times) if start_us <= time <= end_us])
+
+
+def sorted_by_iteration(series: Series) -> Series:
+    """The points in the order iteration, time."""
+    keys = list(zip(series.iterations, series.times, strict=True))
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return series if order == list(range(len(order))) else series.select(order)
+
+
+def concatenated(pieces: Iterable[Series]) -> Series:
+    """All pieces one after the other."""
+    whole = Series(array("q"), array("q"), array("d"), array("q"))
+    for piece in pieces:
+        whole.extend(piece)
+    return whole

@@ -1,0 +1,165 @@
+"""Which streams a query is about, and in which of their ranges there are blocks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lens_core import PointQuery
+from lens_core.queries import metric_name
+
+from .blocks import LOWEST_STEP
+from .identity import Connection
+from .text import metric_key
+
+_LOWEST = -(2**63)
+_HIGHEST = 2**63 - 1
+
+
+class Stream(NamedTuple):
+    """A stream with the number of its points of one metric; times are microseconds since the epoch."""
+
+    id: int
+    data_source: str
+    run_id: str
+    attempt: int
+    rank: int
+    own_iterations: bool
+    blocked_step: int | None
+    points: int
+
+
+class Header(NamedTuple):
+    """A block without its arrays."""
+
+    first_step: int
+    last_step: int
+    rows: int
+    dirty: bool
+    ordered: bool
+    first_iteration: int
+    last_iteration: int
+    first_us: int
+    last_us: int
+
+
+class Window(NamedTuple):
+    """A range of time in microseconds since the epoch, both ends included."""
+
+    start_us: int
+    end_us: int
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything is outside."""
+        return self.start_us > _LOWEST or self.end_us < _HIGHEST
+
+
+class Segment(NamedTuple):
+    """A range of steps that is read in one way: out of rows, or out of blocks (by their last steps)."""
+
+    first_step: int
+    last_step: int
+    blocks: tuple[Header, ...] = ()
+
+
+def window_of(query: PointQuery) -> Window:
+    """The query's times; a millisecond holds all of its microseconds."""
+    start, end = query.start_ms, query.end_ms
+    return Window(
+        _LOWEST if start is None else max(_LOWEST, min(start * 1000, _HIGHEST)),
+        _HIGHEST if end is None else max(_LOWEST, min(end * 1000 + 999, _HIGHEST)),
+    )
+
+
+async def streams_by_metric(connection: Connection, query: PointQuery) -> list[tuple[str, list[Stream]]]:
+    """The stored names of the wanted metrics in the order of their own names, and the streams that have them."""
+    wanted = None if query.metrics is None else sorted({metric_key(name) for name in query.metrics})
+    cursor = await connection.execute(
+        "select c.metric, s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, c.points"
+        " from lens_stream s join lens_catalogue c on s.id = c.stream_id"
+        " where s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
+        " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
+        " and (%(source)s = '' or s.data_source = %(source)s)"
+        " and (%(run)s::text is null or s.run_id = %(run)s)"
+        " and (%(attempt)s::bigint is null or s.attempt = %(attempt)s)"
+        " and (%(metrics)s::text[] is null or c.metric = any(%(metrics)s))",
+        _filter(query, wanted),
+    )
+    found: dict[str, list[Stream]] = defaultdict(list)
+    for metric, *stream in await cursor.fetchall():
+        found[metric].append(Stream(*stream))
+    return [(metric, sorted(found[metric], key=stream_order)) for metric in sorted(found, key=metric_name)]
+
+
+async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]:
+    """The streams of a query, each with its number of rows."""
+    cursor = await connection.execute(
+        "select s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.rows"
+        " from lens_stream s"
+        " where s.rows > 0 and s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
+        " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
+        " and (%(source)s = '' or s.data_source = %(source)s)"
+        " and (%(run)s::text is null or s.run_id = %(run)s)"
+        " and (%(attempt)s::bigint is null or s.attempt = %(attempt)s)",
+        _filter(query, None),
+    )
+    return sorted((Stream(*row) for row in await cursor.fetchall()), key=stream_order)
+
+
+def stream_order(stream: Stream) -> tuple[str, int, str, int, int]:
+    """The order of an answer: run, attempt; within them source and rank."""
+    return stream.run_id, stream.attempt, stream.data_source, stream.rank, stream.id
+
+
+async def headers(connection: Connection, stream_ids: Sequence[int]) -> dict[int, list[Header]]:
+    """The blocks of streams, in the order of their steps."""
+    found: dict[int, list[Header]] = defaultdict(list)
+    if not stream_ids:
+        return found
+    cursor = await connection.execute(
+        "select stream_id, first_step, last_step, rows, dirty, ordered, first_iteration, last_iteration, first_us,"
+        " last_us from lens_block where stream_id = any(%s) order by stream_id, last_step",
+        [list(stream_ids)],
+        binary=True,
+    )
+    for stream_id, *rest in await cursor.fetchall():
+        found[stream_id].append(Header(*rest))
+    return found
+
+
+def segments(stream: Stream, blocks: Sequence[Header], window: Window, after_step: int | None = None) -> list[Segment]:
+    """How a stream is read: what is outside of the window, or not beyond `after_step`, is left out."""
+    found: list[Segment] = []
+    for block in blocks:
+        if after_step is not None and block.last_step <= after_step:
+            continue
+        if block.dirty:
+            _add(found, Segment(block.first_step, block.last_step))
+        elif block.last_us >= window.start_us and block.first_us <= window.end_us:
+            _add(found, Segment(block.first_step, block.last_step, (block,)))
+    first = LOWEST_STEP if stream.blocked_step is None else stream.blocked_step + 1
+    _add(found, Segment(first, _HIGHEST))
+    return found
+
+
+def _add(found: list[Segment], segment: Segment) -> None:
+    last = found[-1] if found else None
+    if last is None or bool(last.blocks) != bool(segment.blocks) or last.last_step + 1 != segment.first_step:
+        found.append(segment)
+    else:
+        found[-1] = Segment(last.first_step, segment.last_step, (*last.blocks, *segment.blocks))
+
+
+def _filter(query: PointQuery, metrics: list[str] | None) -> dict[str, Any]:
+    window = window_of(query)
+    return {
+        "uid": query.workload_uid,
+        "source": query.data_source,
+        "run": query.run_id,
+        "attempt": query.attempt,
+        "metrics": metrics,
+        "start": window.start_us,
+        "end": window.end_us,
+    }

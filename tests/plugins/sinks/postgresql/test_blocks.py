@@ -1,0 +1,219 @@
+"""Blocks are copies: every answer is the same with them and without, whatever is written before, after and between."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from array import array
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lens_plugins.sinks.postgresql import blocks as blocks_module
+from lens_plugins.sinks.postgresql.arrays import pack_spaced, unpack_spaced
+from lens_plugins.sinks.postgresql.blocks import Series, extremes
+from lens_plugins.sinks.postgresql.compacting import compact_stream
+from lens_plugins.sinks.postgresql.reducing import Aggregator, reduce_series
+
+from lens_core import BadRequest, MetricPoint, PointQuery
+from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store, times
+
+INTEGERS = st.integers(min_value=-(2**62), max_value=2**62)
+FLOATS = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@pytest.fixture
+async def store(tmp_path: Path, postgres_dsn: str) -> AsyncIterator[Any]:
+    """A store that makes no blocks by itself."""
+    async with running_store(tmp_path, postgres_dsn, blocks=False) as started:
+        yield started
+
+
+async def compact(store: Any, *, partial: bool = True) -> int:
+    """Make all blocks that can be made."""
+    connection = await store.database.connect()
+    try:
+        cursor = await connection.execute("select id from lens_stream")
+        return sum([await compact_stream(connection, row[0], partial=partial) for row in await cursor.fetchall()])
+    finally:
+        await connection.close()
+
+
+def rows_of(steps: range, **changes: Any) -> list[Any]:
+    """Rows with a dense metric, one in every third row, and one with special values."""
+    special = [math.nan, math.inf, -math.inf]
+    found = []
+    for step in steps:
+        values = {"loss": math.sin(step) * step, "odd": special[step % 3] if step % 50 == 0 else float(step)}
+        if step % 3 == 0:
+            values["eval/sparse"] = -float(step)
+        found.append(row(step, values=values, **changes))
+    return found
+
+
+def text(found: list[MetricPoint]) -> list[str]:
+    """Comparable although NaN is not."""
+    return [repr(point) for point in found]
+
+
+async def answers(store: Any) -> list[list[str]]:
+    """Many questions at once."""
+    queries: list[dict[str, Any]] = [
+        {},
+        {"metrics": ("eval/sparse",)},
+        {"start_ms": 1_700_000_700_000, "end_ms": 1_700_003_000_000},
+        {"max_points": 100},
+        {"metrics": ("odd",), "max_points": 100, "start_ms": 1_700_000_123_000},
+        {"aggregate": "mean", "interval_ms": 60_000},
+    ]
+    found = [text(await points(store, **query)) for query in queries]
+    return [*found, text(await times(store)), text(await times(store, max_points=50))]
+
+
+async def test_answers_are_the_same_with_blocks_and_without(spool: Spool, store: Any, postgres_dsn: str) -> None:
+    await spool.deliver(*rows_of(range(0, 18_000, 2)))
+    before = await answers(store)
+    assert await compact(store, partial=False) == 2
+    assert await answers(store) == before
+    assert await compact(store) == 1
+    assert await answers(store) == before
+    await spool.deliver(*rows_of(range(18_000, 18_300)), *rows_of(range(1, 9, 2)))
+    assert ask(postgres_dsn, "select count(*) from lens_block where dirty") == [(1,)]
+    changed = await answers(store)
+    assert changed != before
+    await compact(store)
+    assert ask(postgres_dsn, "select count(*) from lens_block where dirty") == [(0,)]
+    assert await answers(store) == changed
+    assert ask(postgres_dsn, "select rows - blocked_rows from lens_stream") == [(0,)]
+
+
+async def test_iterations_of_their_own_come_in_order(spool: Spool, store: Any) -> None:
+    rows = [row(step, iteration=step * 10, values={"loss": float(step)}) for step in range(5000)]
+    await spool.deliver(*rows)
+    before = await answers(store)
+    await compact(store)
+    assert await answers(store) == before
+    await spool.deliver(row(5000, iteration=7, values={"loss": 1.0}))
+    found = [p.iteration for p in await points(store)]
+    assert found == sorted(found)
+    assert [p.iteration for p in await points(store, max_points=50)] == sorted(
+        p.iteration for p in await points(store, max_points=50)
+    )
+
+
+async def test_a_row_that_changes_while_a_block_is_made_is_in_it(
+    spool: Spool, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await spool.deliver(*rows_of(range(4096)))
+    made = blocks_module.build_block
+    rewritten: list[bool] = []
+
+    def build_meanwhile(*arguments: Any) -> Any:
+        if not rewritten:
+            rewritten.append(True)
+            with psycopg.connect(store.database.dsn) as other:
+                other.execute("update lens_row set metrics = '{\"loss\": 77}' where row_step = 10")
+                other.execute("update lens_stream set late_step = 10")
+        return made(*arguments)
+
+    monkeypatch.setattr("lens_plugins.sinks.postgresql.compacting.build_block", build_meanwhile)
+    assert await compact(store) == 1
+    assert [p.value for p in await points(store, metrics=("loss",))][10] == 77
+
+
+async def test_every_spike_is_among_few_points(spool: Spool, store: Any) -> None:
+    chance = random.Random(7)
+    spikes = [500 * part + chance.randrange(200, 300) for part in range(40)]
+    rows = [row(step, values={"loss": 1000.0 + step if step in spikes else chance.random()}) for step in range(20_000)]
+    await spool.deliver(*rows)
+    for _ in range(2):
+        for size in (150, 1000):
+            found = await points(store, max_points=size)
+            assert len(found) <= size
+            assert {p.iteration for p in found} >= set(spikes)
+            assert found[0].iteration == 0
+            assert found[-1].iteration == 19_999
+        await compact(store)
+
+
+async def test_pages_hold_everything_once(spool: Spool, store: Any) -> None:
+    await spool.deliver(*rows_of(range(700)), *rows_of(range(50), run_id="run-2"))
+    await spool.deliver(*(r for rank in range(3) for r in rows_of(range(40), run_id="ranks", data_source=f"s{rank}")))
+    await compact(store)
+    for query in ({}, {"max_points": 60}, {"aggregate": "max", "interval_ms": 30_000}):
+        whole = text(await points(store, **query))
+        paged: list[str] = []
+        cursor = ""
+        while True:
+            asked = PointQuery(workload_uid="workload-1", limit=97, cursor=cursor, **query)
+            pieces = [piece async for piece in store.metric_columns(asked)]
+            page = [point for piece in pieces for point in piece.points()]
+            assert len(page) <= 97
+            paged += text(page)
+            cursor = pieces[-1].next_cursor if pieces else ""
+            if not cursor:
+                break
+        assert paged == whole
+    with pytest.raises(BadRequest):
+        await points(store, cursor="nonsense", limit=5)
+
+
+async def test_the_background_makes_blocks(tmp_path: Path, postgres_dsn: str) -> None:
+    async with running_store(tmp_path, postgres_dsn) as store:
+        await Spool(store).deliver(*rows_of(range(5000)))
+        ends = time.monotonic() + 20
+        while ask(postgres_dsn, "select count(*) from lens_block") == [(0,)]:
+            assert time.monotonic() < ends
+            await asyncio.sleep(0.05)
+
+
+SPACED = st.builds(range, st.integers(-99, 99), st.integers(100, 500), st.integers(1, 99)).map(list)
+
+
+@given(st.lists(INTEGERS, max_size=40) | SPACED)
+def test_spaced_numbers_come_back(numbers: list[int]) -> None:
+    packed = pack_spaced(array("q", numbers))
+    assert unpack_spaced(packed, len(numbers)).tolist() == numbers
+
+
+@given(st.lists(FLOATS, min_size=1, max_size=300), st.integers(4, 100))
+def test_reducing_keeps_what_is_extreme(values: list[float], size: int) -> None:
+    count = len(values)
+    numbers = array("q", range(count))
+    reduced = reduce_series(Series(numbers, numbers, array("d", values), numbers), size)
+    assert len(reduced.values) <= max(size, 4)
+    known = [value for value in values if value == value]
+    if known and size >= 5:
+        assert min(known) in reduced.values
+        assert max(known) in reduced.values
+    assert reduced.steps.tolist() == sorted(set(reduced.steps))
+
+
+@given(st.lists(FLOATS, min_size=1, max_size=50))
+def test_extremes_are_positions_of_the_range(values: list[float]) -> None:
+    found = extremes(array("d", values), 0, len(values))
+    assert found == sorted(set(found))
+    known = [value for value in values if value == value]
+    if known:
+        assert {min(known), max(known)} <= {values[position] for position in found}
+    assert any(math.isnan(values[position]) for position in found) == any(map(math.isnan, values))
+
+
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(-1e6, 1e6)), min_size=1, max_size=60))
+def test_aggregates_are_those_of_the_points(given_points: list[tuple[int, float]]) -> None:
+    moments = array("q", [time for time, _ in given_points])
+    series = Series(moments, moments, array("d", [value for _, value in given_points]), moments)
+    for aggregate in ("mean", "min", "max", "sum", "count"):
+        gathered = Aggregator(aggregate, 1000)
+        gathered.add(series)
+        for bucket in gathered.buckets():
+            inside = [v for t, v in given_points if bucket.start_us <= t < bucket.start_us + 1000]
+            wanted = {"mean": sum(inside) / len(inside), "min": min(inside), "max": max(inside)}
+            wanted |= {"sum": sum(inside), "count": len(inside)}
+            assert bucket.value == pytest.approx(wanted[aggregate], abs=1e-6)
