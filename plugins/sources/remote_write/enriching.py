@@ -5,40 +5,38 @@ from __future__ import annotations
 import fnmatch
 import re
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Collection
+from typing import Final, TypeAlias
 
 from lens_core import Pod
-from lens_core.directory_picture import Picture, workload_of
+from lens_core.directory_picture import workload_of
 from lens_core.identity import Directory
 
 from .finding import Keys, PodFinder
-from .labels import Label, LabelReader, checked, make_label
+from .labels import METRIC_NAME, Label, LabelReader, checked, make_label
 from .settings import RemoteWriteSettings
 
 ROTATE_SECONDS = 600.0
 # A longer prefix takes the slow road; nearly all are below 1 kB.
 LONGEST_QUICK_PREFIX = 3900
 COPY_PREFIX = "workload_"
+OURS = frozenset({"pod_name", "pod_uid", "workload_name", "workload_uid"})
 
-
-class Entry(NamedTuple):
-    """What becomes of one label set, right for one picture of the directory.
-
-    `prefix` are its labels as they go on (None: only copies do), `copies` those of further series. `quick` says that
-    it needs no look at its samples and is one series; `unattached` is 1 if no pod was found; `reason` says why it
-    goes nowhere, if that is so.
-    """
-
-    picture: Picture
-    prefix: bytes | None
-    quick: bool
-    unattached: int
-    negative: bool
-    copies: tuple[bytes, ...]
-    reason: str
-    keys: Keys
-    pod: Pod | None
+# What becomes of one label set, right for one epoch of the directory: the epoch; its labels as they go on (None: only
+# copies do); whether that is all, without a look at its samples; 1 if no pod was found; whether negative samples are
+# dropped; the labels of copies; why it goes nowhere, if that is so; the keys of its pod; the pod's number.
+# A plain tuple of plain things: a hundred thousand of them cost the garbage collector nothing.
+Entry: TypeAlias = tuple[int, bytes | None, bool, int, bool, tuple[bytes, ...], str, Keys, int]
+EPOCH: Final = 0
+PREFIX: Final = 1
+QUICK: Final = 2
+UNATTACHED: Final = 3
+NEGATIVE: Final = 4
+COPIES: Final = 5
+REASON: Final = 6
+KEYS: Final = 7
+POD: Final = 8
+NO_POD = 0
 
 
 class Enricher:
@@ -54,23 +52,25 @@ class Enricher:
         self._settings = settings
         self._directory = directory
         self._clock = clock
-        self._reader = LabelReader()
         self._finder = PodFinder(settings)
-        self._found: dict[Keys, Pod | None] = {}
-        self._ours: dict[int, list[Label]] = {}
+        self._reader = LabelReader(self._finder.telling | OURS)
         self._negative = [re.compile(fnmatch.translate(glob), re.IGNORECASE) for glob in settings.drop_negative]
         self._negative_names: dict[str, bool] = {}
+        self._picture = directory.picture
+        self._pods = _Pods(settings.workload)
+        self._found: dict[Keys, int] = {(): NO_POD}
         self._old: dict[bytes, Entry] = {}
         self._rotated_at = clock()
         self.young: dict[bytes, Entry] = {}
-        self.picture = directory.picture
+        self.epoch = 1
 
     def begin(self) -> None:
         """Before a request: take up what the directory knows now, forget what is old."""
-        if self._directory.picture is not self.picture:
-            self.picture = self._directory.picture
-            self._found.clear()
-            self._ours.clear()
+        if self._directory.picture is not self._picture:
+            self._picture = self._directory.picture
+            self.epoch += 1
+            self._found = {(): NO_POD}
+            self._pods.keep(self._picture.pods.values())
         now = self._clock()
         if len(self.young) >= self._settings.cached_series or now - self._rotated_at >= ROTATE_SECONDS:
             self._old, self.young, self._rotated_at = self.young, {}, now
@@ -83,67 +83,47 @@ class Enricher:
     def entry(self, block: bytes) -> Entry:
         """The entry of a label set. Raises WireError or RefusedSeries."""
         known = self.young.get(block) or self._old.get(block)
-        if known is None or (known.picture is not self.picture and self._find(known.keys) is not known.pod):
+        if known is None or (known[EPOCH] != self.epoch and self._find(known[KEYS]) != known[POD]):
             known = self._make(block)
-        elif known.picture is not self.picture:
-            known = known._replace(picture=self.picture)
+        elif known[EPOCH] != self.epoch:
+            known = (self.epoch, *known[1:])
         self.young[block] = known
         return known
 
     def labels(self, block: bytes) -> dict[str, str]:
         """The labels as they came; for the debug route."""
-        return {label.name: label.value for label in self._reader.read(block)}
+        return {label[0]: label[1] for label in self._reader.read(block)}
 
-    def _find(self, keys: Keys) -> Pod | None:
-        if not keys:
-            return None
+    def _find(self, keys: Keys) -> int:
         try:
             return self._found[keys]
         except KeyError:
-            pod = self._found[keys] = self._finder.find(keys, self.picture)
-            return pod
+            number = self._found[keys] = self._pods.number(self._finder.find(keys, self._picture))
+            return number
 
     def _make(self, block: bytes) -> Entry:
         read = self._reader.read(block)
         labels = checked(read)
-        values = {label[0]: label[1] for label in labels}
-        keys = self._finder.keys(values)
+        telling = [label for label in labels if label[3]]
+        keys = self._finder.keys(telling) if telling else ()
         pod = self._find(keys)
-        copies = self._copies(labels, pod) if self._settings.copies != "none" else ()
+        name = labels[0][1] if labels[0][0] == METRIC_NAME else {label[0]: label[1] for label in labels}[METRIC_NAME]
+        copies = self._copies(labels, pod, name) if self._settings.copies != "none" else ()
         prefix: bytes | None = None
         if self._settings.copies != "only":
             # What stays as it came shares its memory with the key.
-            same = pod is None and labels is read
-            prefix = block if same else join(replaced(labels, self._labels_of(pod)))
-        negative = self._watches(values["__name__"])
+            same = pod == NO_POD and labels is read
+            prefix = block if same else join(_replaced(labels, telling, self._pods.labels(pod)))
+        negative = self._watches(name)
         reason = "" if prefix is not None or copies else ("no_workload_found" if pod else "missing_pod_info")
         quick = prefix is not None and not negative and not copies and len(prefix) <= LONGEST_QUICK_PREFIX
-        return Entry(self.picture, prefix, quick, int(pod is None), negative, copies, reason, keys, pod)
+        return self.epoch, prefix, quick, int(pod == NO_POD), negative, copies, reason, keys, pod
 
-    def _labels_of(self, pod: Pod | None) -> list[Label]:
-        """What a series of this pod gets; made once for each pod of a picture."""
-        if pod is None:
-            return []
-        known = self._ours.get(id(pod))
-        if known is None:
-            workload = workload_of(pod, self._settings.workload)
-            known = _pod_labels(pod)
-            if workload is not None:
-                known += _workload_labels(workload.name, workload.uid)
-            self._ours[id(pod)] = known
-        return known
-
-    def _copies(self, labels: list[Label], pod: Pod | None) -> tuple[bytes, ...]:
+    def _copies(self, labels: list[Label], pod: int, name: str) -> tuple[bytes, ...]:
         """One label set for each workload of the pod, its name prefixed."""
-        if pod is None:
-            return ()
-        renamed = [
-            make_label("__name__", COPY_PREFIX + label.value) if label.name == "__name__" else label for label in labels
-        ]
-        return tuple(
-            join(replaced(renamed, [*_pod_labels(pod), *_workload_labels(workload.name, workload.uid)]))
-            for workload in pod.workloads
-        )
+        renamed = [label for label in labels if label[0] != METRIC_NAME]
+        renamed.append(make_label(METRIC_NAME, COPY_PREFIX + name))
+        return tuple(join(_replaced(renamed, renamed, ours)) for ours in self._pods.copies(pod))
 
     def _watches(self, name: str) -> bool:
         """Whether negative samples of this metric are dropped."""
@@ -155,10 +135,60 @@ class Enricher:
         return known
 
 
-def replaced(labels: list[Label], ours: list[Label]) -> list[Label]:
-    """Labels with ours instead of those of the same names, sorted by name."""
+class _Pods:
+    """Numbers pods (the same object keeps its number while it is in the directory) and makes the labels they give."""
+
+    def __init__(self, which: str) -> None:
+        self._which = which
+        self._last = NO_POD
+        self._numbers: dict[int, int] = {}
+        self._held: dict[int, Pod] = {}
+        self._labels: dict[int, list[Label]] = {NO_POD: []}
+
+    def keep(self, pods: Collection[Pod]) -> None:
+        """Forget all others."""
+        there = {id(pod) for pod in pods}
+        self._held = {number: pod for number, pod in self._held.items() if id(pod) in there}
+        self._numbers = {id(pod): number for number, pod in self._held.items()}
+        self._labels = {NO_POD: []}
+
+    def number(self, pod: Pod | None) -> int:
+        """The number of a pod."""
+        if pod is None:
+            return NO_POD
+        number = self._numbers.get(id(pod))
+        if number is None:
+            self._last += 1
+            number = self._numbers[id(pod)] = self._last
+            self._held[number] = pod
+        return number
+
+    def labels(self, number: int) -> list[Label]:
+        """What a series of this pod gets."""
+        known = self._labels.get(number)
+        if known is None:
+            pod = self._held[number]
+            workload = workload_of(pod, self._which)
+            known = _pod_labels(pod)
+            if workload is not None:
+                known += _workload_labels(workload.name, workload.uid)
+            self._labels[number] = known
+        return known
+
+    def copies(self, number: int) -> list[list[Label]]:
+        """What each copy of a series of this pod gets: one for each workload."""
+        if number == NO_POD:
+            return []
+        pod = self._held[number]
+        return [[*_pod_labels(pod), *_workload_labels(one.name, one.uid)] for one in pod.workloads]
+
+
+def _replaced(labels: list[Label], looked_at: list[Label], ours: list[Label]) -> list[Label]:
+    """Labels with ours instead of those of the same names (which are among `looked_at`), sorted by name."""
+    if not ours:
+        return labels
     names = {label[0] for label in ours}
-    if not names.isdisjoint([label[0] for label in labels]):
+    if any(label[0] in names for label in looked_at):
         labels = [label for label in labels if label[0] not in names]
     # Names are unique, so that nothing but names is compared.
     return sorted([*labels, *ours])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from lens_core import Pod
 from lens_core.directory_picture import Picture
 
+from .labels import Label
 from .settings import RemoteWriteSettings
 
 POD_LABELS = ("pod", "pod_name")
 NAMESPACE_LABELS = ("namespace", "pod_namespace")
 UID_LABELS = ("pod_uid", "uid")
 EXPORTED_POD = "exported_pod"
+EXPORTED_NAMESPACE = "exported_namespace"
+_MEMO_KEYS = 50_000
 
 Key: TypeAlias = tuple[str, ...]
 Keys: TypeAlias = tuple[Key, ...]
@@ -23,23 +26,29 @@ _NO_KEYS: Keys = ()
 class PodFinder:
     """Makes of labels the keys under which the directory may know the pod, best first, and looks them up.
 
-    Keys are few beside series and are shared by them; they stay right whatever the directory learns.
+    Keys are few beside series and are shared by them; they stay right whatever the directory learns. `telling` are the
+    names of the labels that count.
     """
 
     def __init__(self, settings: RemoteWriteSettings) -> None:
         self._node_labels = settings.node_labels
         self._device_labels = list(settings.device_labels.items())
-        self._telling = frozenset({*settings.device_labels, *POD_LABELS, *UID_LABELS, EXPORTED_POD})
-        self._interned: dict[Keys, Keys] = {_NO_KEYS: _NO_KEYS}
+        self.telling = {*settings.node_labels, *settings.device_labels, *POD_LABELS, *UID_LABELS, *NAMESPACE_LABELS}
+        self.telling |= {EXPORTED_POD, EXPORTED_NAMESPACE}
+        self._known: dict[tuple[bytes, ...], Keys] = {}
+        self._shared: dict[Keys, Keys] = {_NO_KEYS: _NO_KEYS}
 
-    def keys(self, labels: Mapping[str, str]) -> Keys:
-        """The keys of a series; none when nothing in its labels names a pod or a device."""
-        if self._telling.isdisjoint(labels):
-            return _NO_KEYS
-        keys = (*self._device_keys(labels), *_pod_keys(labels))
-        if len(self._interned) > 100_000:
-            self._interned = {_NO_KEYS: _NO_KEYS}
-        return self._interned.setdefault(keys, keys)
+    def keys(self, labels: Sequence[Label]) -> Keys:
+        """The keys of a series by its telling labels; none when they name neither a pod nor a device."""
+        pieces = tuple([label[2] for label in labels])
+        keys = self._known.get(pieces)
+        if keys is None:
+            if len(self._known) >= _MEMO_KEYS:
+                self._known, self._shared = {}, {_NO_KEYS: _NO_KEYS}
+            values = {label[0]: label[1] for label in labels}
+            keys = (*self._device_keys(values), *_pod_keys(values))
+            keys = self._known[pieces] = self._shared.setdefault(keys, keys)
+        return keys
 
     def _device_keys(self, labels: Mapping[str, str]) -> list[Key]:
         devices = [(kind, labels[label]) for label, kind in self._device_labels if label in labels]
@@ -61,7 +70,7 @@ def _pod_keys(labels: Mapping[str, str]) -> list[Key]:
     keys: list[Key] = [("uid", uid)] if uid else []
     # With an exported_pod, `pod` is the exporter's own: Prometheus has renamed the label of the series.
     if EXPORTED_POD in labels:
-        namespace = labels.get("exported_namespace") or labels.get("namespace", "")
+        namespace = labels.get(EXPORTED_NAMESPACE) or labels.get("namespace", "")
         return [*keys, ("name", namespace, labels[EXPORTED_POD], uid)]
     namespace = next((labels[label] for label in NAMESPACE_LABELS if label in labels), "")
     return [*keys, *(("name", namespace, labels[label], uid) for label in POD_LABELS if label in labels)]

@@ -1,22 +1,25 @@
-"""Label sets on the wire: field 1 of a TimeSeries, each a message of a name (1) and a value (2)."""
+"""Label sets on the wire: field 1 of a TimeSeries, each a message of a name (1) and a value (2).
+
+A label is a plain tuple, because plain tuples of texts cost the garbage collector nothing, and there are many.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from operator import lt
-from typing import NamedTuple
+from typing import Any, TypeAlias
 
-from lens_core.protobuf import DELIMITED, WireError, delimited, fields, read_varint
+from google.protobuf.message import DecodeError
+
+from lens_core.protobuf import DELIMITED, WireError, delimited, fields, splitter
+
+# Name, value, the bytes of its field (tag and length included), and whether its name is one of those to look at.
+Label: TypeAlias = tuple[str, str, bytes, bool]
 
 LABEL_TAG = 0x0A
+METRIC_NAME = "__name__"
 _MEMO_LABELS = 50_000
-
-
-class Label(NamedTuple):
-    """A label, and `piece`: the bytes of its field, tag and length included."""
-
-    name: str
-    value: str
-    piece: bytes
+_Labels: Any = splitter("Labels", {"labels": 1})
 
 
 class RefusedSeries(Exception):
@@ -29,47 +32,55 @@ class RefusedSeries(Exception):
 
 def make_label(name: str, value: str) -> Label:
     """A label of our own."""
-    inner = delimited(1, name.encode()) + delimited(2, value.encode())
-    return Label(name, value, delimited(1, inner))
+    return name, value, delimited(1, delimited(1, name.encode()) + delimited(2, value.encode())), False
 
 
 class LabelReader:
-    """Reads blocks of label fields; remembers single labels, because most occur in many series."""
+    """Reads blocks of label fields; remembers single labels, because most occur in many series.
 
-    def __init__(self) -> None:
+    `marked` are the names of the labels that somebody will want to look at.
+    """
+
+    def __init__(self, marked: Collection[str] = ()) -> None:
+        self._marked = frozenset(marked)
         self._memo: dict[bytes, Label] = {}
 
     def read(self, block: bytes) -> list[Label]:
         """The labels of a block in its order. Raises WireError unless it is nothing but whole label fields."""
-        found = []
-        place = 0
-        size = len(block)
+        try:
+            inners: list[bytes] = list(_Labels.FromString(block).labels)
+        except DecodeError:
+            raise WireError("something else between the labels") from None
+        # With two bytes for tag and length each, nothing is left over: there is nothing else in the block.
+        if sum(map(len, inners)) + 2 * len(inners) != len(block):
+            return self._read_slowly(block)
         known = self._memo.get
-        while place < size:
-            if block[place] != LABEL_TAG:
+        found = [known(inner) for inner in inners]
+        if None in found:
+            return [self._learn(inner) if label is None else label for inner, label in zip(inners, found, strict=True)]
+        return found  # type: ignore[return-value]
+
+    def _read_slowly(self, block: bytes) -> list[Label]:
+        found = []
+        for field in fields(block):
+            if field.number != 1 or field.kind != DELIMITED:
                 raise WireError("something else between the labels")
-            start = place + 2
-            length = block[place + 1] if start <= size else 0x80
-            if length > 0x7F:
-                length, start = read_varint(block, place + 1)
-            end = start + length
-            if end > size:
-                raise WireError("the message ends inside a label")
-            piece = block[place:end]
-            label = known(piece)
-            found.append(self._learn(piece, block[start:end]) if label is None else label)
-            place = end
+            label = self._memo.get(field.value) or self._learn(field.value)
+            if label[2] != block[field.start : field.end]:
+                raise WireError("a label whose length is written in an unusual way")
+            found.append(label)
         return found
 
-    def _learn(self, piece: bytes, inner: bytes) -> Label:
+    def _learn(self, inner: bytes) -> Label:
         name, value = _name_and_value(inner)
         try:
-            label = Label(name.decode(), value.decode(), piece)
+            text = name.decode()
+            label = (text, value.decode(), delimited(1, inner), text in self._marked)
         except UnicodeDecodeError:
             raise RefusedSeries("invalid_utf8", "a label is not UTF-8") from None
         if len(self._memo) >= _MEMO_LABELS:
             self._memo.clear()
-        self._memo[piece] = label
+        self._memo[inner] = label
         return label
 
 
@@ -97,16 +108,20 @@ def checked(labels: list[Label]) -> list[Label]:
 
     Raises RefusedSeries for what makes stores fail: no metric name, a label without a name, a name that comes twice.
     """
-    in_order = [label[0] for label in labels]
-    is_sorted = "__name__" in in_order and in_order[0] and all(map(lt, in_order, in_order[1:]))
-    if is_sorted and all(label[1] for label in labels):
+    names = [label[0] for label in labels]
+    if (
+        METRIC_NAME in names
+        and names[0]
+        and all(map(lt, names, names[1:]))
+        and "" not in [label[1] for label in labels]
+    ):
         return labels
-    kept = sorted((label for label in labels if label.value), key=lambda label: label.name)
-    if any(not label.name for label in labels):
+    if "" in names:
         raise RefusedSeries("empty_label_name", "a label has no name")
-    names = {label.name for label in kept}
-    if len(names) < len(kept):
+    kept = sorted((label for label in labels if label[1]), key=lambda label: label[0])
+    names = [label[0] for label in kept]
+    if not all(map(lt, names, names[1:])):
         raise RefusedSeries("duplicate_label", "a label comes twice")
-    if "__name__" not in names:
+    if METRIC_NAME not in names:
         raise RefusedSeries("no_metric_name", "a series has no metric name")
     return kept

@@ -16,7 +16,7 @@ import msgspec
 from lens_core.protobuf import WireError, delimited, varint
 
 from .drops import Drops
-from .enriching import LONGEST_QUICK_PREFIX, Enricher, Entry
+from .enriching import COPIES, LONGEST_QUICK_PREFIX, NEGATIVE, PREFIX, REASON, UNATTACHED, Enricher, Entry
 from .labels import RefusedSeries
 from .samples import Examined, examine, split_labels
 
@@ -53,19 +53,22 @@ class Passage:
     def take(self, series: Sequence[bytes], passed: Passed) -> None:
         """Add these series to `passed`. Raises WireError where the request is damaged."""
         known = self._enricher.young.get
-        picture = self._enricher.picture
+        epoch = self._enricher.epoch
         stamps, pieces, heads = self._stamps, passed.pieces, _HEADS
         quick = unattached = 0
         for one in series:
             tail = one[-_VALUE_SIZE:]
-            if tail[11:] in stamps:
+            if tail[11:] in stamps or self._learn_stamp(tail[11:]):
                 size = _VALUE_SIZE
                 if tail[:3] != _WITH_VALUE:
                     tail = tail[_ZERO_SIZE:]
                     size = _ZERO_SIZE
                 if size == _VALUE_SIZE or tail[:2] == _WITHOUT_VALUE:
-                    entry = known(one[:-size])
-                    if entry is not None and entry[2] and entry[0] is picture:
+                    block = one[:-size]
+                    entry = known(block)
+                    if entry is None or entry[0] != epoch:
+                        entry = self._new_entry(block)
+                    if entry is not None and entry[2]:
                         prefix: bytes = entry[1]  # type: ignore[assignment]
                         pieces += (heads[len(prefix) + size], prefix, tail)
                         unattached += entry[3]
@@ -75,6 +78,13 @@ class Passage:
         passed.series += quick
         passed.samples += quick
         passed.unattached += unattached
+
+    def _new_entry(self, block: bytes) -> Entry | None:
+        """The entry of what looks like nothing but labels; None where the slow road has to find out what it is."""
+        try:
+            return self._enricher.entry(block)
+        except (WireError, RefusedSeries):
+            return None
 
     def _slowly(self, series: bytes, passed: Passed) -> None:
         try:
@@ -91,46 +101,26 @@ class Passage:
             if not examined.rest:
                 return
         held = examined.samples + examined.histograms
-        if entry.reason:
+        if entry[REASON]:
             passed.dropped += held
-            self._drops.drop(entry.reason, held, lambda: self._enricher.labels(block))
+            self._drops.drop(entry[REASON], held, lambda: self._enricher.labels(block))
             return
         self._pass(entry, examined, passed)
 
     def _examine(self, series: bytes) -> tuple[bytes, Examined, Entry]:
-        size = self._tail_size(series)
-        entry = self._entry_before(series, size) if size else None
-        if entry is not None and not (entry.negative and size == _VALUE_SIZE):
-            return series[:-size], Examined(series[-size:], 1, 0, 0, 0), entry
         block, rest = split_labels(series)
         entry = self._enricher.entry(block)
-        return block, examine(rest, drop_negative=entry.negative), entry
-
-    def _entry_before(self, series: bytes, size: int) -> Entry | None:
-        """The entry of what stands before the end, if that is nothing but labels."""
-        try:
-            return self._enricher.entry(series[:-size])
-        except WireError:
-            return None  # It only looked like a single sample and will be read field by field.
-
-    def _tail_size(self, series: bytes) -> int:
-        """The size of the end that looks like a single sample; 0 if none does."""
-        stamp = series[-_STAMP_SIZE:]
-        if stamp not in self._stamps and not self._learn_stamp(stamp):
-            return 0
-        if series[-_VALUE_SIZE : 3 - _VALUE_SIZE] == _WITH_VALUE:
-            return _VALUE_SIZE
-        return _ZERO_SIZE if series[-_ZERO_SIZE:-_STAMP_SIZE] == _WITHOUT_VALUE else 0
+        return block, examine(rest, drop_negative=entry[NEGATIVE]), entry
 
     def _pass(self, entry: Entry, examined: Examined, passed: Passed) -> None:
-        prefixes = entry.copies if entry.prefix is None else (entry.prefix, *entry.copies)
+        prefixes = entry[COPIES] if entry[PREFIX] is None else (entry[PREFIX], *entry[COPIES])
         for prefix in prefixes:
             passed.pieces.append(delimited(1, prefix + examined.rest))
         passed.series += 1
         passed.samples += examined.samples
         passed.histograms += examined.histograms
         passed.exemplars += examined.exemplars
-        passed.unattached += entry.unattached
+        passed.unattached += entry[UNATTACHED]
 
     def _learn_stamp(self, stamp: bytes) -> bool:
         """Remember an end that is a field 2 with a number of six bytes; requests have few different timestamps."""
