@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Playwright, Request
 
 CHROMIUM = os.environ.get("LENS_TEST_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 # What the browser says when the daemon is away on purpose, or when a login is refused on purpose.
@@ -40,7 +41,7 @@ class Watched:
         page.on("console", lambda message: self._said(message.type, message.text))
         page.on("pageerror", lambda error: self.problems.append(f"exception: {error}"))
         page.on("request", self._asked)
-        page.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._asked_the_user)
 
     def open(self, path: str = "/", wait: str | None = None) -> Page:
         """Go to a view; `wait` is a selector that shows it is there."""
@@ -48,6 +49,13 @@ class Watched:
         if wait:
             self.page.wait_for_selector(wait)
         return self.page
+
+    def until(self, expression: str, seconds: float = 20.0) -> None:
+        """Wait until an expression is true in the page, asked from outside, as the page's policy allows no eval."""
+        ends = time.monotonic() + seconds
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < ends, f"{expression} did not become true"
+            self.page.wait_for_timeout(50)
 
     def shot(self, name: str) -> None:
         """A picture of the view, kept where LENS_SCREENSHOTS says."""
@@ -64,6 +72,10 @@ class Watched:
     def _said(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
             self.problems.append(f"console {kind}: {text}")
+
+    def _asked_the_user(self, dialog: Dialog) -> None:
+        self.problems.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _asked(self, request: Request) -> None:
         parts = urlsplit(request.url)

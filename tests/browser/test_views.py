@@ -20,17 +20,136 @@ def test_the_list_shows_what_failed_first_and_what_is_known_of_each(browse: Brow
 def test_a_workload_shows_charts_with_marks_and_numbers_that_are_none(browse: Browse) -> None:
     with browse() as watched:
         page = watched.open("/#/workload?uid=llama-70b", ".card[data-drawn]")
-        page.wait_for_function("document.querySelectorAll('.card[data-drawn]').length >= 6")
+        watched.until("document.querySelectorAll('.card[data-drawn]').length >= 6")
         watched.shot("workload")
         card = page.locator(".card", has_text="loss").first
         symbols = card.locator(".plot").evaluate(
             "p => p.data.filter(t => t.name.includes('not a number')).map(t => t.x.length)"
         )
-        assert symbols and all(count == 1 for count in symbols)
+        assert symbols
+        assert all(count == 1 for count in symbols)
         marks = card.locator(".plot").evaluate("p => p.data.find(t => t.name === 'events').customdata")
         assert "checkpoint saved at 300" in marks
         spike = card.locator(".plot").evaluate("p => Math.max(...p.data[0].y)")
         assert spike == 25
+
+
+def test_several_workloads_are_laid_over_each_other(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/", "tbody tr .choice input")
+        for name in ("llama-70b", "gpt-small"):
+            page.get_by_label(f"Compare {name}").check()
+        page.get_by_role("link", name="Compare 2").click()
+        page.wait_for_selector(".card[data-drawn]")
+        names = page.locator(".card .plot").first.evaluate("p => p.data.map(t => t.name)")
+        assert any(name.startswith("gpt-small") for name in names)
+        assert any(name.startswith("llama-70b") for name in names)
+        page.get_by_role("tab", name="Compared").click()
+        table = page.get_by_role("region", name="Settings that differ")
+        table.wait_for()
+        assert "1e-3" in table.inner_text() or "0.001" in table.inner_text()
+        watched.shot("compare")
+
+
+def test_why_this_framework(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b&tab=why", ".verdict")
+        assert "deepspeed" in page.locator(".verdict").inner_text()
+        rows = page.get_by_role("region", name="Opinions of detectors").inner_text()
+        assert "DEEPSPEED_CONFIG" in rows or "deepspeed" in rows
+        page.locator("summary", has_text="wandb").first.click()
+        page.wait_for_selector("details[open] pre")
+        assert "llm-pretrain" in page.locator("pre").first.inner_text()
+        watched.shot("why")
+
+
+def test_events_and_runs_have_their_tabs(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b", ".tabs")
+        page.get_by_role("tab", name="Events").click()
+        page.wait_for_selector("text=checkpoint saved")
+        watched.shot("events")
+        page.get_by_role("tab", name="Runs").click()
+        page.wait_for_selector("text=second")
+        page.get_by_role("tab", name="Diagnosis").click()
+        page.wait_for_selector(".empty, .verdict")
+
+
+def test_a_link_shows_somebody_else_the_same(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b", ".card[data-drawn]")
+        page.get_by_label("Axis").select_option("time")
+        page.get_by_label("Log scale").check()
+        page.get_by_label("Smoothing", exact=False).fill("0.6")
+        watched.until("location.hash.includes('smooth=0.6')")
+        link = page.url
+    with browse() as other:
+        page = other.page
+        page.goto(link)
+        page.wait_for_selector(".card[data-drawn]")
+        plot = page.locator(".card .plot").first
+        assert plot.evaluate("p => [p.layout.yaxis.type, p.layout.xaxis.type]") == ["log", "date"]
+        assert plot.evaluate("p => p.data.length") >= 4
+        assert page.get_by_label("Log scale").is_checked()
+
+
+def test_a_zoom_asks_the_server_for_finer_points(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b&metric=loss", ".card[data-drawn]")
+        box = page.locator(".plot .nsewdrag").first.bounding_box()
+        assert box is not None
+        with page.expect_request(lambda request: "start=" in request.url and "max_points" in request.url):
+            page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
+            page.mouse.down()
+            page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
+            page.mouse.up()
+        page.get_by_role("button", name="Whole run").click()
+        watched.until("!location.hash.includes('from=')")
+
+
+def test_csv_has_every_point_of_what_is_shown(browse: Browse) -> None:
+    with browse(accept_downloads=True) as watched:
+        page = watched.open("/#/workload?uid=gpt-small&metric=loss", ".card[data-drawn]")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="CSV").click()
+        lines = download.value.path().read_text().splitlines()
+        assert len(lines) == 201
+        assert any("NaN" in line for line in lines)
+
+
+def test_light_dark_and_a_phone(browse: Browse) -> None:
+    with browse(color_scheme="dark", viewport={"width": 390, "height": 800}) as watched:
+        page = watched.open("/", "tbody tr .spark path")
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        watched.shot("list-phone-dark")
+        page.get_by_role("link", name="llama-70b").click()
+        page.wait_for_selector(".card[data-drawn]")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        watched.shot("workload-phone-dark")
+        page.keyboard.press("t")
+        assert page.evaluate("document.documentElement.dataset.theme") == "light"
+
+
+def test_all_of_it_by_keyboard(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/", "tbody tr")
+        page.keyboard.press("/")
+        page.keyboard.type("llama")
+        watched.until("document.querySelectorAll('tbody tr').length === 1")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".card[data-drawn]")
+        page.locator("#tab-charts").focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector("text=second")
+        assert page.evaluate("document.activeElement.id") == "tab-runs"
+        page.keyboard.press("?")
+        page.wait_for_selector("dialog[open]")
+        page.keyboard.press("Escape")
+        page.keyboard.press("h")
+        page.wait_for_selector(".health h2")
 
 
 def test_the_health_view_shows_the_road(browse: Browse) -> None:

@@ -29,14 +29,12 @@ export async function get(path, parameters = {}, options = {}) {
   return response.json();
 }
 
-// As get, but nothing where there is nothing.
-export async function find(path, parameters = {}, options = {}) {
-  try {
-    return await get(path, parameters, options);
-  } catch (error) {
-    if (error instanceof ApiError && (error.status === 404 || error.status === 405)) return null;
-    throw error;
-  }
+let routes = null;
+
+// Whether this daemon answers a route at all.
+export async function hasRoute(path) {
+  routes ??= (await get("openapi.json")).paths;
+  return `/api/v1${path}` in routes;
 }
 
 export async function request(url, options = {}) {

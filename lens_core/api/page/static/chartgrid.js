@@ -156,7 +156,7 @@ export class ChartGrid {
     const place = el("div", { class: "plot" });
     const last = el("span", { class: "last" });
     const size = button("⤢", () => this.enlarge(metric), { class: "plain", "aria-label": `Larger or smaller: ${metric.slice(0, 80)}` });
-    const box = el("section", { class: "card", "aria-label": metric.slice(0, 100) }, el("h3", {}, name(metric, 80), last, size), place);
+    const box = el("section", { class: "card", "aria-label": metric.slice(0, 100) }, el("h2", {}, name(metric, 80), last, size), place);
     const card = { metric, place, box, last, visible: false };
     box.classList.toggle("tall", this.tall === metric);
     place.card = card;

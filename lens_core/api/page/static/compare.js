@@ -6,17 +6,17 @@ import { count, number } from "./format.js";
 
 export async function compare(place, { names, points, metrics, signal }) {
   const uids = [...names.keys()];
-  const heads = ["", ...uids.map((uid) => name(names.get(uid), 40))];
+  const heads = ["Name", ...uids.map((uid) => name(names.get(uid), 40))];
   const shown = metrics.slice(0, 12);
   await Promise.all(shown.map((metric) => points.load(metric)));
   place.append(
-    el("h3", {}, "Last value, and the lowest and highest"),
+    el("h2", {}, "Last value, and the lowest and highest"),
     table("Values compared", heads, shown.map((metric) => [name(metric, 60), ...uids.map((uid) => summary(points.metrics.get(metric), uid))])),
   );
   const configurations = await Promise.all(uids.map((uid) => configuration(uid, signal)));
   const keys = [...new Set(configurations.flatMap((found) => Object.keys(found)))].sort();
   const different = keys.filter((key) => new Set(configurations.map((found) => JSON.stringify(found[key]))).size > 1);
-  place.append(el("h3", {}, "Configuration"));
+  place.append(el("h2", {}, "Configuration"));
   if (!keys.length) {
     place.append(el("p", { class: "quiet" }, "None of them reported a configuration."));
   } else if (!different.length) {

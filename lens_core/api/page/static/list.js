@@ -14,12 +14,20 @@ export async function showList(root, query, { say, signal }) {
   const list = new List(root, query, say, signal);
   await list.load();
   const refresh = throttle(2000, () => list.load().catch(say));
-  const stopListening = listen(refresh);
+  let later = null;
+  const stopListening = listen(() => {
+    refresh();
+    clearTimeout(later);
+    later = setTimeout(refresh, 1500); // what was taken just now is in the store then
+  });
   const clock = setInterval(() => list.tick(), 5000);
+  const often = setInterval(() => document.hidden || refresh(), 30000); // silence is news too
   return () => {
     stopListening();
     refresh.cancel();
+    clearTimeout(later);
     clearInterval(clock);
+    clearInterval(often);
   };
 }
 

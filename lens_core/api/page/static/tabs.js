@@ -1,6 +1,6 @@
 // What there is to know of a workload beside its charts: runs, events, the evidence of a detection, a diagnosis.
 
-import { find, get, workloadPath } from "./api.js";
+import { ApiError, get, hasRoute, workloadPath } from "./api.js";
 import { code, el, name, table } from "./dom.js";
 import { ago, count, duration, moment, words } from "./format.js";
 import { empty, frameworkBadges } from "./pieces.js";
@@ -57,7 +57,7 @@ export async function why(place, { uid, signal }) {
   }
   if (found.detections.length) {
     place.append(
-      el("h3", {}, "What says so"),
+      el("h2", {}, "What says so"),
       table(
         "Opinions of detectors",
         ["Framework", "Layer", "Source", "Method", "Sure", "Because"],
@@ -74,9 +74,9 @@ export async function why(place, { uid, signal }) {
   }
   if (found.evidence.length) {
     place.append(
-      el("h3", {}, "The evidence as it was reported"),
-      found.evidence.map((item) =>
-        el("details", {}, el("summary", {}, name(`${item.source}${item.run_id ? `, run ${item.run_id}` : ""}`, 80), el("span", { class: "quiet" }, ` ${moment(item.timestamp * 1000)}`)), json(item.facts))),
+      el("h2", {}, "The evidence as it was reported"),
+      ...found.evidence.map((item) =>
+        el("details", {}, el("summary", {}, name(`${item.source}${item.run_id ? `, run ${item.run_id}` : ""}`, 80), el("span", { class: "quiet" }, ` ${moment(item.timestamp * 1000)}`)), pretty(item.facts))),
     );
   }
 }
@@ -97,7 +97,7 @@ function because(facts) {
 }
 
 export async function diagnosis(place, { uid, signal }) {
-  const found = await find(workloadPath(uid, "/diagnosis"), {}, { signal });
+  const found = (await hasRoute("/workloads/{uid}/diagnosis")) ? await diagnosed(uid, signal) : null;
   if (found === null) {
     place.append(empty("No diagnosis of this workload", el("span", {}, "Stacks and a verdict on hangs come from the diagnosis collectors on its nodes: ", code("lens plugins"), " lists them.")));
     return;
@@ -111,9 +111,21 @@ export async function diagnosis(place, { uid, signal }) {
   if (Object.keys(rest).length) place.append(json(rest));
 }
 
+async function diagnosed(uid, signal) {
+  try {
+    return await get(workloadPath(uid, "/diagnosis"), {}, { signal });
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return null;
+    throw error;
+  }
+}
+
 function json(value) {
+  const text = JSON.stringify(value);
+  return text.length < 80 ? el("code", {}, text) : el("details", { class: "json" }, el("summary", {}, "details"), pretty(value));
+}
+
+function pretty(value) {
   const text = JSON.stringify(value, null, 1);
-  const shown = text.length > 20000 ? `${text.slice(0, 20000)} …` : text;
-  if (text.length < 80) return el("code", {}, JSON.stringify(value));
-  return el("details", { class: "json" }, el("summary", {}, "details"), el("pre", {}, shown));
+  return el("pre", { tabindex: "0" }, text.length > 20000 ? `${text.slice(0, 20000)} …` : text);
 }

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.browser.browsing import EXPECTED_WHEN_AWAY
+from tests.browser.conftest import Browse
+from tests.browser.training import rows, send_evidence, send_many, send_rows
+from tests.end_to_end.running_lens import RunningLens
+
+OwnLens = Callable[..., RunningLens]
+
+
+def test_an_empty_place_tells_the_next_command_and_fills_by_itself(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("empty")
+    with browse(lens.url) as watched:
+        page = watched.open("/", ".empty")
+        assert "lens run --workload" in page.locator(".empty").inner_text()
+        watched.shot("empty")
+        send_rows(lens, "fresh", rows(5))
+        page.wait_for_selector("tbody tr a:has-text('fresh')")
+
+
+def test_a_run_that_trains_while_one_looks_and_a_daemon_that_comes_back(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("live")
+    send_rows(lens, "job", rows(50))
+    lens.drained()
+    drawn = "() => Math.max(...document.querySelector('.card .plot').data[0].x)"
+    with browse(lens.url) as watched:
+        watched.expected = EXPECTED_WHEN_AWAY
+        page = watched.open("/#/workload?uid=job&metric=loss", ".card[data-drawn]")
+        assert page.evaluate(drawn) == 49
+        send_rows(lens, "job", rows(10, first=50))
+        watched.until(f"({drawn})() === 59")
+        port = lens.url.rpartition(":")[2]
+        lens.stop()
+        page.wait_for_selector(".connection.down")
+        lens.start(f"127.0.0.1:{port}")
+        page.wait_for_selector(".connection.up")
+        send_rows(lens, "job", rows(10, first=60))
+        watched.until(f"({drawn})() === 69")
+        assert page.locator("#problem").is_hidden()
+
+
+def test_five_thousand_workloads(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("many")
+    send_many(lens, 5000)
+    lens.drained()
+    with browse(lens.url) as watched:
+        page = watched.open("/", "tbody tr:nth-child(50)")
+        assert "of 5,000" in page.locator(".bar").inner_text()
+        page.get_by_role("button", name="Next").click()
+        page.wait_for_selector("text=51–100")
+        assert page.locator("tbody tr th a").first.inner_text() == "job-00050"
+        page.get_by_label("Search workloads").fill("job-04321")
+        page.wait_for_selector("text=1–1 of 1")
+        assert page.locator("tbody tr th a").inner_text() == "job-04321"
+        page.get_by_label("Search workloads").fill("no such thing")
+        page.wait_for_selector(".empty")
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(2)>",
+    "\u202egnp.exe\u202c and \u05e9\u05dc\u05d5\u05dd",
+    "quotes \" ' ` ${x} {{y}} %s",
+    "a/b?c=d&e=f#g",
+    "x" * 500,
+)
+
+
+def test_hostile_names_are_only_names(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("hostile")
+    for number, name in enumerate(HOSTILE):
+        entries = rows(3)
+        for entry in entries:
+            entry["data"] |= {name: float(number), f"<b>{number}</b>": 1.0}
+        send_rows(lens, name, entries, run_id=f"<i>{name[:60]}</i>")
+        send_evidence(lens, name, {"<script>alert(3)</script>": name * 100})
+    huge = {"step": 1, "data": {"m" * 1_000_000: 1.0, "loss": 1.0}}
+    send_rows(lens, "huge", [huge], run_id="r" * 100_000)
+    lens.drained()
+    with browse(lens.url) as watched:
+        page = watched.open("/", "tbody tr .badge")
+        assert page.locator("tbody script, tbody img, tbody b, tbody i").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        watched.shot("hostile")
+        links = page.locator("tbody tr th a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
+        assert len(links) == len(HOSTILE) + (1 if "huge" in page.locator("tbody").inner_text() else 0)
+        for link in links:
+            page.goto(f"{lens.url}/{link}")
+            page.wait_for_selector(".card[data-drawn]")
+            assert page.locator("main script, main img, .card b").count() == 0
+            page.get_by_role("tab", name="Why").click()
+            page.wait_for_selector(".verdict")
+            page.get_by_role("tab", name="Runs").click()
+            page.wait_for_selector("#panel table")
