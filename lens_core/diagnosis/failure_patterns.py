@@ -1,0 +1,134 @@
+"""The words by which failures are known, in messages and in the last lines of a training log.
+
+Names of NVIDIA's Xid errors: those that its documentation answers with a reset or a replacement of the device.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+
+class Cause(Enum):
+    """Why a job failed, as far as its traces tell."""
+
+    HARDWARE = "hardware"
+    DEVICE_MISSING = "device_missing"
+    DEVICE_FAULT = "device_fault"
+    DEVICE_MEMORY = "device_memory"
+    HOST_MEMORY = "host_memory"
+    DISK_FULL = "disk_full"
+    COLLECTIVE_TIMEOUT = "collective_timeout"
+    PEER_LOST = "peer_lost"
+    USER_EXCEPTION = "user_exception"
+    MISTAKE = "mistake"
+    NATIVE_CRASH = "native_crash"
+    KILLED = "killed"
+    TERMINATED = "terminated"
+    UNKNOWN = "unknown"
+
+
+class Match(NamedTuple):
+    """A cause and the line that tells it."""
+
+    cause: Cause
+    line: str
+
+
+_XIDS = "|".join(map(str, (48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 136, 140, 143, 149, 151, 154, 155)))
+_PATTERNS = (
+    (
+        Cause.HARDWARE,
+        rf"NVRM: Xid \(.*?\): (?:{_XIDS})\b|\bXid(?: error)?[ :=]+(?:{_XIDS})\b|uncorrectable ECC|double[- ]bit ECC"
+        r"|fallen off the bus|GPU is lost|GPU has been lost|row remap\w* fail|NVLink.*(?:fatal|uncorrect|error count)"
+        r"|hardware error|HW Exception by GPU node|GPU reset (?:begin|required)"
+        r"|RAS.*uncorrect|Machine check (?:event|exception)|mlx5_core.*(?:health|fatal)",
+    ),
+    (
+        Cause.DEVICE_MISSING,
+        r"no CUDA-capable device|No HIP GPUs are available|no ROCm-capable device|CUDA driver initialization failed"
+        r"|NVML: Driver/library version mismatch|couldn't communicate with the NVIDIA driver"
+        r"|CUDA-capable device\(s\) is/are busy or unavailable|Unable to determine the device handle for GPU"
+        r"|system not yet initialized.*fabric|error 802",
+    ),
+    (Cause.DISK_FULL, r"No space left on device|Disk quota exceeded"),
+    (
+        Cause.DEVICE_MEMORY,
+        r"(?:CUDA|HIP|XPU|NPU|MPS backend)(?: error:)? out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED: Out of memory"
+        r"|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation",
+    ),
+    (
+        Cause.HOST_MEMORY,
+        r"oom[-_ ]?kill|OOMKilled|Out of memory: Killed process|Cannot allocate memory|^MemoryError\b"
+        r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory|bus error.*shared memory"
+        r"|DataLoader worker .*Bus error",
+    ),
+    (
+        Cause.DEVICE_FAULT,
+        r"illegal memory access|unspecified launch failure|Memory access fault by GPU|hipErrorIllegalAddress"
+        r"|misaligned address|CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED"
+        r"|(?:CUDA|HIP) error: (?:an illegal instruction|unknown error|initialization error)",
+    ),
+    (Cause.USER_EXCEPTION, r"device-side assert triggered"),
+    (
+        Cause.COLLECTIVE_TIMEOUT,
+        r"Watchdog caught collective operation timeout|collective operation timeout|Timed? ?out waiting \d+ ?ms for"
+        r"|monitored barrier.*(?:failed|timed? out)|Timeout\(ms\)=\d+\) ran for|wait timeout after \d+ ?ms",
+    ),
+    (
+        Cause.PEER_LOST,
+        r"NCCL (?:error|WARN)|ncclSystemError|ncclRemoteError|ncclInternalError|unhandled system error"
+        r"|Connection (?:reset|closed) by (?:remote )?peer|remote process exited|Broken pipe"
+        r"|DistBackendError|DistNetworkError|Connection refused"
+        r"|heartbeat monitor.*timed? out|Gloo connectFullMesh failed|RendezvousConnectionError",
+    ),
+    (
+        Cause.MISTAKE,
+        r"^(?:\w+Error: )?(?:ModuleNotFoundError|ImportError|SyntaxError|IndentationError)\b"
+        r"|error: unrecognized arguments|error: the following arguments are required|can't open file .*No such file"
+        r"|error: argument \S+: (?:invalid|expected)",
+    ),
+    (
+        Cause.NATIVE_CRASH,
+        r"Segmentation fault|SIGSEGV|SIGABRT|terminate called after throwing|Fatal Python error"
+        r"|exitcode: -(?:4|6|7|8|11)\b",
+    ),
+    (
+        Cause.TERMINATED,
+        r"Received (?:15|SIGTERM) death signal|CANCELLED AT|DUE TO (?:PREEMPTION|TIME LIMIT)|got signal: 15"
+        r"|exitcode: -15\b",
+    ),
+    (Cause.KILLED, r"\bSIGKILL\b|exitcode: -9\b|^Killed$"),
+    (Cause.USER_EXCEPTION, r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Iteration)(?:: |$)"),
+)
+_COMPILED = tuple(
+    (cause, re.compile(pattern, re.IGNORECASE if cause is not Cause.USER_EXCEPTION else 0))
+    for cause, pattern in _PATTERNS
+)
+# What launchers and ranks print around a traceback's lines.
+_PREFIX = re.compile(
+    r"^(?:\[?rank\s?\d+\]?:?|\[default\d+\]:|\S+/\d+:|\d+:|\(\S+ pid=\d+\)|stderr:|[\d\-]+[T ][\d:.,]+\S*"
+    r"|\[[^\]]*\]|[EWF]\d{4} [\d:.]+ \d+|\||\s)+\s*"
+)
+# Lines that state what is looked for, not what happened: configurations and usage of this very diagnosis.
+_STATEMENT = re.compile(
+    r"FAILURE_NODE_ERRORS|node_errors|error_codes?\s*[=:]|diagnos(?:is|e)|^\s*--\w|\bexcept\b|\bif\b.*\bin\b"
+)
+_FRAME_LINE = re.compile(r'^File "|^\s*\^+\s*$|^(?:raise|return) ')
+_ELASTIC = re.compile(
+    r"^torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError|^subprocess\.CalledProcessError"
+)
+
+
+def search_causes(text: str) -> list[Match]:
+    """What the lines of a text tell, in their order; a line tells one thing."""
+    found = []
+    for raw in text.splitlines():
+        line = _PREFIX.sub("", raw).strip()
+        if not line or _FRAME_LINE.match(line) or _STATEMENT.search(line) or _ELASTIC.match(line):
+            continue
+        cause = next((cause for cause, pattern in _COMPILED if pattern.search(line)), None)
+        if cause is not None:
+            found.append(Match(cause, line[:300]))
+    return found

@@ -1,0 +1,175 @@
+"""Is a job hung: yes, no or unknown, since when, which ranks, and every rule's reason.
+
+Silence is unknown: nothing is concluded from what nobody reports. A step that has just come outweighs everything;
+a job that has ended is not hung. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from ..records import Diagnosis
+
+Answer = Literal["yes", "no", "unknown"]
+
+_ENDS = frozenset({"training_ended", "training_failed", "process_terminated", "out_of_memory"})
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """When something is taken for what it seems; seconds, but for the counts and factors."""
+
+    min_stall_seconds: float = 60.0
+    stall_factor: float = 3.0
+    long_stall_seconds: float = 300.0
+    long_stall_factor: float = 10.0
+    checkpoint_seconds: float = 900.0
+    xpu_fresh_seconds: float = 150.0
+    xpu_confirm_seconds: float = 30.0
+    xpu_gap_seconds: float = 180.0
+    stack_fresh_seconds: float = 60.0
+    stack_gap_seconds: float = 90.0
+    stack_confirm_seconds: float = 40.0
+    stack_io_bytes_per_second: float = 1_000_000.0
+    stack_samples: int = 3
+    window_seconds: float = 1800.0
+
+
+LIMITS = Limits()
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rule says, and why; `ranks` are those that it speaks of."""
+
+    rule: str
+    verdict: Answer
+    reason: str
+    since: float | None = None
+    ranks: list[str] = []
+
+
+class HangVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer for the whole job; `ranks` are those for which the others seem to wait."""
+
+    verdict: Answer
+    reason: str
+    since: float | None = None
+    ranks: list[str] = []
+    findings: list[Finding] = []
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a job: when the newest came, and how long one usually takes (None: too few are known)."""
+
+    last_step_at: float
+    usual_seconds: float | None = None
+    iteration: int | None = None
+    data_source: str = ""
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """An event of the job."""
+
+    type: str
+    at: float
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known about a job at the time `now`."""
+
+    now: float
+    diagnoses: Sequence[Diagnosis] = ()
+    progress: Progress | None = None
+    events: Sequence[Happened] = ()
+
+
+def judge(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
+    """The verdict of all rules together."""
+    from .hang_rules import stack_rule, step_rule, watchdog_rule, xpu_rule
+
+    ended = _ended(facts)
+    if ended is not None:
+        return _verdict(ended, [ended])
+    steps = step_rule(facts, limits)
+    stacks = stack_rule(facts, limits)
+    findings = [item for item in (steps, stacks, xpu_rule(facts, limits), watchdog_rule(facts)) if item is not None]
+    if not findings:
+        reason = "nothing has been reported that could tell: no steps, no stacks, no XPU timer"
+        return HangVerdict(verdict="unknown", reason=reason)
+    if steps is not None and steps.verdict == "no":
+        return _verdict(steps, findings)
+    if stacks is not None and stacks.verdict == "no" and not _said(findings, "watchdog", "yes"):
+        return _verdict(stacks, findings)
+    found = [item for item in findings if item.verdict == "yes"]
+    corroborated = _corroborated(steps, stacks, limits)
+    if corroborated is not None and not found:
+        found = [corroborated]
+    if found:
+        return _hung(found, findings)
+    decisive = next((item for item in findings if item.verdict == "no"), None)
+    return _verdict(decisive, findings) if decisive is not None else _unknown(findings)
+
+
+def _ended(facts: Facts) -> Finding | None:
+    """A job that said that it ended, and made no step after that, is not hung."""
+    newest = max((event for event in facts.events if event.type in _ENDS), key=lambda event: event.at, default=None)
+    if newest is None or (facts.progress is not None and facts.progress.last_step_at > newest.at):
+        return None
+    if any(event.type in ("training_started", "resumed") and event.at > newest.at for event in facts.events):
+        return None
+    if newest.type in ("process_terminated", "out_of_memory") and _is_alive(facts, newest.at):
+        return None
+    return Finding(rule="events", verdict="no", reason=f"the job is not running: {newest.type}", since=newest.at)
+
+
+def _is_alive(facts: Facts, after: float) -> bool:
+    return any(diagnosis.timestamp > after + LIMITS.stack_fresh_seconds for diagnosis in facts.diagnoses)
+
+
+def _corroborated(steps: Finding | None, stacks: Finding | None, limits: Limits) -> Finding | None:
+    """Overdue steps and stacks that stand still, neither of which is enough alone."""
+    if steps is None or stacks is None or steps.since is None or stacks.since is None:
+        return None
+    if steps.verdict != "unknown" or stacks.verdict != "unknown":
+        return None
+    return Finding(
+        rule="steps and stacks",
+        verdict="yes",
+        reason=f"{steps.reason}; {stacks.reason}",
+        since=min(steps.since, stacks.since),
+        ranks=stacks.ranks,
+    )
+
+
+def _said(findings: Sequence[Finding], rule: str, verdict: Answer) -> bool:
+    return any(item.rule == rule and item.verdict == verdict for item in findings)
+
+
+def _hung(found: Sequence[Finding], findings: Sequence[Finding]) -> HangVerdict:
+    ranks = next((item.ranks for item in sorted(found, key=_names_best) if item.ranks), [])
+    since = min((item.since for item in found if item.since is not None), default=None)
+    reason = "; ".join(item.reason for item in found)
+    return HangVerdict(verdict="yes", reason=reason, since=since, ranks=ranks, findings=list(findings))
+
+
+def _names_best(finding: Finding) -> int:
+    """Stacks know who waits for whom; XPU timer only knows who waits."""
+    return 0 if "stacks" in finding.rule else 1
+
+
+def _verdict(finding: Finding, findings: Sequence[Finding]) -> HangVerdict:
+    return HangVerdict(
+        verdict=finding.verdict,
+        reason=finding.reason,
+        since=finding.since,
+        ranks=finding.ranks if finding.verdict != "no" else [],
+        findings=list(findings),
+    )
+
+
+def _unknown(findings: Sequence[Finding]) -> HangVerdict:
+    reason = "; ".join(item.reason for item in findings)
+    ranks = next((item.ranks for item in findings if item.ranks), [])
+    return HangVerdict(verdict="unknown", reason=reason, ranks=ranks, findings=list(findings))

@@ -1,0 +1,178 @@
+"""The diagnosis agent of a training node: collectors on intervals, reports in the background, advice on failures."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lens_core.diagnosis import advise
+from lens_core.diagnosis.failures import DEFAULT_MAX_RESTARTS
+
+from .actions import DiagnosisAction, failures_of
+from .base import AgentOptions, DataCollector
+from .discovery import installed_collectors
+from .log import LogCollector, last_lines
+from .master_client import client_from_environment
+from .reporting import ReportQueue
+
+logger = logging.getLogger("lens.diagnosis")
+
+STOP_SECONDS = 5.0
+
+
+class DiagnosisAgent:
+    """Collects and reports what a node's training does, and says what to do when it fails.
+
+    One per process by `singleton_instance`. Without a client everything but reporting goes on, with one warning.
+    """
+
+    _instance: ClassVar[DiagnosisAgent | None] = None
+    _instance_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(
+        self,
+        training_log_file: str | None = None,
+        node_rank: int | None = None,
+        local_world_size: int | None = None,
+        *,
+        max_restarts: int = DEFAULT_MAX_RESTARTS,
+    ) -> None:
+        self.options = AgentOptions(
+            training_log_file=training_log_file, node_rank=node_rank, local_world_size=local_world_size
+        )
+        self.max_restarts = max_restarts
+        self.collectors: list[DataCollector] = []
+        self._client: Any = None
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._queue = ReportQueue()
+        for collector in (LogCollector(training_log_file), *installed_collectors(self.options)):
+            self.register_collector(collector)
+        if (client := client_from_environment()) is not None:
+            self.set_client(client)
+
+    @classmethod
+    def singleton_instance(
+        cls,
+        training_log_file: str | None = None,
+        node_rank: int | None = None,
+        local_world_size: int | None = None,
+        *,
+        max_restarts: int = DEFAULT_MAX_RESTARTS,
+    ) -> DiagnosisAgent:
+        """The agent of this process; arguments count only for the first call, which makes it."""
+        with cls._instance_lock:
+            if cls._instance is None:
+                cls._instance = cls(training_log_file, node_rank, local_world_size, max_restarts=max_restarts)
+            elif cls._instance._differs(training_log_file, node_rank, local_world_size):
+                logger.warning("The diagnosis agent exists already; these arguments change nothing.")
+            return cls._instance
+
+    @property
+    def dropped_reports(self) -> int:
+        """How many reports were dropped because the master was too slow."""
+        return self._queue.dropped
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return bool(self._threads)
+
+    def register_collector(self, collector: DataCollector) -> None:
+        """Add a collector; it gets the client, and runs from now on if the agent does."""
+        with self._lock:
+            if collector.node_rank is None:
+                collector.node_rank = self.options.node_rank
+            collector.set_client(self._client)
+            self.collectors.append(collector)
+            if self.is_running:
+                self._start_thread(collector)
+
+    def set_client(self, client: Any) -> None:
+        """Whom all collectors report to: any object with `report_diagnosis_agent_metrics`, or None."""
+        with self._lock:
+            self._client = client
+            for collector in self.collectors:
+                collector.set_client(client)
+
+    def start(self) -> None:
+        """Begin to collect; once more changes nothing."""
+        with self._lock:
+            if self.is_running:
+                return
+            self._stopping = threading.Event()
+            self._queue.start()
+            for collector in self.collectors:
+                self._start_thread(collector)
+
+    def stop(self, deadline_seconds: float = STOP_SECONDS) -> None:
+        """End collecting and report what is there, within the deadline; once more changes nothing."""
+        with self._lock:
+            threads, self._threads = self._threads, []
+            if not threads:
+                return
+            self._stopping.set()
+        # Collectors end by themselves; one that is stuck in a read keeps nobody, its thread is a daemon.
+        for thread in threads:
+            thread.join(deadline_seconds / (2 * len(threads)))
+        self._queue.stop(deadline_seconds / 2)
+
+    def diagnose_training_failure(self, failures: Any = None, restart_count: int = 0) -> DiagnosisAction:
+        """What to do now: restart here, relaunch elsewhere, or stop; `reason` says why. Never raises for odd input.
+
+        `failures`: {"error": text}, {rank: {"exitcode", "message", "datetime"}}, or torch elastic's failures. The end
+        of the training log is looked at too. The master is told in the background.
+        """
+        path = self.options.training_log_file
+        found = failures_of(failures)
+        log = last_lines(Path(path)) if path and Path(path).is_file() else ""
+        advice = advise(found, log, restart_count=restart_count, max_restarts=self.max_restarts)
+        logger.info("Diagnosed a failure. action=%s reason=%s", advice.decision.name, advice.reason)
+        self._tell_master("\n".join(failure.message for failure in found) or advice.evidence, restart_count)
+        return DiagnosisAction.of(advice)
+
+    def _tell_master(self, text: str, restart_count: int) -> None:
+        report = getattr(self._client, "report_failures", None)
+        if report is None or not text:
+            return
+
+        def tell() -> None:
+            try:
+                report(text, restart_count, "process_error")
+            except Exception as error:  # noqa: BLE001 - the advice stands, whoever hears of it
+                logger.error("Failed to report the failure to master: %s", error)
+
+        threading.Thread(target=tell, name="lens-diagnosis-failure", daemon=True).start()
+
+    def _differs(self, *arguments: Any) -> bool:
+        own: Sequence[Any] = (
+            self.options.training_log_file,
+            self.options.node_rank,
+            self.options.local_world_size,
+        )
+        return any(given is not None and given != known for given, known in zip(arguments, own, strict=True))
+
+    def _start_thread(self, collector: DataCollector) -> None:
+        name = f"lens-diagnosis-{collector.what.replace(' ', '-')}"
+        thread = threading.Thread(target=self._run, args=(collector, self._stopping), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, collector: DataCollector, stopping: threading.Event) -> None:
+        while True:
+            self._collect(collector)
+            if stopping.wait(collector.interval_seconds):
+                return
+
+    def _collect(self, collector: DataCollector) -> None:
+        try:
+            if collector.is_enabled():
+                data = collector.collect_data()
+                if data:
+                    self._queue.put(collector, data)
+        except Exception:  # one collector's failure touches no other
+            logger.exception("A diagnosis collector failed. collector=%s", collector.what)

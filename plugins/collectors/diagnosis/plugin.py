@@ -1,0 +1,74 @@
+"""A diagnosis collector in the daemon: its reports are records of the pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from lens_core import Collector, Context, Diagnosis, Origin, Record, Unavailable
+
+from .base import DataCollector
+from .data import cut_text, get_node_id, get_node_rank, get_node_type
+from .master_client import own_origin
+
+
+class DiagnosisSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose reports these are; what is not given comes from the environment."""
+
+    workload_uid: Annotated[str, Meta(description="the workload; WORKLOAD_UID if not given")] = ""
+    pod_name: str = ""
+    pod_uid: str = ""
+    namespace: str = ""
+    node_rank: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="NODE_RANK if not given")] = None
+
+
+class DiagnosisCollector(Collector):
+    """Runs a DataCollector in a thread and makes records of what it gives."""
+
+    Settings: ClassVar[type[msgspec.Struct]] = DiagnosisSettings
+
+    def __init__(self, settings: Any, context: Context) -> None:
+        super().__init__(settings, context)
+        self._collector = self.make()
+
+    @abstractmethod
+    def make(self) -> DataCollector:
+        """The collector behind it."""
+
+    async def check(self) -> None:
+        """Whether there is anything to collect here. Raises Unavailable."""
+        if not self._collector.is_enabled():
+            raise Unavailable(f"{self.name}: nothing to collect on this machine")
+
+    async def collect(self) -> Sequence[Record]:
+        """One report, or none."""
+        if not self._collector.is_enabled():
+            return []
+        data = await asyncio.to_thread(self._collector.collect_data)
+        if not data:
+            return []
+        return [self.record(cut_text(self._collector.to_text(data)))]
+
+    def record(self, content: str) -> Diagnosis:
+        """A report of this node, now."""
+        rank = self.settings.node_rank
+        return Diagnosis(
+            origin=self._origin(),
+            data_type=self._collector.data_type,
+            data_content=content,
+            node_id=get_node_id(),
+            node_type=get_node_type(),
+            node_rank=get_node_rank() if rank is None else rank,
+            timestamp=time.time(),
+        )
+
+    def _origin(self) -> Origin:
+        known = own_origin()
+        given = {name: getattr(self.settings, name) for name in ("workload_uid", "pod_name", "pod_uid", "namespace")}
+        return msgspec.structs.replace(known, **{name: value for name, value in given.items() if value})

@@ -1,0 +1,123 @@
+"""The processes of this node's ranks: who has a RANK in its environment, the oldest of each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+# Processes of one job agree in these; other jobs on the node differ in one of them.
+_JOB = ("WORKLOAD_UID", "POD_UID", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
+_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
+_WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+
+
+class RankProcess(NamedTuple):
+    """One rank's process; numbers that nobody said are None."""
+
+    pid: int
+    rank: int | None
+    local_rank: int | None
+    world_size: int | None
+    command: str
+    workload_uid: str = ""
+
+
+def find_ranks(own_job: Mapping[str, str] | None = None, limit: int | None = None) -> list[RankProcess]:
+    """The ranks that run here, of one job if its variables are given; without any rank the caller's children.
+
+    The children of a rank (data loaders) inherit its environment; only the first of each line is a rank.
+    """
+    wanted = {name: own_job[name] for name in _JOB if own_job and own_job.get(name)}
+    found: dict[int, tuple[psutil.Process, Mapping[str, str]]] = {}
+    for process in psutil.process_iter():
+        environment = _environment(process)
+        if _number(environment, _RANK) is None and _number(environment, _LOCAL_RANK) is None:
+            continue
+        if all(environment.get(name) == value for name, value in wanted.items()) and is_python(process):
+            found[process.pid] = (process, environment)
+    ranks = [_rank(process, env) for process, env in found.values() if not _is_child_of_rank(process, env, found)]
+    ranks.sort(key=lambda rank: (rank.rank is None, rank.rank or 0, rank.local_rank or 0, rank.pid))
+    return ranks[:limit] if ranks else list(children_of(os.getpid()))[:limit]
+
+
+def by_pids(pids: Sequence[int]) -> list[RankProcess]:
+    """These processes, as ranks where their environment says so; those that are gone are left out."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            found.append(_rank(process, _environment(process)))
+    return found
+
+
+def children_of(pid: int) -> Iterator[RankProcess]:
+    """The Python processes directly below a process, numbered in the order in which they were started."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        children = sorted(psutil.Process(pid).children(), key=lambda child: child.pid)
+        for process in children:
+            if is_python(process):
+                yield _rank(process, _environment(process))
+
+
+def is_python(process: psutil.Process) -> bool:
+    """Whether a process is a Python interpreter."""
+    try:
+        names = (process.name(), Path(process.exe()).name)
+    except (psutil.Error, OSError):
+        return False
+    return any(name.startswith(("python", "pypy", "pt_main", "torchrun")) for name in names)
+
+
+def _is_child_of_rank(
+    process: psutil.Process,
+    environment: Mapping[str, str],
+    found: Mapping[int, tuple[psutil.Process, Mapping[str, str]]],
+) -> bool:
+    try:
+        parent = found.get(process.ppid())
+    except psutil.Error:
+        return True  # it is gone
+    return parent is not None and _numbers(parent[1]) == _numbers(environment)
+
+
+def _numbers(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
+    return _number(environment, _RANK), _number(environment, _LOCAL_RANK)
+
+
+def _rank(process: psutil.Process, environment: Mapping[str, str]) -> RankProcess:
+    return RankProcess(
+        process.pid,
+        _number(environment, _RANK),
+        _number(environment, _LOCAL_RANK),
+        _number(environment, _WORLD_SIZE),
+        _command(process),
+        environment.get("WORKLOAD_UID", ""),
+    )
+
+
+def _command(process: psutil.Process) -> str:
+    """The script's name alone: arguments may hold secrets."""
+    try:
+        arguments = process.cmdline()[1:]
+    except (psutil.Error, OSError):
+        return ""
+    script = next((argument for argument in arguments if not argument.startswith("-")), "")
+    return Path(script).name[:100] if script.endswith(".py") else ""
+
+
+def _environment(process: psutil.Process) -> Mapping[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}  # somebody else's process, or one that has just ended
+
+
+def _number(environment: Mapping[str, str], names: Sequence[str]) -> int | None:
+    values = (environment.get(name, "") for name in names)
+    return next((int(value) for value in values if value.isdigit() and len(value) < 10), None)

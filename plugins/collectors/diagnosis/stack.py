@@ -1,0 +1,90 @@
+"""What the ranks of this node are doing: one rank is watched, all are looked at when it does not move."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+from lens_core.diagnosis.stacks import RankStack, StackReport, encode_report, own_frames
+
+from . import py_spy
+from .base import DataCollector
+from .data import DiagnosisDataType
+from .processes import RankProcess, by_pids, find_ranks
+
+INTERVAL_SECONDS = 15.0
+_AT_ONCE = 2
+_NATIVE_AFTER = 4
+_LOOK_FOR_RANKS_EVERY = 8
+
+
+class StackCollector(DataCollector):
+    """Reports stacks of the local ranks: of one while it moves, of all while it stands still, native ones then once.
+
+    `pids` names processes; else those with a RANK in their environment, of this process's own job if it has one.
+    """
+
+    data_type = DiagnosisDataType.STACK_TRACE
+    what = "stack"
+    interval_seconds: ClassVar[float] = INTERVAL_SECONDS
+
+    def __init__(
+        self, local_world_size: int | None = None, pids: Sequence[int] = (), *, may_pause: bool = True
+    ) -> None:
+        super().__init__()
+        self._local_world_size = local_world_size
+        self._pids = list(pids)
+        self._may_pause = may_pause
+        self._ranks: list[RankProcess] = []
+        self._runs = 0
+        self._still = 0
+        self._watched: tuple[int, Any] | None = None
+
+    def is_enabled(self) -> bool:
+        """Whether py-spy is installed."""
+        return py_spy.executable() is not None
+
+    def collect_data(self) -> dict[str, RankStack]:
+        """The stacks by the ranks' names; empty when there are no ranks. All ranks are looked at in the first run."""
+        is_first = self._runs % _LOOK_FOR_RANKS_EVERY == 0
+        self._runs += 1
+        if is_first or not self._ranks:
+            self._look_for_ranks()
+        if not self._ranks:
+            return {}
+        watched = py_spy.stack_of(self._ranks[0], may_pause=self._may_pause)
+        if watched.error:
+            self._look_for_ranks()
+        self._follow(watched)
+        if self._still < 1 and self._runs > 1 and not watched.error:
+            return {watched.name: watched}
+        # Native frames once, when it has stood still so long that a pause of milliseconds disturbs nobody.
+        native = self._still == _NATIVE_AFTER
+        rest = self._ranks if native else self._ranks[1:]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = list(pool.map(lambda rank: py_spy.stack_of(rank, native=native, may_pause=self._may_pause), rest))
+        return {stack.name: stack for stack in ([] if native else [watched]) + found}
+
+    def to_text(self, data: Any) -> str:
+        """The report as text."""
+        return self._format_stacks(data)
+
+    def _format_stacks(self, data: Mapping[str, RankStack]) -> str:
+        """The report; raises TypeError or AttributeError for anything but what `collect_data` gives."""
+        stacks = tuple(data.values())
+        if not all(isinstance(stack, RankStack) for stack in stacks):
+            raise TypeError("stacks are given as RankStack")
+        return encode_report(StackReport(ranks=stacks, local_world_size=self._local_world_size))
+
+    def _look_for_ranks(self) -> None:
+        if self._pids:
+            self._ranks = by_pids(self._pids)
+        else:
+            self._ranks = find_ranks(os.environ, self._local_world_size)
+
+    def _follow(self, watched: RankStack) -> None:
+        place = (watched.pid, watched.mark or own_frames(watched.frames))
+        self._still = self._still + 1 if place == self._watched and watched.frames else 0
+        self._watched = place
