@@ -8,33 +8,19 @@ nobody's costs the same however many detectors there are.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 
+from .bars import Bar, last_bar, take_bar
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .formats import EventPattern, LogFormat, Mark, Table
 from .readings import Happening, Reading, Sign
-from .text import strip_colours, unwrap
+from .text import open_envelope, strip_colours, unwrap
+from .words import rarest, words_of, words_of_lines
 
-_A, _Z = ord("A"), ord("Z")
-# Lower case for letters, blanks for everything but letters and underscores.
-_WORDS = bytes(
-    code + 32 if _A <= code <= _Z else code if (97 <= code <= 122 or code == 95) else 32 for code in range(256)
-)
-_BAR = re.compile(r"(?<![\w.])(\d+)/(\d+) \[(?=[\d?:]+<)")
-_ENVELOPE_KEYS = ("log", "message", "msg")
 _MEMO_LIMIT = 8192
-_WORDS_OF_LINES = _WORDS[:10] + b"\n" + _WORDS[11:]
-# Words of many lines, the most common ones first; a declaration is looked for by the rarest of its words.
-_COMMON = (
-    b"info py to of in is on at for from the and a s time warning debug rank memory size model data out error not be"
-    b" train training default process log code nccl gpu seconds total all after before step steps saved saving"
-    b" failed done reached named checkpoint g epoch iter loss it with".split()
-)
-_RARITY = {word: index for index, word in enumerate(_COMMON)}
 _BAR_WORD = b"it"
 
 
@@ -99,7 +85,7 @@ class LineEngine:
         self._plain = frozenset(word for item in self._all() for word in item.words) | {_BAR_WORD}
         # A colour code without its ESC glues its final "m" to the next word; see strip_colours.
         self._triggers = self._plain | {b"m" + word for word in self._plain}
-        keys = {_rarest(item.words) for item in self._all() if item.words} | {_BAR_WORD}
+        keys = {rarest(item.words) for item in self._all() if item.words} | {_BAR_WORD}
         self._keys = frozenset(keys | {b"m" + word for word in keys})
         self._numbers = itertools.count()
         self._refinements: dict[tuple[str, tuple[CompiledMark, ...]], tuple[tuple[Sign, ...], str]] = {}
@@ -126,7 +112,7 @@ class LineEngine:
 
     def read(self, text: str, context: Context | None = None) -> Sequence[Reading]:
         """What a line says; nothing for the most lines. `context` is kept from line to line of one stream."""
-        words = _words_of(text)
+        words = words_of(text)
         if not self._keys.isdisjoint(words) or self._wordless:
             return self.read_words(text, words, context)
         return self._below_header(text, context)
@@ -136,15 +122,15 @@ class LineEngine:
 
         Quicker than `read` for each, because many lines are cut into words at once.
         """
-        rows = "\n".join(texts).encode("utf-8", "surrogatepass").translate(_WORDS_OF_LINES).split(b"\n")
+        rows = words_of_lines(texts)
         if self._wordless or len(rows) != len(texts):
-            return [(index, _words_of(text)) for index, text in enumerate(texts)]
+            return [(index, words_of(text)) for index, text in enumerate(texts)]
         is_nobodys = self._keys.isdisjoint
         return [(index, words) for index, row in enumerate(rows) if not is_nobodys(words := row.split())]
 
     def words(self, text: str) -> list[bytes]:
         """The words of a line, for `read_words`."""
-        return _words_of(text)
+        return words_of(text)
 
     def read_words(self, text: str, words: list[bytes], context: Context | None = None) -> Sequence[Reading]:
         """As `read`, for a line whose words are known."""
@@ -169,7 +155,7 @@ class LineEngine:
 
     def words_of(self, text: str) -> frozenset[bytes]:
         """The words of a line that some declaration asks for."""
-        found = self._triggers.intersection(_words_of(text))
+        found = self._triggers.intersection(words_of(text))
         return frozenset(found | {word[1:] for word in found if word not in self._plain}) & self._plain
 
     def _candidates(self, found: frozenset[bytes]) -> Candidates | None:
@@ -226,7 +212,7 @@ class LineEngine:
 
     def _read_segments(self, segments: Sequence[str], candidates: Candidates, context: Context | None) -> list[Reading]:
         readings: list[Reading] = []
-        bar: tuple[int, int | None] | None = None
+        bar: Bar | None = None
         for segment in segments:
             new = self._read_segment(segment, candidates, context, bar)
             for reading in new:
@@ -235,7 +221,7 @@ class LineEngine:
         return readings
 
     def _read_segment(
-        self, text: str, candidates: Candidates, context: Context | None, bar: tuple[int, int | None] | None
+        self, text: str, candidates: Candidates, context: Context | None, bar: Bar | None
     ) -> list[Reading]:
         readings: list[Reading] = []
         if context is not None and context.table is not None:
@@ -249,10 +235,10 @@ class LineEngine:
             if happening is not None:
                 self._attach(readings, event, happening)
                 break
-        if not readings and candidates.bar and "<" in text:
-            match = _last(_BAR, text)
-            if match is not None:
-                readings.append(Reading(bar=(int(match.group(1)), int(match.group(2))), text=text))
+        if not readings and candidates.bar:
+            seen = last_bar(text)
+            if seen is not None:
+                readings.append(Reading(bar=seen, text=text))
         return readings
 
     def _row(self, text: str, context: Context | None) -> list[Reading]:
@@ -260,7 +246,7 @@ class LineEngine:
         row = context.table.row(text, context.columns) if context is not None and context.table is not None else None
         return [row] if row is not None else []
 
-    def _steps(self, text: str, candidates: Candidates, bar: tuple[int, int | None] | None) -> list[Reading]:
+    def _steps(self, text: str, candidates: Candidates, bar: Bar | None) -> list[Reading]:
         for fmt in candidates.formats:
             readings: list[Reading] = []
             start = 0
@@ -270,8 +256,8 @@ class LineEngine:
                     break
                 reading, end = result
                 if fmt.declared.layout == "mapping":
-                    bar = _bar_before(text[start:end]) or bar
-                    _take_bar(reading, bar)
+                    bar = last_bar(text[start:end]) or bar
+                    take_bar(reading, bar)
                 if not fmt.lacks(reading):
                     readings.append(reading)
                 start = end
@@ -301,48 +287,3 @@ Item = TypeVar("Item", CompiledFormat, CompiledEvent, CompiledMark, CompiledTabl
 
 def _standing_on(items: Iterable[Item], words: frozenset[bytes]) -> tuple[Item, ...]:
     return tuple(item for item in items if item.words <= words)
-
-
-def _words_of(text: str) -> list[bytes]:
-    try:
-        return text.encode().translate(_WORDS).split()
-    except UnicodeEncodeError:  # half a surrogate pair
-        return text.encode("utf-8", "surrogatepass").translate(_WORDS).split()
-
-
-def _rarest(words: frozenset[bytes]) -> bytes:
-    """The word of a declaration that stands on the fewest other lines, as far as one can tell."""
-    return max(words, key=lambda word: (_RARITY.get(word, len(_COMMON)), len(word), word))
-
-
-def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    found = None
-    for match in pattern.finditer(text):
-        found = match
-    return found
-
-
-def _bar_before(text: str) -> tuple[int, int | None] | None:
-    match = _last(_BAR, text)
-    return (int(match.group(1)), int(match.group(2))) if match is not None else None
-
-
-def _take_bar(reading: Reading, bar: tuple[int, int | None] | None) -> None:
-    """A dictionary that names no step belongs to the bar before it."""
-    if bar is None or reading.iteration is not None or "target_iteration" in reading.values:
-        return
-    reading.iteration = bar[0]
-    if bar[1] is not None:
-        reading.values["target_iteration"] = float(bar[1])
-
-
-def open_envelope(text: str) -> str:
-    """The message inside a JSON envelope (`{"log": "...", "stream": "stdout"}`), or the text itself."""
-    try:
-        body = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
-    if not isinstance(body, dict):
-        return text
-    message = next((body[key] for key in _ENVELOPE_KEYS if isinstance(body.get(key), str)), None)
-    return message.rstrip("\n") if message is not None else text

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ..detection import EvidenceRules
 from ..pipeline import Processed
 from ..plugin_api import Detector
-from ..records import Detection, Evidence, LogLine, Origin, Record
+from ..records import Detection, Event, Evidence, LogLine, Origin, Record
 from ..self_metrics import SelfMetrics
 from .engine import Context, LineEngine
 from .memory import FORGET_SECONDS, Job, Memory
@@ -138,6 +138,7 @@ class DetectorProcessor:
             place = Place(origin, _job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
             self._reader.restore(place)
             self._places[key] = place
+            self._metrics.event_stream_create.inc(operation="create")
         return place
 
     def _detect(self, evidence: Evidence, out: list[Record]) -> None:
@@ -161,6 +162,8 @@ class DetectorProcessor:
         for record in made:
             if isinstance(record, Detection):
                 self._count_detection(record)
+            elif isinstance(record, Event):
+                self._metrics.workload_event_create.inc(operation="create")
 
     def _notice_silence(self, now: float) -> list[Record]:
         """A stall for every job that was running and has been silent for too long; forgets the very old."""

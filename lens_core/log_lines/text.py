@@ -7,10 +7,13 @@ from calendar import timegm
 from datetime import datetime, timezone
 from time import mktime
 
+import msgspec
+
 # The source of a LogLine that is a part of a line, the rest of which comes in the next.
 PARTIAL = "log_partial"
 MAX_JOINED_CHARACTERS = 1 << 20
 
+_ENVELOPE_KEYS = ("log", "message", "msg")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 # Some pipelines drop the ESC byte and leave the rest. Only where a reset is left too, and never a duration: [5m 3s].
 _RESIDUE = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m(?!\s\d+s\b)")
@@ -96,3 +99,15 @@ def printed_time(text: str, *, local: bool = False) -> float | None:
         offset = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
         seconds += offset if zone[0] == "-" else -offset
     return seconds
+
+
+def open_envelope(text: str) -> str:
+    """The message inside a JSON envelope (`{"log": "...", "stream": "stdout"}`), or the text itself."""
+    try:
+        body = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    if not isinstance(body, dict):
+        return text
+    message = next((body[key] for key in _ENVELOPE_KEYS if isinstance(body.get(key), str)), None)
+    return message.rstrip("\n") if message is not None else text
