@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +39,7 @@ def timed(log: Callable[[dict[str, float]], Any], count: int, pause: float) -> d
     """Call `log` `count` times; medians and tails in microseconds."""
     clock = time.perf_counter
     taken: list[float] = []
-    begun = clock()
+    begun, used = clock(), time.process_time()
     for index in range(count):
         if pause:
             rest = begun + index * pause - clock()
@@ -47,12 +49,16 @@ def timed(log: Callable[[dict[str, float]], Any], count: int, pause: float) -> d
         log(dict(ROW))
         taken.append(clock() - start)
     total = clock() - begun
+    if not pause:
+        time.sleep(1.2)  # the worker's last round belongs to the burst too
+    used = time.process_time() - used
     taken.sort()
     return {
         "median": taken[count // 2] * 1e6,
         "p99": taken[int(count * 0.99)] * 1e6,
         "mean": sum(taken) / count * 1e6,
         "wall": total / count * 1e6,
+        "cpu": used / count * 1e6,
     }
 
 
@@ -73,6 +79,32 @@ def switched(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, fl
     on, off = sorted(taken[True]), sorted(taken[False])
     middle, tail = len(on) // 2, int(len(on) * 0.99)
     return {"median": (on[middle] - off[middle]) * 1e6, "off": off[middle] * 1e6, "p99": (on[tail] - off[tail]) * 1e6}
+
+
+def blocks(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, float]:
+    """A burst with the hook on for every other block of calls: what the caller pays, and what the worker burns.
+
+    The worker's time falls into blocks of both kinds, so it is read from its own clock and added in full.
+    """
+    from lens_hook import runtime
+
+    buffer = runtime.get().buffer
+    clock = time.perf_counter
+    size = 100
+    taken: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(count // size // 2 * 2):
+        buffer.on = number % 2 == 0
+        start = clock()
+        for _ in range(size):
+            log(dict(ROW))
+        taken[buffer.on].append((clock() - start) / size * 1e6)
+    buffer.on = True
+    time.sleep(1.5)
+    (worker,) = (thread for thread in threading.enumerate() if thread.name == "lens-hook")
+    nanoseconds = int(Path(f"/proc/self/task/{worker.native_id}/schedstat").read_text().split()[0])
+    caller = statistics.median(on - off for on, off in zip(taken[True], taken[False], strict=True))
+    burnt = nanoseconds / 1e3 / buffer.counts.logged
+    return {"added": caller + burnt, "caller": caller, "worker": burnt, "off": statistics.median(taken[False])}
 
 
 def bare_wrapper(count: int) -> dict[str, float]:
@@ -131,7 +163,7 @@ def main() -> None:
     """Run one measurement."""
     parser = argparse.ArgumentParser()
     parser.add_argument("variant")
-    parser.add_argument("what", choices=["paced", "switched", "burst", "wrapper", "footprint", "import"])
+    parser.add_argument("what", choices=["paced", "switched", "blocks", "burst", "wrapper", "footprint", "import"])
     parser.add_argument("count", type=int)
     options = parser.parse_args()
     switch_on(options.variant)
@@ -145,8 +177,8 @@ def main() -> None:
         wandb = __import__("wandb")
         wandb.init(project="benchmark", mode="offline")
         timed(wandb.log, 50, 0.0)
-        if options.what == "switched":
-            result = switched(wandb.log, options.count)
+        if options.what in ("switched", "blocks"):
+            result = {"switched": switched, "blocks": blocks}[options.what](wandb.log, options.count)
         else:
             result = timed(wandb.log, options.count, PACE_SECONDS if options.what == "paced" else 0.0)
     print(json.dumps(result), flush=True)

@@ -69,6 +69,8 @@ class Session:
 
     def iteration(self, values: Mapping[str, Number], row_step: int) -> int:
         """The training step of a row: its axis if it carries one, else wandb's step."""
+        if not self.axes and _USUAL_AXES[0] not in values and _USUAL_AXES[1] not in values:
+            return row_step
         for pattern, axis in self.axes:
             step = _whole(values.get(axis))
             if step is not None and any(_matches(name, pattern) for name in values if name != axis):

@@ -71,6 +71,9 @@ class Special(str):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        return f'"{self}"'  # so that `repr` of every `Number` is JSON
+
 
 _NAN, _INFINITY, _MINUS_INFINITY = Special("NaN"), Special("Infinity"), Special("-Infinity")
 

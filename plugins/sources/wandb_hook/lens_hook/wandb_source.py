@@ -101,6 +101,7 @@ def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             buffer.add(session, snapshot(data), row_step, now, dropped)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            session.inflight = 0
             _missed(error)
         return result
 
@@ -207,7 +208,9 @@ def _defining(original: Callable[..., Any]) -> Callable[..., Any]:
             axis = args[1] if len(args) > 1 else kwargs.get("step_metric")
             axis = getattr(axis, "name", axis)
             if isinstance(name, str) and isinstance(axis, str):
-                _session_of(runtime.get(), self).define_axis(name, axis)
+                session = _session_if_on(self)
+                if session is not None:
+                    session.define_axis(name, axis)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result

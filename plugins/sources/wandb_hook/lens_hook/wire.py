@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Dict, NamedTuple
 
 from . import __version__
 from .buffer import Row
@@ -14,6 +14,7 @@ from .values import Number, numbers
 PRODUCER = f"lens-hook/{__version__}"
 # Keys that enhancement adds for wandb's sake and that are no measurement.
 _MARKERS = frozenset({"_primus_lens_enabled"})
+_MAX_KEYS = 20_000
 _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
@@ -54,7 +55,7 @@ class Encoder:
         text = (
             f'{session.row_prefix},"row_step":{row.row_step},"iteration":{iteration},'
             f'"event_time":{row.event_time:.6f},"sequence":{self.sequence(row.event_time)}{tags},'
-            f'"values":{_compact.encode(row.values)}}}'
+            f'"values":{values_json(row.values)}}}'
         )
         return Line(text.encode("ascii"), len(row.values))
 
@@ -78,6 +79,25 @@ class Encoder:
 def _dropped_tags(values: dict[str, Number]) -> str:
     """Tags are per metric: all of this row are values that wandb did not keep."""
     return _compact.encode({name: {"wandb": "dropped"} for name in values})
+
+
+class _Keys(Dict[str, str]):
+    """Names of metrics as JSON with the colon behind them; a job logs the same few names over and over."""
+
+    def __missing__(self, name: str) -> str:
+        text = f"{_compact.encode(name)}:"
+        if len(self) < _MAX_KEYS:
+            self[name] = text
+        return text
+
+
+_keys = _Keys()
+
+
+def values_json(values: dict[str, Number]) -> str:
+    """Metrics as a JSON object; `repr` of a plain number is its JSON."""
+    keys = _keys
+    return "{" + ",".join([keys[name] + repr(number) for name, number in values.items()]) + "}"
 
 
 def row_values(data: dict[Any, Any]) -> dict[str, Number]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -81,7 +82,6 @@ class Environment:
             "PATH": f"{self.directory}/bin:/usr/bin:/bin",
             "HOME": str(work),
             "PYTHONPATH": f"{HOOK / 'lens_hook' / 'bootstrap'}:{HOOK}",
-            "LENS_RUN": "1",
             "WANDB_MODE": "offline",
             "WANDB_DIR": str(work),
             "WANDB_SILENT": "true",
@@ -101,12 +101,17 @@ def write_script(script: str, work: Path) -> Path:
 
 def environment(name: str, packages: Sequence[str], python: str = sys.executable) -> Environment:
     """The cached environment `name` with exactly `packages` asked for; made anew if that list has changed."""
-    directory = CACHE / name
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes may run side by side
+        return _made(CACHE / name, packages, python)
+
+
+def _made(directory: Path, packages: Sequence[str], python: str) -> Environment:
     mark = directory / ".complete"
     wanted = " ".join(packages)
     if not mark.exists() or mark.read_text().strip() != wanted:
         shutil.rmtree(directory, ignore_errors=True)
-        directory.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([python, "-m", "venv", str(directory)], check=True, capture_output=True, timeout=120)
         pip = [str(directory / "bin" / "python"), "-m", "pip", "-q", "install", "--disable-pip-version-check"]
         done = subprocess.run([*pip, *packages], capture_output=True, text=True, timeout=900, check=False)

@@ -226,3 +226,30 @@ def test_the_exit_of_a_quiet_process_is_quick(newest: Environment, receiver: Rec
     done = newest.run(SLOW_END, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
     assert float(done.stdout) < 0.5
     assert time.monotonic() - begun < 20
+
+
+def test_our_own_failures_stay_ours(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import wandb
+        from lens_hook import runtime, wandb_source
+        run = wandb.init(project="p")
+        wandb.log({"seen": 1})
+        buffer = runtime.get().buffer
+        whole = buffer.add
+
+        def broken(*_):
+            raise RuntimeError("a defect of the hook")
+
+        buffer.add = broken
+        for _ in range(3):
+            wandb.log({"missed": 1})
+        del buffer.add
+        wandb.log({"seen": 2})
+        wandb.finish()
+    """
+    done = each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert receiver.points() == [(0, "seen", 1), (4, "seen", 2)]
+    lines = [line for line in done.stderr.splitlines() if "lens-hook" in line]
+    assert len(lines) == 2
+    assert "a row was missed: RuntimeError" in lines[0]
+    assert "3 internal errors" in lines[1]
