@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +14,10 @@ from lens_plugins.collectors.kubernetes.plugin import Kubernetes
 from lens_plugins.collectors.kubernetes.settings import KubernetesSettings
 
 from lens_core import Context, LensError, Pod
+from lens_core.config import parse_config
+from lens_core.daemon import Daemon
 from lens_core.identity import Directory
+from lens_core.plugin_host import PluginHost
 from lens_core.self_metrics import SelfMetrics
 from tests.plugins.collectors.kubernetes.api_server import ApiServer, owner, pod, running_server
 
@@ -215,3 +219,27 @@ async def test_command_that_prints_a_token(server: ApiServer, make: Callable[...
     server.token = "another"
     with pytest.raises(Exception, match="401"):
         await make({"token": "printed"}).check()
+
+
+async def test_pods_reach_the_directory_and_the_sinks_of_a_daemon(server: ApiServer, tmp_path: Path) -> None:
+    await server.put(pod("u-1", "llama-0", JOB))
+    out = tmp_path / "out.jsonl"
+    text = (
+        f"server: {{listen: '127.0.0.1:0'}}\nsources: {{remote_write: {{}}}}\n"
+        f"collectors: {{kubernetes: {{kubeconfig: {kubeconfig(tmp_path, server.url)}, interval_seconds: 0.05}}}}\n"
+        f"sinks: {{file: {{type: jsonl, path: {out}}}}}\n"
+    )
+    config = parse_config(text, "test", PluginHost.load(), {}, folder=tmp_path, data_dir=tmp_path / "data")
+    started = asyncio.Event()
+    daemon = Daemon(config, PluginHost.load(), announce=lambda running: started.set())
+    task = asyncio.create_task(daemon.run())
+    await asyncio.wait_for(started.wait(), 30)
+    await until(lambda: out.exists() and out.read_text().count("\n") == 1)
+    await server.put(pod("u-2", "llama-1", JOB))
+    await until(lambda: out.read_text().count("\n") == 2)
+    assert sorted(daemon.directory.workloads()) == ["llama-0", "llama-1"]
+    daemon.stop()
+    await asyncio.wait_for(task, 30)
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(record["record"], record["uid"]) for record in records] == [("pod", "u-1"), ("pod", "u-2")]
+    assert records[0]["workloads"][0]["uid"] == "j-1"
