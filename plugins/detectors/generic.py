@@ -116,6 +116,11 @@ class Generic(Detector):
     events = (
         EventPattern(
             type="loss_not_finite",
+            words=("loss", "is", "stopping", "training"),
+            pattern=r"(?P<reason>Loss is (?:nan|inf|NaN|Inf)), stopping training",
+        ),
+        EventPattern(
+            type="loss_not_finite",
             words=("model", "diverged", "loss", "nan"),
             pattern=r"(?P<reason>Model diverged with loss = NaN)",
         ),

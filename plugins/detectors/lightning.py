@@ -89,6 +89,16 @@ class Lightning(Detector):
             pattern=r"^(?:.*\s)?LOCAL_RANK: \d+ - CUDA_VISIBLE_DEVICES:",
         ),
         EventPattern(
+            type="checkpoint_loaded",
+            words=("restored", "all", "states", "checkpoint"),
+            pattern=r"Restored all states from the checkpoint (?:file )?at (?P<path>\S+)",
+        ),
+        EventPattern(
+            type="loss_not_finite",
+            words=("loss", "returned", "training_step", "nan"),
+            pattern=r"(?P<reason>The loss returned in `training_step` is nan)",
+        ),
+        EventPattern(
             type="checkpoint_saved",
             words=("epoch", "global", "step", "reached", "saving", "model"),
             pattern=r"Epoch (?P<epoch>\d+), global step (?P<iteration>\d+): .*saving model to ['\"](?P<path>[^'\"]+)",

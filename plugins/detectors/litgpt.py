@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lens_core import Detector, Field, LogFormat, hookimpl
+from lens_core import Detector, EventPattern, Field, LogFormat, hookimpl
 
 
 class LitGpt(Detector):
@@ -34,6 +34,13 @@ class LitGpt(Detector):
             fields={"time": Field("elapsed_time_per_iteration_ms", "time")},
             confidence=0.65,
             example="iter 2 step 1: loss 1.6600, iter time: 548.72ms (optimizer.step)",
+        ),
+    )
+    events = (
+        EventPattern(
+            type="checkpoint_saving",
+            words=("saving", "to"),
+            pattern=r"^Saving (?:checkpoint|LoRA weights|adapter weights|bias weights) to ['\"]?(?P<path>[^'\"\s]+)",
         ),
     )
 

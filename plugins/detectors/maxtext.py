@@ -5,7 +5,7 @@ Steps count from 0; the seconds of the first ones measure the dispatch only. `to
 
 from __future__ import annotations
 
-from lens_core import Detector, Field, LogFormat, Mark, hookimpl
+from lens_core import Detector, EventPattern, Field, LogFormat, Mark, hookimpl
 
 
 class MaxText(Detector):
@@ -42,6 +42,13 @@ class MaxText(Detector):
             loss=("loss", "lm_loss"),
             needs=("lm_loss",),
             confidence=0.8,
+        ),
+    )
+    events = (
+        EventPattern(
+            type="checkpoint_saved",
+            words=("saved", "a", "checkpoint", "at", "step"),
+            pattern=r"\bsaved a checkpoint at step (?P<iteration>\d+)",
         ),
     )
     marks = (

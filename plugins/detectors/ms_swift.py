@@ -16,6 +16,7 @@ class MsSwift(Detector):
     environment = ("SWIFT_DEBUG", "SWIFT_PATCH_CONV3D")
     project_keywords = ("ms-swift", "ms_swift", "megatron-swift")
     marks = (
+        Mark(words=("swift",), pattern=r"\[(?:INFO|WARNING):swift\]", refines=("transformers",), confidence=0.8),
         Mark(
             words=("train", "it"),
             pattern=r"^\s*Train: +\d+%\|.*\d+/\d+ \[",

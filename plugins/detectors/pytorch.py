@@ -36,6 +36,18 @@ class PyTorch(Detector):
             pattern=r"(?P<reason>RESOURCE_EXHAUSTED: Out of memory)",
         ),
         EventPattern(
+            type="out_of_memory",
+            words=("oom", "kill", "event"),
+            pattern=r"(?P<reason>oom-kill event)",
+        ),
+        EventPattern(type="out_of_memory", words=("oom_kill",), pattern=r"(?P<reason>oom_kill event)"),
+        EventPattern(type="out_of_memory", words=("oomkilled",), pattern=r"\b(?P<reason>OOMKilled)\b"),
+        EventPattern(
+            type="out_of_memory",
+            words=("ray", "exceptions", "outofmemoryerror"),
+            pattern=r"(?P<reason>ray\.exceptions\.OutOfMemoryError)",
+        ),
+        EventPattern(
             type="collective_timeout",
             words=("watchdog", "caught", "collective", "timeout"),
             pattern=r"Watchdog caught collective operation timeout:(?: WorkNCCL\((?:SeqNum=(?P<sequence>\d+), )?"
@@ -73,6 +85,31 @@ class PyTorch(Detector):
             pattern=r"(?P<reason>DistBackendError: NCCL error in)",
         ),
         EventPattern(
+            type="training_failed",
+            words=("runtimeerror", "cuda", "error"),
+            pattern=r"RuntimeError: (?P<reason>CUDA error: (?!out of memory)[^\n]{0,200})",
+        ),
+        EventPattern(
+            type="training_failed",
+            words=("runtimeerror", "hip", "error"),
+            pattern=r"RuntimeError: (?P<reason>HIP error: (?!out of memory)[^\n]{0,200})",
+        ),
+        EventPattern(
+            type="training_failed",
+            words=("nccl", "communicator", "was", "aborted"),
+            pattern=r"(?P<reason>NCCL communicator was aborted on rank \d+)",
+        ),
+        EventPattern(
+            type="training_failed",
+            words=("worker", "died", "or", "was", "killed", "unexpected"),
+            pattern=r"(?P<reason>worker died or was killed while executing a task by an unexpected system error)",
+        ),
+        EventPattern(
+            type="process_terminated",
+            words=("signal", "received", "by", "pid"),
+            pattern=r"\bSignal (?P<number>\d+) \((?P<signal>SIG\w+)\) received by PID (?P<pid>\d+)",
+        ),
+        EventPattern(
             type="training_started",
             words=("starting", "worker", "group"),
             pattern=r"\bStarting worker group\s*$",
@@ -85,7 +122,7 @@ class PyTorch(Detector):
         EventPattern(
             type="process_terminated",
             words=("received", "death", "signal"),
-            pattern=r"Received (?P<signal>\d+|SIG\w+) death signal",
+            pattern=r"Received (?P<signal>\d+|(?:Signals\.)?SIG\w+) death signal",
         ),
         EventPattern(
             type="process_terminated",

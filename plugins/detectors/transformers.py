@@ -63,6 +63,11 @@ class Transformers(Detector):
             pattern=r"Training completed\. Do not forget to share your model",
         ),
         EventPattern(
+            type="checkpoint_loaded",
+            words=("continuing", "training", "from", "global", "step"),
+            pattern=r"Continuing training from global step (?P<iteration>\d+)",
+        ),
+        EventPattern(
             type="config",
             words=("total", "optimization", "steps"),
             pattern=r"Total optimization steps = (?P<target_iteration>[\d,]+)",

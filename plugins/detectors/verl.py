@@ -43,6 +43,7 @@ class Verl(Detector):
         ),
     )
     events = (
+        EventPattern(type="training_ended", words=("training", "progress"), pattern=r"Training Progress: +100%\|"),
         EventPattern(
             type="training_ended",
             words=("final", "validation", "metrics"),

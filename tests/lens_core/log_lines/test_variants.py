@@ -173,6 +173,17 @@ def test_a_form_of_a_step(
 
 
 HAPPENINGS = [
+    ("(TaskRunner pid=1) Training Progress: 100%|██████████| 435/435 [9:12:01<00:00, 76.1s/it]", "training_ended"),
+    ("I0811 21:54:55.5 1383 checkpointing.py:226] saved a checkpoint at step 100", "checkpoint_saved"),
+    ("Saving checkpoint to 'out/step-00001000/lit_model.pth'", "checkpoint_saving"),
+    ("  Continuing training from global step 500", "checkpoint_loaded"),
+    ("Restored all states from the checkpoint at /ckpt/last.ckpt", "checkpoint_loaded"),
+    ("The loss returned in `training_step` is nan or inf.", "loss_not_finite"),
+    ("Loss is nan, stopping training", "loss_not_finite"),
+    ("slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some have been OOM Killed.", "out_of_memory"),
+    ("RuntimeError: CUDA error: an illegal memory access was encountered", "training_failed"),
+    ("Signal 9 (SIGKILL) received by PID 1234", "process_terminated"),
+    ("Received Signals.SIGTERM death signal, shutting down workers", "process_terminated"),
     (
         "| INFO | fairseq.trainer | NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 64.0",
         "step_skipped",
