@@ -42,6 +42,7 @@ from .queries import (
     News,
     PointColumns,
     PointQuery,
+    Progress,
     SourceCount,
     WorkloadDetail,
     WorkloadPage,
@@ -299,6 +300,14 @@ class Store(Sink):
     async def news(self, query: PointQuery, cursor: str) -> News:
         """What came since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters count."""
         raise Unavailable(f"the store {self.name!r} cannot say what is new")
+
+    async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
+        """How far the attempt is that each workload logged last; those are missing of which nothing can be said."""
+        return {}
+
+    async def run_progress(self, query: PointQuery) -> list[Progress]:
+        """How far each attempt of a query's runs is."""
+        return []
 
     @abstractmethod
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:

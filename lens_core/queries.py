@@ -149,6 +149,42 @@ class WorkloadSummary(msgspec.Struct, frozen=True, kw_only=True):
     last_seen: int
 
 
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an attempt is. Its speed is that of its last rows (None before there are two), `eta` in ms.
+
+    `progress` is a share from 0 to 1; `last_values` are the newest values of its metrics.
+    """
+
+    run_id: str
+    attempt: int
+    data_source: str
+    rank: int | None
+    iteration: int
+    target_iteration: int | None
+    progress: float | None
+    iterations_per_second: float | None
+    seconds_per_iteration: float | None
+    remaining_seconds: float | None
+    eta: int | None
+    last_values: dict[str, float] = {}
+
+
+def progress_of(
+    iteration: int, target: int | None, seen_ms: int, iterations: int, seconds: float
+) -> dict[str, float | int | None]:
+    """The figures of a Progress: `iterations` passed in the last `seconds`, the last of them at `seen_ms`."""
+    moved = iterations > 0 and seconds > 0
+    left = None if target is None else max(0, target - iteration)
+    remaining = left * seconds / iterations if moved and left is not None else None
+    return {
+        "progress": min(1.0, iteration / target) if target else None,
+        "iterations_per_second": iterations / seconds if moved else None,
+        "seconds_per_iteration": seconds / iterations if moved else None,
+        "remaining_seconds": remaining,
+        "eta": None if remaining is None else seen_ms + round(min(remaining, 1e11) * 1000),
+    }
+
+
 class WorkloadPage(msgspec.Struct, frozen=True):
     """A page of workloads; `next_cursor` is '' on the last."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -18,8 +17,10 @@ from ..queries import MetricPoint, PointColumns, PointQuery, as_columns
 from .auth import require_role
 from .errors import JSON, json_response
 from .parameters import Format, answer_format, integer, point_query, workload_uid
-from .point_formats import CSV, stream_csv
+from .point_arrow import ARROW, stream_arrow
+from .point_csv import CSV, stream_csv
 from .point_json import stream_json
+from .query_workloads import WorkloadLines, describe_runs
 from .state import ApiState
 from .stream import StreamRoutes
 
@@ -32,6 +33,7 @@ class QueryRoutes:
 
     def __init__(self, state: ApiState) -> None:
         self._state = state
+        self._lines = WorkloadLines(state)
 
     def routes(self) -> list[Route]:
         """All query routes. A uid may hold slashes: a pod without a workload is asked for as namespace/name."""
@@ -76,10 +78,13 @@ class QueryRoutes:
         return await self._points(request, lambda store, query: store.metric_columns(query))
 
     async def iteration_times(self, request: Request) -> Response:
-        """When was which iteration reached."""
-        return await self._points(request, lambda store, query: store.iteration_columns(query))
+        """When was which iteration reached; `runs` says how far each attempt is and when it will be done."""
+        query = point_query(request)
+        store = self._state.required_store()
+        runs = [] if self._is_elsewhere(request) else describe_runs(await store.run_progress(query))
+        return await self._points(request, lambda store, query: store.iteration_columns(query), {"runs": runs})
 
-    async def _points(self, request: Request, points: Points) -> Response:
+    async def _points(self, request: Request, points: Points, more: Mapping[str, Any] | None = None) -> Response:
         query = point_query(request)
         wanted = answer_format(request)
         store = self._state.required_store()
@@ -87,13 +92,13 @@ class QueryRoutes:
         # The first piece is fetched before the status is sent, so that a failing store is a 503 and not a torn 200.
         first: PointColumns | None = await anext(found, None)
         pieces = _chained(first, found)
-        body, media_type = self._body(query, wanted, pieces)
+        body, media_type = self._body(query, wanted, pieces, more)
         headers = {}
         if query.limit is not None and wanted != "json":
             # A page is small enough to be looked at whole, and only a header can say where the next one begins.
             collected = [piece async for piece in pieces]
             headers = {"X-Next-Cursor": collected[-1].next_cursor} if collected else {}
-            body, _ = self._body(query, wanted, _listed(collected))
+            body, _ = self._body(query, wanted, _listed(collected), more)
         return await self._with_etag(
             request,
             query.workload_uid,
@@ -102,14 +107,16 @@ class QueryRoutes:
         )
 
     def _body(
-        self, query: PointQuery, wanted: Format, pieces: AsyncIterator[PointColumns]
+        self, query: PointQuery, wanted: Format, pieces: AsyncIterator[PointColumns], more: Mapping[str, Any] | None
     ) -> tuple[AsyncIterator[bytes], str]:
         if wanted == "csv":
             return stream_csv(pieces), CSV
+        if wanted == "arrow":
+            return stream_arrow(pieces), ARROW
         head: dict[str, Any] = {"workload_uid": query.workload_uid}
         if query.data_source:
             head["data_source"] = query.data_source
-        return stream_json(head, pieces), JSON
+        return stream_json({**head, **(more or {})}, pieces), JSON
 
     async def workloads(self, request: Request) -> Response:
         """The workloads, those seen last first; `search`, `limit`, `cursor`."""
@@ -119,17 +126,17 @@ class QueryRoutes:
             limit=limit,
             cursor=request.query_params.get("cursor", ""),
         )
-        return json_response(
-            {"workloads": page.workloads, "total_count": len(page.workloads), "next_cursor": page.next_cursor or None}
-        )
+        lines = await self._lines.of(page.workloads)
+        return json_response({"workloads": lines, "total_count": len(lines), "next_cursor": page.next_cursor or None})
 
     async def workload(self, request: Request) -> Response:
-        """One workload: its runs and attempts."""
+        """One workload: its framework, how far it is, what it said last, its runs and attempts."""
         uid = workload_uid(request)
         found = None if self._is_elsewhere(request) else await self._state.required_store().workload(uid)
         if found is None:
             raise NotFound(f"nothing is known about workload {uid!r}")
-        return json_response({**msgspec.to_builtins(found.summary), "runs": found.runs})
+        (line,) = await self._lines.of([found.summary])
+        return json_response({**line, "runs": found.runs})
 
     async def events(self, request: Request) -> Response:
         """What happened to a workload, newest first."""

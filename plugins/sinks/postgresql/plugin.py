@@ -28,6 +28,7 @@ from lens_core import (
     PointColumns,
     PointQuery,
     Position,
+    Progress,
     Record,
     Rejected,
     Retry,
@@ -39,7 +40,7 @@ from lens_core import (
 )
 from lens_core.overview import OverviewPage
 
-from . import listing, news, points
+from . import listing, news, pace, points
 from .compacting import Compactor
 from .database import Database, NotReady
 from .errors import DATA_ERRORS, StreamsGone, answer_for
@@ -220,6 +221,16 @@ class PostgreSQL(Store):
         async with self._database.reading() as connection, connection.transaction():
             await connection.execute("set transaction isolation level repeatable read, read only")
             return await news.news(connection, query, cursor)
+
+    async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
+        """How far the attempt is that each workload logged last."""
+        async with self._database.reading() as connection:
+            return await pace.newest_progress(connection, workload_uids)
+
+    async def run_progress(self, query: PointQuery) -> list[Progress]:
+        """How far each attempt of a query's runs is."""
+        async with self._database.reading() as connection:
+            return await pace.run_progress(connection, query)
 
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
         """The workloads, those seen last first. Raises BadRequest for a cursor that this did not give."""

@@ -1,0 +1,77 @@
+"""How far attempts are and how fast they go: out of their last rows, which the primary key finds at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lens_core import PointQuery, Progress
+from lens_core.queries import metric_name, progress_of
+
+from .identity import Connection
+
+_MOST_RUNS = 200
+_MOST_VALUES = 100
+_ROWS = 100
+_VALUE_ROWS = 10
+_TIME = "coalesce(event_time_us, received_us)"
+# The speed is that of the last rows: how many iterations lie between the first and the last of them, in which time.
+_LAST_ROWS = f"""
+    cross join lateral (
+        select max(iteration) as iteration, max(iteration) - min(iteration) as passed, max(at) as seen_us,
+            max(at) - min(at) as took_us, jsonb_agg(metrics order by place) filter (where place <= {_VALUE_ROWS})
+                as newest
+        from (select iteration, {_TIME} as at, metrics, row_number() over (order by row_step desc) as place
+            from lens_row where stream_id = s.id order by row_step desc limit {_ROWS}) last_rows
+    ) r
+"""
+_COLUMNS = """s.run_id, s.attempt, s.data_source, s.rank, r.iteration, s.target_iteration,
+    r.passed, r.seen_us, r.took_us, r.newest"""
+
+
+async def newest_progress(connection: Connection, uids: Sequence[str]) -> dict[str, Progress]:
+    """Of each workload the stream that was written last; its target may come from another one (a log's)."""
+    cursor = await connection.execute(
+        "with streams as (select n.uid, s.* from lens_name n join lens_stream s on s.subject_id = n.subject_id"
+        "  where n.uid = any(%(uids)s) and s.rows > 0),"
+        " newest as (select distinct on (uid) * from streams order by uid, last_seen_us desc, id desc),"
+        " targets as (select uid, max(target_iteration) as target from streams group by uid)"
+        f" select s.uid, {_COLUMNS.replace('s.target_iteration', 't.target')}"
+        f" from newest s join targets t on t.uid = s.uid {_LAST_ROWS}".encode(),
+        {"uids": list(uids)},
+    )
+    return {uid: _progress(row) for uid, *row in await cursor.fetchall()}
+
+
+async def run_progress(connection: Connection, query: PointQuery) -> list[Progress]:
+    """The attempts of a query, those written last first, at most 200; without values."""
+    cursor = await connection.execute(
+        f"select {_COLUMNS} from (select * from lens_stream"
+        "  where rows > 0 and subject_id in (select subject_id from lens_name where uid = %(uid)s)"
+        "  and (%(source)s = '' or data_source = %(source)s)"
+        "  and (%(run)s::text is null or run_id = %(run)s)"
+        "  and (%(attempt)s::bigint is null or attempt = %(attempt)s)"
+        f" order by last_seen_us desc, id desc limit {_MOST_RUNS}) s {_LAST_ROWS}".encode(),
+        {"uid": query.workload_uid, "source": query.data_source, "run": query.run_id, "attempt": query.attempt},
+    )
+    return [_progress([*row[:-1], None]) for row in await cursor.fetchall()]
+
+
+def _progress(row: Sequence[Any]) -> Progress:
+    run_id, attempt, data_source, rank, iteration, target, passed, seen_us, took_us, newest = row
+    figures: Any = progress_of(iteration, target, seen_us // 1000, passed, took_us / 1e6)
+    values: dict[str, float] = {}
+    for metrics in newest or []:
+        for stored, value in metrics.items():
+            if len(values) < _MOST_VALUES:
+                values.setdefault(metric_name(stored), float(value))
+    return Progress(
+        run_id=run_id,
+        attempt=attempt,
+        data_source=data_source,
+        rank=None if rank < 0 else rank,
+        iteration=iteration,
+        target_iteration=target,
+        last_values=values,
+        **figures,
+    )
