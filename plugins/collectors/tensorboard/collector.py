@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from lens_core import Collector, LensError, Record
+from lens_core.remembering import load_state, save_state
 
-from .files import EventFile, Progress, State, event_files, load_state, save_state
+from .files import EventFile, Progress, State, event_files
 from .pieces import Piece, is_read, read_piece
 from .settings import TensorBoardSettings
 
@@ -40,7 +41,7 @@ class TensorBoard(Collector):
 
     async def start(self) -> None:
         """Load how far every file was read."""
-        self._state = await asyncio.to_thread(load_state, self._path)
+        self._state = await asyncio.to_thread(load_state, self._path, State)
         self._next: State | None = None
 
     async def collect(self) -> Sequence[Record]:

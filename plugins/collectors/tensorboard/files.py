@@ -76,19 +76,3 @@ def _walk(root: Path) -> Iterator[Path]:
         for name in sorted(names):
             if "tfevents" in name:
                 yield Path(folder, name)
-
-
-def load_state(path: Path) -> State:
-    """The state that was stored, or a new one."""
-    return msgspec.json.decode(path.read_bytes(), type=State) if path.exists() else State()
-
-
-def save_state(path: Path, state: State) -> None:
-    """Store the state; a crash leaves the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".new")
-    with temporary.open("wb") as file:
-        file.write(msgspec.json.encode(state))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -1,0 +1,164 @@
+"""Messages of a `.wandb` file (wandb/proto/wandb_internal.proto), read by hand, of wandb 0.16 to 0.31.
+
+Record: 2 history, 7 stats, 12 metric, 17 run, 18 exit. History: 1 item, 2 step (1 number). Item: 1 key, 2 nested_key,
+16 value_json; typed forms since 0.31: 4 bool, 5 int (zigzag), 6 double. Stats: 2 timestamp, 3 item. Metric: 1 name,
+2 glob_name, 4 step_metric. Run: 1 run_id, 2 entity, 3 project, 8 display_name, 17 start_time (1 seconds, 2 nanos).
+Exit: 1 exit_code.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from lens_core.protobuf import DELIMITED, FIXED64, VARINT, WireError, fields, zigzag
+
+HISTORY, STATS, METRIC, RUN, EXIT = 2, 7, 12, 17, 18
+WANTED = frozenset((HISTORY, STATS, METRIC, RUN, EXIT))
+_DOUBLE = struct.Struct("<d")
+_MAX_DEPTH = 8
+
+
+class HistoryRow(msgspec.Struct, frozen=True):
+    """A row of the history: its step (None when only the writer's counter knows), time and the user's numbers."""
+
+    step: int | None
+    time: float | None
+    values: dict[str, float]
+
+
+def body_of(record: bytes) -> tuple[int, bytes] | None:
+    """The one part of a record that is wanted here, by its field number. Raises WireError for a damaged record."""
+    for field in fields(record):
+        if field.number in WANTED and field.kind == DELIMITED:
+            return field.number, field.value
+    return None
+
+
+def read_history(body: bytes) -> HistoryRow:
+    """A history record. Raises WireError."""
+    step: int | None = None
+    values: dict[str, float] = {}
+    media: set[str] = set()
+    for field in fields(body):
+        if field.number == 1 and field.kind == DELIMITED:
+            _item(field.value, values, media)
+        elif field.number == 2 and field.kind == DELIMITED:
+            step = next((inner.value for inner in fields(field.value) if inner.number == 1), 0)
+    named = values.pop("_step", None)
+    time = values.pop("_timestamp", None)
+    # The item is always there; the field is missing in 0.16.
+    known = int(named) if named is not None and named == named else step
+    own = {name: value for name, value in values.items() if not name.startswith("_")}
+    if media:
+        own = {name: value for name, value in own.items() if name.rpartition(".")[0] not in media}
+    return HistoryRow(known, time, own)
+
+
+def read_stats(body: bytes) -> tuple[float | None, dict[str, float]]:
+    """Measurements of the machine: when, and the values by name. Raises WireError."""
+    time: float | None = None
+    values: dict[str, float] = {}
+    for field in fields(body):
+        if field.number == 2 and field.kind == DELIMITED:
+            time = _timestamp(field.value)
+        elif field.number == 3 and field.kind == DELIMITED:
+            _item(field.value, values, set())
+    return time, values
+
+
+def read_metric(body: bytes) -> tuple[str, str] | None:
+    """What `define_metric` said: (name or pattern, the metric that is its axis); None without an axis."""
+    found = _texts(body, (1, 2, 4))
+    name = found.get(1) or found.get(2, "")
+    axis = found.get(4, "")
+    return (name, axis) if name and axis else None
+
+
+def read_run(body: bytes) -> tuple[dict[str, str], float | None]:
+    """The run's ids and names, and when it started. Raises WireError."""
+    texts = _texts(body, (1, 2, 3, 8))
+    started = next((field.value for field in fields(body) if field.number == 17 and field.kind == DELIMITED), b"")
+    names = {1: "run_id", 2: "entity", 3: "project", 8: "name"}
+    return {names[number]: text for number, text in texts.items()}, _timestamp(started) if started else None
+
+
+def read_exit(body: bytes) -> int:
+    """The exit code; protobuf leaves out a zero. Raises WireError."""
+    code = next((field.value for field in fields(body) if field.number == 1 and field.kind == VARINT), 0)
+    return int(code - (1 << 64) if code >= 1 << 63 else code)
+
+
+def _texts(body: bytes, numbers: tuple[int, ...]) -> dict[int, str]:
+    return {
+        field.number: field.value.decode("utf-8", "replace")
+        for field in fields(body)
+        if field.number in numbers and field.kind == DELIMITED
+    }
+
+
+def _timestamp(body: bytes) -> float:
+    parts = {field.number: field.value for field in fields(body) if field.kind == VARINT}
+    return float(parts.get(1, 0) + parts.get(2, 0) / 1e9)
+
+
+def _item(item: bytes, values: dict[str, float], media: set[str]) -> None:
+    """One key and its value; what is no number is left out, media are remembered by their name."""
+    names: list[str] = []
+    for field in fields(item):
+        if field.number in (1, 2) and field.kind == DELIMITED:
+            if field.value:
+                names.append(field.value.decode("utf-8", "replace"))
+        elif field.number == 16 and field.kind == DELIMITED:
+            _from_json(".".join(names), field.value, values, media)
+        elif field.number == 4 and field.kind == VARINT:
+            values[".".join(names)] = float(bool(field.value))
+        elif field.number == 5 and field.kind == VARINT:
+            values[".".join(names)] = float(zigzag(field.value))
+        elif field.number == 6 and field.kind == FIXED64:
+            (values[".".join(names)],) = _DOUBLE.unpack(field.value)
+
+
+def _from_json(name: str, text: bytes, values: dict[str, float], media: set[str]) -> None:
+    first = text[:1]
+    if first in b"-0123456789NI" and first:
+        try:
+            values[name] = float(text)  # bare NaN and Infinity too
+        except ValueError:
+            raise WireError("a value is no JSON") from None
+    elif text in (b"true", b"false"):
+        values[name] = float(text == b"true")
+    elif first == b"{":
+        _flatten(name, _object(text), values, media, 0)
+    elif first == b'"' and name.endswith("._type"):
+        media.add(name.removesuffix("._type"))
+
+
+def _object(text: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise WireError("a value is no JSON") from None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _flatten(name: str, content: Mapping[str, Any], values: dict[str, float], media: set[str], depth: int) -> None:
+    if "_type" in content or depth > _MAX_DEPTH:
+        return
+    for key, value in content.items():
+        inner = f"{name}.{key}"
+        if isinstance(value, Mapping):
+            _flatten(inner, value, values, media, depth + 1)
+        elif isinstance(value, (int, float)):
+            values[inner] = _as_float(value)
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
