@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 import msgspec
@@ -21,14 +22,21 @@ from ..errors import LensError
 from .client import ask, data_dir_option, resolve_data_dir
 
 PREFERRED_PORT = 8080
+# Without --seconds: long enough for everything that is planted, and the page stays afterwards.
+DEFAULT_SECONDS = 1200.0
+RANKS = 2
 
 
 @click.command("demo")
-@click.option("--seconds", type=click.FloatRange(1, 86_400), help="Train so long and stop; without it, until Ctrl-C.")
+@click.option(
+    "--seconds", type=click.FloatRange(1, 86_400), help="Train so long and stop; without it, 20 minutes, and stay."
+)
 @click.option("--no-browser", is_flag=True, help="Do not open the page.")
 @data_dir_option
 def command(seconds: float | None, no_browser: bool, data_dir: Path | None) -> None:
-    """Start a daemon and a small real training run that logs through wandb, and show what arrives.
+    """Start a daemon and a small real training run on two ranks, and show what arrives.
+
+    The training logs through wandb and through what it prints. A spike, a NaN, checkpoints and a stall are planted.
 
     \b
     Examples:
@@ -39,15 +47,27 @@ def command(seconds: float | None, no_browser: bool, data_dir: Path | None) -> N
         raise LensError('the demo trains with the real wandb package; pip install "lens-agent[demo]"')
     directory = resolve_data_dir(data_dir) / "demo"
     workload = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-    with _daemon(directory) as url, _training(url, workload, seconds or 86_400) as training:
-        click.echo(f"The page:        {url}/")
-        click.echo(f"The query API:   {url}/api/v1/workloads/{workload}/metrics/data?metrics=loss")
-        click.echo(f"The data:        {directory}\n")
-        if not no_browser and sys.stdout.isatty():
-            click.launch(f"{url}/")
-        with contextlib.suppress(KeyboardInterrupt):
-            _watch(url, workload, training)
-        _report(url, workload, training)
+    training_for = seconds or DEFAULT_SECONDS
+    with _daemon(directory) as url, tempfile.TemporaryDirectory(prefix="lens-demo-") as folder:
+        _introduce(url, workload, directory, open_page=not no_browser)
+        training = _training(url, workload, training_for, Path(folder))
+        with training as process, contextlib.suppress(KeyboardInterrupt):
+            _watch(url, workload, process)
+            _report(url, workload, process, Path(folder))
+            if seconds is None:
+                click.echo(f"The training is over; {url}/ stays until Ctrl-C.")
+                signal.pause()
+
+
+def _introduce(url: str, workload: str, directory: Path, *, open_page: bool) -> None:
+    page = f"{url}/#/workload?uid={workload}"
+    click.echo(f"The page:        {url}/")
+    click.echo(f"The run:         {page}")
+    click.echo(f"The query API:   {url}/api/v1/workloads/{workload}/metrics/data?metrics=loss")
+    click.echo(f"In a terminal:   lens top --url {url}")
+    click.echo(f"The data:        {directory}\n")
+    if open_page and sys.stdout.isatty():
+        click.launch(page)
 
 
 @contextlib.contextmanager
@@ -81,19 +101,20 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def _training(url: str, workload: str, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
-    """The training script under `lens run`, as a user would start it."""
-    with tempfile.TemporaryDirectory(prefix="lens-demo-") as folder:
-        environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_DIR": folder, "WANDB_SILENT": "true"}
-        run = [sys.executable, "-m", "lens_core.cli", "run", "--url", url, "--workload", workload, "--"]
-        train = [sys.executable, "-m", "lens_core.demo.train", str(seconds)]
-        process = subprocess.Popen([*run, *train], env=environment, stdout=subprocess.PIPE, start_new_session=True)
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
+def _training(url: str, workload: str, seconds: float, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The training script under `lens run --log`, as a user would start it."""
+    environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
+    environment.pop("RANK", None)
+    run = [sys.executable, "-m", "lens_core.cli", "run", "--log", "--url", url, "--workload", workload, "--"]
+    train = [sys.executable, "-m", "lens_core.demo.train", str(seconds), str(folder)]
+    with (folder / "training.log").open("wb") as log:
+        process = subprocess.Popen([*run, *train], env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
 
 
 def _watch(url: str, workload: str, training: subprocess.Popen[bytes]) -> None:
@@ -104,13 +125,19 @@ def _watch(url: str, workload: str, training: subprocess.Popen[bytes]) -> None:
     console = Console()
     with Live(console=console, refresh_per_second=2, transient=True) as live:
         while training.poll() is None:
-            live.update(_picture(_points(url, workload), console.width))
+            live.update(_picture(_points(url, workload), _stored(url, workload), console.width))
             time.sleep(0.5)
 
 
 def _points(url: str, workload: str) -> list[dict[str, Any]]:
-    points: list[dict[str, Any]] = ask("GET", url, f"/api/v1/workloads/{workload}/metrics/data", metrics="loss")["data"]
-    return points
+    asked = {"metrics": "loss", "data_source": "wandb", "max_points": "400"}
+    points: list[dict[str, Any]] = ask("GET", url, f"/api/v1/workloads/{workload}/metrics/data", **asked)["data"]
+    return sorted(points, key=lambda point: int(point["timestamp"]))
+
+
+def _stored(url: str, workload: str) -> int:
+    sources = ask("GET", url, f"/api/v1/workloads/{workload}/metrics/sources")["data_sources"]
+    return sum(source["count"] for source in sources if source["name"] == "wandb")
 
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -130,34 +157,30 @@ def sparkline(values: list[float], width: int) -> str:
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
 
 
-def _picture(points: list[dict[str, Any]], width: int) -> str:
+def _picture(points: list[dict[str, Any]], stored: int, width: int) -> str:
     if not points:
         return "waiting for the first step …"
     values = [point["value"] for point in points if point["value"] is not None]
-    last = points[-1]
-    line = f"step {last['iteration']}   loss {last['value']:.4f}   {len(points)} steps stored"
+    last = max((point for point in points if point["value"] is not None), key=lambda point: int(point["iteration"]))
+    line = f"step {last['iteration']}   loss {last['value']:.4f}   {stored} steps of {RANKS} ranks stored"
     return f"loss  {sparkline(values, width - 8)}\n{line}"
 
 
-def _report(url: str, workload: str, training: subprocess.Popen[bytes]) -> None:
+def _report(url: str, workload: str, training: subprocess.Popen[bytes], folder: Path) -> None:
     """What was logged beside what is stored."""
     if training.poll():
-        raise LensError(f"the training script failed with exit code {training.returncode}; its messages are above")
-    logged = _logged_steps(training.stdout)
-    points = _points(url, workload)
-    if logged is None:
-        click.echo(f"{len(points)} steps are stored.")
-        return
+        told = (folder / "training.log").read_text(errors="replace")[-2000:]
+        raise LensError(f"the training script failed with exit code {training.returncode}:\n{told}")
+    logged = sum(int((folder / f"steps-{rank}").read_text()) for rank in range(RANKS))
+    stored = _stored(url, workload)
     deadline = time.monotonic() + 10
-    while len(points) < logged and time.monotonic() < deadline:
+    while stored < logged and time.monotonic() < deadline:
         time.sleep(0.1)
-        points = _points(url, workload)
-    click.echo(_picture(points, 100))
-    click.echo(f"The training logged {logged} steps; {len(points)} of them are stored.")
-    if len(points) != logged:
-        raise LensError(f"{logged - len(points)} steps are missing")
-
-
-def _logged_steps(output: IO[bytes] | None) -> int | None:
-    text = output.read().split() if output else []
-    return int(text[-1]) if text and text[-1].isdigit() else None
+        stored = _stored(url, workload)
+    click.echo(_picture(_points(url, workload), stored, 100))
+    click.echo(f"The training logged {logged} steps on {RANKS} ranks; {stored} of them are stored.")
+    events = ask("GET", url, f"/api/v1/workloads/{workload}/events")["events"]
+    for event in reversed(events):
+        click.echo(f"  {event['type']:18} iteration {event['iteration']}")
+    if stored != logged:
+        raise LensError(f"{logged - stored} steps are missing")

@@ -1,12 +1,30 @@
-"""A small network that really learns, in plain Python: two interleaved spirals, one hidden layer, gradient descent."""
+"""A small network that really learns: two interleaved spirals, one hidden layer, gradient descent in plain Python."""
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Protocol
 
 Point = tuple[float, float, int]
+
+
+class Network(Protocol):
+    """What the training needs of a network; the gradient is one flat list, so that ranks can average it."""
+
+    def gradient(self, batch: Sequence[Point]) -> tuple[list[float], float, float]:
+        """The gradient of a batch, its loss and its accuracy."""
+        ...
+
+    def descend(self, gradient: Sequence[float], rate: float) -> None:
+        """One step against the gradient."""
+        ...
+
+    def weights(self) -> list[float]:
+        """All weights, for a checkpoint."""
+        ...
 
 
 def spirals(count: int, rng: random.Random) -> list[Point]:
@@ -22,59 +40,58 @@ def spirals(count: int, rng: random.Random) -> list[Point]:
     return points
 
 
-class Network:
-    """Two inputs, `width` tanh units, one logistic output; trained by stochastic gradient descent."""
+def make_network(width: int, rng: random.Random) -> Network:
+    """With numpy where it is installed, else in plain Python; every rank makes the same from the same seed."""
+    if importlib.util.find_spec("numpy") is not None:
+        from .vector import VectorNetwork
+
+        return VectorNetwork(width, rng)
+    return PlainNetwork(width, rng)
+
+
+class PlainNetwork:
+    """Two inputs, `width` tanh units, one logistic output."""
 
     def __init__(self, width: int, rng: random.Random) -> None:
         self._hidden = [[rng.gauss(0, 2.0), rng.gauss(0, 2.0), rng.gauss(0, 1.0)] for _ in range(width)]
         self._output = [rng.gauss(0, 1 / math.sqrt(width)) for _ in range(width)]
         self._bias = 0.0
 
-    def forward(self, x: float, y: float) -> tuple[list[float], float]:
-        """Activations of the hidden units, and the probability of the second spiral."""
-        activations = [math.tanh(a * x + b * y + c) for a, b, c in self._hidden]
-        logit = self._bias + sum(w * h for w, h in zip(self._output, activations, strict=True))
-        return activations, 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, logit))))
-
-    def train_step(self, batch: list[Point], learning_rate: float) -> dict[str, float]:
-        """One step of gradient descent; returns loss, accuracy and the norm of the gradient."""
-        loss = correct = bias_gradient = 0.0
-        output_gradient = [0.0] * len(self._output)
-        hidden_gradient = [[0.0, 0.0, 0.0] for _ in self._hidden]
+    def gradient(self, batch: Sequence[Point]) -> tuple[list[float], float, float]:
+        """The gradient of a batch, its loss and its accuracy."""
+        loss = correct = bias = 0.0
+        output = [0.0] * len(self._output)
+        hidden = [[0.0, 0.0, 0.0] for _ in self._hidden]
         for x, y, label in batch:
-            activations, probability = self.forward(x, y)
-            loss -= math.log(max(1e-12, probability if label else 1 - probability))
+            activations, probability = self._forward(x, y)
+            likely = probability if label else 1 - probability
+            loss -= math.log(max(1e-12, likely)) if likely == likely else math.nan
             correct += (probability > 0.5) == bool(label)
             error = (probability - label) / len(batch)
-            bias_gradient += error
+            bias += error
             for unit, activation in enumerate(activations):
-                output_gradient[unit] += error * activation
+                output[unit] += error * activation
                 slope = error * self._output[unit] * (1 - activation * activation)
                 for place, value in enumerate((x, y, 1.0)):
-                    hidden_gradient[unit][place] += slope * value
-        self._descend(output_gradient, hidden_gradient, bias_gradient, learning_rate)
-        squares = sum(g * g for g in output_gradient) + sum(g * g for row in hidden_gradient for g in row)
-        return {
-            "loss": loss / len(batch),
-            "accuracy": correct / len(batch),
-            "grad_norm": math.sqrt(squares + bias_gradient * bias_gradient),
-        }
+                    hidden[unit][place] += slope * value
+        flat = [number for row in hidden for number in row]
+        return [*flat, *output, bias], loss / len(batch), correct / len(batch)
 
-    def _descend(self, output: list[float], hidden: list[list[float]], bias: float, rate: float) -> None:
-        self._bias -= rate * bias
-        for unit, gradient in enumerate(output):
-            self._output[unit] -= rate * gradient
+    def _forward(self, x: float, y: float) -> tuple[list[float], float]:
+        activations = [math.tanh(a * x + b * y + c) for a, b, c in self._hidden]
+        logit = self._bias + sum(w * h for w, h in zip(self._output, activations, strict=True))
+        bounded = logit if logit != logit else max(-30.0, min(30.0, logit))
+        return activations, 1.0 / (1.0 + math.exp(-bounded))
+
+    def descend(self, gradient: Sequence[float], rate: float) -> None:
+        """One step against the gradient."""
+        units = len(self._hidden)
+        for unit in range(units):
+            self._output[unit] -= rate * gradient[3 * units + unit]
             for place in range(3):
-                self._hidden[unit][place] -= rate * hidden[unit][place]
+                self._hidden[unit][place] -= rate * gradient[3 * unit + place]
+        self._bias -= rate * gradient[-1]
 
-
-def training_steps(seed: int, batch_size: int = 64) -> Iterator[dict[str, float]]:
-    """Train for as long as somebody asks; each item is what one step gives to log."""
-    rng = random.Random(seed)
-    points = spirals(2000, rng)
-    network = Network(32, rng)
-    step = 0
-    while True:
-        learning_rate = 0.6 / (1 + step / 2000)
-        yield {**network.train_step(rng.sample(points, batch_size), learning_rate), "learning_rate": learning_rate}
-        step += 1
+    def weights(self) -> list[float]:
+        """All weights, for a checkpoint."""
+        return [*(number for row in self._hidden for number in row), *self._output, self._bias]

@@ -1,33 +1,116 @@
-"""An ordinary training script: it knows wandb and nothing of Lens. `lens demo` runs it under `lens run`."""
+"""An ordinary training script on two ranks: it knows wandb and print, and nothing of Lens.
+
+`lens demo` runs it under `lens run --log`. Without a rank it is the launcher of its ranks.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import random
+import resource
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
-from .network import training_steps
+from .faults import Planned, is_finite, plan_for
+from .network import make_network, spirals
+from .ranks import Peer, launch
+
+SEED = 7
+WIDTH = 32
+BATCH = 64
+STEP_SECONDS = 0.04
+LOG_EVERY = 5
 
 
-def main(seconds: float) -> int:
-    """Train for so many seconds; returns the number of steps logged."""
+class Training:
+    """One rank: its share of the points, the same weights as the other rank."""
+
+    def __init__(self, rank: int, peer: Peer, seconds: float) -> None:
+        self.rank = rank
+        self.peer = peer
+        self.plan = Planned(plan_for(seconds))
+        self.steps = max(1, int((seconds - self.plan.plan.stall_seconds) / STEP_SECONDS))
+        self.network = make_network(WIDTH, random.Random(SEED))
+        self.rng = random.Random(SEED + 1 + rank)
+        self.points = spirals(2000, self.rng)
+
+    def step(self, number: int, elapsed: float) -> dict[str, float]:
+        """One step of both ranks together; what there is to log."""
+        batch = self.plan.spoil(self.rng.sample(self.points, BATCH), elapsed)
+        gradient, loss, accuracy = self.network.gradient(batch)
+        gradient = self.peer.average(gradient)
+        rate = 0.6 / (1 + number / 2000)
+        if is_finite(gradient):
+            self.network.descend(gradient, rate)
+        norm = math.sqrt(sum(part * part for part in gradient))
+        return {"loss": loss, "accuracy": accuracy, "grad_norm": norm, "learning_rate": rate}
+
+    def save(self, number: int, folder: Path) -> None:
+        """A checkpoint, and the lines that say so."""
+        say(f"saving checkpoint at iteration {number} to {folder}")
+        (folder / f"checkpoint-{number}.json").write_text(json.dumps(self.network.weights()))
+        say(f"successfully saved checkpoint at iteration {number} to {folder}")
+
+
+def say(line: str) -> None:
+    """A line of the log."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def train(run: Any, training: Training, seconds: float, folder: Path) -> int:
+    """Train until the steps are done or the time is over; the number of steps logged."""
+    began = time.monotonic()
+    for number in range(1, training.steps + 1):
+        step_began = time.perf_counter()
+        elapsed = time.monotonic() - began
+        metrics = training.step(number, elapsed)
+        if training.rank == 1 and (pause := training.plan.stall_seconds(elapsed)):
+            time.sleep(pause)  # the planted stall: the other rank waits for its gradient
+        time.sleep(max(0.0, STEP_SECONDS - (time.perf_counter() - step_began)))
+        took = time.perf_counter() - step_began
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        run.log({**metrics, "samples_per_second": BATCH / took, "memory_used_gb": memory}, step=number)
+        if training.rank == 0:
+            report(training, number, metrics, took, elapsed, folder)
+        ends = 1.0 if elapsed > seconds else 0.0
+        if training.peer.average([ends])[0]:
+            return number
+    return training.steps
+
+
+def report(
+    training: Training, number: int, metrics: dict[str, float], took: float, elapsed: float, folder: Path
+) -> None:
+    """What the first rank prints."""
+    if number % LOG_EVERY == 0 or not math.isfinite(metrics["loss"]):
+        say(
+            f"Step: {number}/{training.steps}, Loss: {metrics['loss']:.5f}, "
+            f"Learning rate: {metrics['learning_rate']:.5e}, Iteration time: {took:.3f}s, "
+            f"Accuracy: {metrics['accuracy']:.4f}"
+        )
+    if training.plan.is_checkpoint(elapsed):
+        training.save(number, folder)
+
+
+def main(seconds: float, folder: Path) -> int:
+    """One rank; returns the exit code."""
     import wandb
 
-    steps = 0
-    ends = time.monotonic() + seconds
-    with wandb.init(project="lens-demo", config={"width": 32, "batch_size": 64, "framework": "none"}) as run:
-        started = time.perf_counter()
-        for metrics in training_steps(seed=os.getpid()):
-            took = time.perf_counter() - started
-            run.log({**metrics, "samples_per_second": 64 / took if took else 0.0})
-            steps += 1
-            if time.monotonic() > ends:
-                return steps
-            # A pause as a real step would take, so that the demo leaves the machine alone.
-            time.sleep(0.02)
-            started = time.perf_counter()
-    return steps
+    rank = int(os.environ["RANK"])
+    config = {"width": WIDTH, "batch_size": BATCH, "seed": SEED, "ranks": 2, "optimizer": "sgd"}
+    training = Training(rank, Peer.from_environment(), seconds)
+    with wandb.init(project="lens-demo", group="demo", name=f"rank-{rank}", config=config) as run:
+        steps = train(run, training, seconds, folder)
+    (folder / f"steps-{rank}").write_text(str(steps))
+    return 0
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{main(float(sys.argv[1]))}\n")
+    if "RANK" not in os.environ:
+        sys.exit(launch(sys.argv[1:]))
+    sys.exit(main(float(sys.argv[1]), Path(sys.argv[2])))
