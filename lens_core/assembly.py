@@ -16,6 +16,7 @@ from .delivery.spool import Spool
 from .detection import EvidenceRules, make_detectors
 from .door import PipelineDoor
 from .errors import LensError
+from .guard import Guard
 from .identity import Directory
 from .log_lines.processor import DetectorProcessor
 from .pipeline import Pipeline
@@ -30,6 +31,9 @@ logger = logging.getLogger("lens.assembly")
 
 # How often processors are called although nothing came, so that they notice silence.
 TICK_SECONDS = 5.0
+# A source's task that failed is started again after so long; one that ran so long before was well.
+RESTART_SECONDS = 1.0
+RUN_IS_WELL_SECONDS = 60.0
 
 
 @dataclass
@@ -37,6 +41,8 @@ class Assembly:
     """What runs for one configuration."""
 
     config: Config
+    host: PluginHost
+    guards: dict[str, Guard] = field(default_factory=dict)
     pipelines: list[Pipeline] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     collectors: list[CollectorRunner] = field(default_factory=list)
@@ -93,7 +99,7 @@ class Assembly:
 async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, directory: Directory) -> Assembly:
     """Build and start everything. Raises LensError that names the component which cannot be started."""
     detectors = make_detectors(config.detectors, metrics, config.server.cluster_name)
-    assembly = Assembly(config, detectors=detectors, rules=EvidenceRules(detectors))
+    assembly = Assembly(config, host, detectors=detectors, rules=EvidenceRules(detectors))
     try:
         await _start_sinks(assembly, metrics, directory)
         await _start_pipelines(assembly, metrics, directory)
@@ -155,7 +161,7 @@ async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Dire
 
 async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     for name, pipeline_config in assembly.config.pipelines.items():
-        slots = [_slot(assembly.config.sinks[sink], assembly.sinks[sink]) for sink in pipeline_config.sinks]
+        slots = [_slot(assembly, assembly.config.sinks[sink]) for sink in pipeline_config.sinks]
         pipeline = Pipeline(
             name,
             _spool(assembly.config.data_dir, pipeline_config),
@@ -169,9 +175,16 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: 
     assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory), name="tick"))
 
 
-def _slot(config: SinkConfig, sink: Sink) -> SinkSlot:
+def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
+    guard = Guard(assembly.host, "sink", config.type, pauses=False)
     return SinkSlot(
-        name=config.name, sink=sink, required=config.required, filter=_filter(config.filter), limits=config.limits
+        name=config.name,
+        sink=assembly.sinks[config.name],
+        required=config.required,
+        filter=_filter(config.filter),
+        limits=config.limits,
+        on_exception=guard.failed,
+        on_answer=guard.succeeded,
     )
 
 
@@ -193,6 +206,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         source.door = _door(assembly, component, metrics, directory)
         source.judge = assembly.judge
         await _start(source, "source")
+        assembly.guards[component.name] = Guard(assembly.host, "source", component.type)
         assembly.notices[component.name] = _unwanted(source)
         assembly.sources.append(source)
         assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
@@ -237,12 +251,23 @@ def _door(assembly: Assembly, component: ComponentConfig, metrics: SelfMetrics, 
 
 
 async def _run_source(assembly: Assembly, source: Source) -> None:
-    """A source's own task; one that fails is said and shown, and the others go on."""
-    try:
-        await source.run()
-    except Exception as error:
-        assembly.source_errors[source.context.name] = str(error) or type(error).__name__
-        source.context.logger.exception("Source failed. source=%s", source.context.name)
+    """A source's own task; one that fails is said, shown and started again, and the others do not notice."""
+    name = source.context.name
+    guard = assembly.guards[name]
+    while True:
+        started = time.monotonic()
+        try:
+            await source.run()
+        except Exception as error:
+            assembly.source_errors[name] = str(error) or type(error).__name__
+            source.context.logger.exception("Source failed. source=%s", name)
+            guard.failed(error)
+        else:
+            return
+        if time.monotonic() - started > RUN_IS_WELL_SECONDS:
+            guard.succeeded()
+        await asyncio.sleep(max(RESTART_SECONDS, guard.seconds_paused()))
+        assembly.source_errors.pop(name, None)
 
 
 async def _tick(pipelines: Sequence[Pipeline], directory: Directory) -> None:

@@ -149,6 +149,7 @@ class Daemon:
             ready=self.ready,
             replay=self.replay,
             store=assembly.store,
+            guards=assembly.guards,
             rules=assembly.rules,
             sinks=list(assembly.sinks.values()),
             api_door=assembly.api_door,

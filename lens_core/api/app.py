@@ -68,7 +68,12 @@ def build_app(state: ApiState) -> Starlette:
 def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
     components: list[Source | Sink] = [*state.sources, *state.sinks]
     return [
-        Route(path, ingest_endpoint(route, state), methods=list(route.methods), name=f"{component.name}:{path}")
+        Route(
+            path,
+            ingest_endpoint(route, state, component.context.name),
+            methods=list(route.methods),
+            name=f"{component.name}:{path}",
+        )
         for component in components
         for route in component.routes()
         for path in route.paths

@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..bodies import decompress, too_large
-from ..errors import Overloaded, RequestError, UnsupportedMediaType
+from ..errors import Overloaded, RequestError, Unavailable, UnsupportedMediaType
+from ..guard import Guard
 from ..plugin_api import IngestRequest, Reply, Route
 from .auth import require_role
 from .errors import error_response, json_response
@@ -20,7 +21,7 @@ from .state import ApiState
 LARGE_BODY_BYTES = 256 * 1024
 
 
-def ingest_endpoint(route: Route, state: ApiState) -> Callable[[Request], Awaitable[Response]]:
+def ingest_endpoint(route: Route, state: ApiState, source: str) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint that Starlette calls for one route of a source."""
     limit = route.max_body_bytes or state.max_body_bytes
 
@@ -29,12 +30,29 @@ def ingest_endpoint(route: Route, state: ApiState) -> Callable[[Request], Awaita
             require_role(request, state, route.role)
             with _in_flight(request, state, limit) as grow:
                 body = await _read_body(request, route, limit, grow)
-                reply = await route.handler(_ingest_request(request, body))
+                reply = await _handle(route, _ingest_request(request, body), state.guards.get(source))
             return _response(reply)
         except RequestError as error:
             return error_response(error, route.wire_errors.get(error.status))
 
     return endpoint
+
+
+async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> Reply:
+    """Call the source; what it raises, other than a refusal, is its own defect and is counted as one."""
+    if guard is None:
+        return await route.handler(request)
+    if reason := guard.why_paused():
+        raise Unavailable(f"this source is paused: {reason}", retry_after_seconds=guard.seconds_paused())
+    try:
+        reply = await route.handler(request)
+    except RequestError:
+        raise
+    except Exception as error:
+        guard.failed(error)
+        raise
+    guard.succeeded()
+    return reply
 
 
 @contextmanager

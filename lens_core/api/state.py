@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..detection import EvidenceRules
 from ..errors import Unavailable
+from ..guard import Guard
 from ..identity import Directory
 from ..plugin_api import Door, Sink, Source, Store
 from ..self_metrics import SelfMetrics
@@ -33,6 +34,7 @@ class ApiState:
     ready: Callable[[], str]
     replay: Callable[[str], Any]
     store: Store | None = None
+    guards: Mapping[str, Guard] = field(default_factory=dict)
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     sinks: Sequence[Sink] = ()
     api_door: Door | None = None

@@ -38,7 +38,10 @@ SETTLE_GRACE_SECONDS = 1.0
 
 
 class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
-    """A sink's place in a pipeline: the instance and its name, and what the configuration says about it."""
+    """A sink's place in a pipeline: the instance and its name, and what the configuration says about it.
+
+    `on_exception` and `on_answer` are told when the sink's own code raised, and when it answered.
+    """
 
     name: str
     sink: Sink
@@ -46,6 +49,8 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
     filter: RecordFilter = EVERYTHING
     limits: BatchLimits | None = None
     delivery: DeliverySettings = DeliverySettings()
+    on_exception: Callable[[BaseException], object] | None = None
+    on_answer: Callable[[], object] | None = None
 
 
 class Sender:
@@ -185,12 +190,16 @@ class Sender:
         self.health.sending()
         try:
             answer = sensible(await answer_within(seconds, self.slot.sink.send(batch), self._halt), len(batch.records))
+            if self.slot.on_answer is not None:
+                self.slot.on_answer()
         except NoAnswer as error:
             answer = Retry(str(error))
             if self._halt.is_set():
                 return answer
         except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
             answer = Retry(describe(error))
+            if self.slot.on_exception is not None:
+                self.slot.on_exception(error)
         if isinstance(answer, Retry):
             self._failed(answer.reason)
             self.health.retried()
