@@ -16,8 +16,9 @@ def run_environment(environment: Mapping[str, str], base_url: str | None = None)
     """
     changed = dict(environment)
     existing = [entry for entry in changed.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    ours = [os.path.join(_PACKAGE, "bootstrap"), os.path.dirname(_PACKAGE)]
-    changed["PYTHONPATH"] = os.pathsep.join([*ours, *(entry for entry in existing if entry not in ours)])
+    # Not the folder that the package lies in: it may hold a whole environment's packages, which would hide the job's.
+    bootstrap = os.path.join(_PACKAGE, "bootstrap")
+    changed["PYTHONPATH"] = os.pathsep.join([bootstrap, *(entry for entry in existing if entry != bootstrap)])
     if not changed.get("PRIMUS_LENS_API_BASE_URL", "").strip() and not changed.get("LENS_CONFIG", "").strip():
         changed["PRIMUS_LENS_API_BASE_URL"] = base_url or LOCAL_BASE_URL
     return changed

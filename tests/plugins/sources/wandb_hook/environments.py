@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
 HOOK = ROOT / "plugins" / "sources" / "wandb_hook"
+BOOTSTRAP = HOOK / "lens_hook" / "bootstrap"
 CACHE = Path(os.environ.get("LENS_TEST_ENVIRONMENTS", "~/.cache/lens-test-environments")).expanduser()
 
 WANDB_VERSIONS: dict[str, Sequence[str]] = {
@@ -81,7 +82,7 @@ class Environment:
         return {
             "PATH": f"{self.directory}/bin:/usr/bin:/bin",
             "HOME": str(work),
-            "PYTHONPATH": f"{HOOK / 'lens_hook' / 'bootstrap'}:{HOOK}",
+            "PYTHONPATH": str(BOOTSTRAP),
             "WANDB_MODE": "offline",
             "WANDB_DIR": str(work),
             "WANDB_SILENT": "true",

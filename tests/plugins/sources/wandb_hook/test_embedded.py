@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.sources.wandb_hook.environments import HOOK, ROOT, write_script
+from tests.plugins.sources.wandb_hook.environments import BOOTSTRAP, HOOK, ROOT, write_script
 
 CONFIGURATION = """\
 sources:
@@ -139,7 +139,7 @@ def test_a_broken_configuration_is_said_and_disturbs_nothing(tmp_path: Path) -> 
             time.sleep(0.05)
         print("trained")
     """
-    bootstrap = f"{HOOK / 'lens_hook' / 'bootstrap'}:{HOOK}:{ROOT}"
+    bootstrap = f"{BOOTSTRAP}:{ROOT}"
     process = start(script, tmp_path, {"LENS_CONFIG": str(path), "PYTHONPATH": bootstrap})
     output, errors = process.communicate(timeout=90)
     assert (process.returncode, output) == (0, "trained\n"), errors

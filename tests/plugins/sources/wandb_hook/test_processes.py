@@ -6,7 +6,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from tests.plugins.sources.wandb_hook.environments import Environment, write_script
+from tests.plugins.sources.wandb_hook.environments import HOOK, Environment, write_script
 from tests.plugins.sources.wandb_hook.receiver import Receiver
 
 
@@ -193,8 +193,7 @@ def test_attach_after_wandb_was_imported_and_started(
         run.log({{"run": 3}})
         lens_hook.install_wandb_hook()
     """
-    hook = each_wandb.variables(tmp_path)["PYTHONPATH"].split(":")[-1]
-    each_wandb.run(script, tmp_path, {"PYTHONPATH": hook})
+    each_wandb.run(script, tmp_path, {"PYTHONPATH": str(HOOK)})
     assert receiver.points() == [(1, "kept", 1), (2, "global", 2), (3, "run", 3)]
 
 
@@ -207,8 +206,7 @@ def test_attach_to_a_disabled_run(each_wandb: Environment, receiver: Receiver, t
         wandb.log({{"global": 2}})
         run.log({{"run": 3}})
     """
-    hook = each_wandb.variables(tmp_path)["PYTHONPATH"].split(":")[-1]
-    each_wandb.run(script, tmp_path, {"PYTHONPATH": hook})
+    each_wandb.run(script, tmp_path, {"PYTHONPATH": str(HOOK)})
     assert receiver.points() == [(0, "global", 2), (1, "run", 3)]
 
 

@@ -12,7 +12,7 @@ from lens_hook import VARIABLES, launch
 from lens_hook.settings import DEFAULT_BASE_URL, Settings, read_origin
 
 from tests.plugins.sources.wandb_hook import environments, wandb_file
-from tests.plugins.sources.wandb_hook.environments import HOOK, ROOT, Environment
+from tests.plugins.sources.wandb_hook.environments import BOOTSTRAP, ROOT, Environment
 from tests.plugins.sources.wandb_hook.receiver import Receiver
 
 SCRIPT = """
@@ -134,7 +134,7 @@ def test_the_users_own_data_is_what_it_was_without_us(
         wandb.finish()
     """
     histories = []
-    for name, path in (("with", f"{HOOK / 'lens_hook' / 'bootstrap'}:{HOOK}"), ("without", "")):
+    for name, path in (("with", str(BOOTSTRAP)), ("without", "")):
         work = tmp_path / name
         work.mkdir()
         variables = {"PRIMUS_LENS_API_BASE_URL": receiver.url, "PYTHONPATH": path}
@@ -200,6 +200,7 @@ def test_lens_run_leaves_the_users_sitecustomize_in_place(
         import sys
         import sitecustomize
         print(sys.users_own[0] == sitecustomize.__file__, sys.users_own[1])
+        assert not any(entry.endswith("wandb_hook") for entry in sys.path)
         import wandb
         wandb.init(project="p", mode="disabled")
         wandb.log({"loss": 1})

@@ -10,10 +10,15 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _arm() -> None:
+    """Import the package from where this file is; its folder holds other packages, so it stays off `sys.path`."""
+    folder = os.path.dirname(os.path.dirname(_HERE))
+    sys.path.insert(0, folder)
     try:
         __import__("lens_hook").arm()
     except Exception as error:  # noqa: BLE001 - the user's command must start whatever is wrong with us
         sys.stderr.write(f"lens-hook: not armed: {type(error).__name__}: {error}\n")
+    finally:
+        sys.path.remove(folder)
 
 
 def _run_the_users() -> None:
