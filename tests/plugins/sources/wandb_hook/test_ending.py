@@ -245,6 +245,7 @@ def test_our_own_failures_stay_ours(each_wandb: Environment, receiver: Receiver,
             wandb.log({"missed": 1})
         del buffer.add
         wandb.log({"seen": 2})
+        print("the user's own line")
         wandb.finish()
     """
     done = each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
@@ -253,3 +254,5 @@ def test_our_own_failures_stay_ours(each_wandb: Environment, receiver: Receiver,
     assert len(lines) == 2
     assert "a row was missed: RuntimeError" in lines[0]
     assert "3 internal errors" in lines[1]
+    logs = [path.read_text() for path in tmp_path.glob("wandb/*run-*/files/output.log")]
+    assert not any("lens-hook" in log for log in logs), "our line is in the run's console log"
