@@ -20,6 +20,7 @@ from .delivery.sender import Sender, SinkSlot, describe
 from .delivery.sender_status import SinkStatus
 from .delivery.spool import Spool, SpoolStatus
 from .delivery.spool_queries import NewBatch
+from .delivery.unpack import DecodedBatches
 from .errors import Overloaded
 from .record_filter import EVERYTHING, Matcher, RecordFilter
 from .records import Record, encode_envelope
@@ -92,7 +93,8 @@ class Pipeline:
         self.spool = spool
         self.ledger = Ledger.of(f"pipeline/{name}", metrics, rated="accepted")
         self.matcher = Matcher(record_filter)
-        self.senders = [Sender(slot, spool, name, metrics, clock=clock) for slot in sinks]
+        decoded = DecodedBatches() if len(sinks) > 1 else None
+        self.senders = [Sender(slot, spool, name, metrics, decoded=decoded, clock=clock) for slot in sinks]
         self.dead_letters = DeadLetters(spool, clock=clock)
         self.processor_errors = 0
         self.last_processor_error = ""

@@ -27,7 +27,7 @@ from .shipment import Crew, Shipment
 from .sink_book import Stock
 from .spool import Spool
 from .spool_queries import Chunk
-from .unpack import Unpacked
+from .unpack import DecodedBatches, Unpacked
 from .waiting import CANCEL_GRACE_SECONDS, NoAnswer, answer_within, is_set_within
 
 logger = logging.getLogger("lens.delivery")
@@ -54,7 +54,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sender:
-    """Delivers one spool to one sink. `clock` gives seconds since the epoch."""
+    """Delivers one spool to one sink. `decoded` is shared by the sinks of a spool; `clock` gives seconds since 1970."""
 
     def __init__(
         self,
@@ -63,10 +63,12 @@ class Sender:
         pipeline: str,
         metrics: SelfMetrics,
         *,
+        decoded: DecodedBatches | None = None,
         clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.slot = slot
+        self._decoded = decoded
         self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics)
         self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
         self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
@@ -176,8 +178,8 @@ class Sender:
 
     async def _unpack(self, chunk: Chunk) -> Unpacked:
         if sum(len(segment.body) for segment in chunk.segments) < DECODE_IN_THREAD_BYTES:
-            return Unpacked(chunk, self.matcher)
-        return await asyncio.to_thread(Unpacked, chunk, self.matcher)
+            return Unpacked(chunk, self.matcher, self._decoded)
+        return await asyncio.to_thread(Unpacked, chunk, self.matcher, self._decoded)
 
     async def _deliver(self, unpacked: Unpacked) -> bool:
         """Send until every record of the chunk is settled; False when stopped before that."""
