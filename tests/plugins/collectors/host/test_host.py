@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from lens_plugins.collectors.catalogue import metrics
+from lens_plugins.collectors.host import Host, HostSettings
+from lens_plugins.collectors.host.gpus import Amd, Nvidia, find_readers
+from lens_plugins.collectors.host.sample import Rates
+
+from lens_core import Measurement
+from lens_core.testing import make_context
+from lens_core.testing.collectors import check_collector
+
+
+def host(folder: Path, **more: Any) -> Host:
+    return Host(HostSettings(**more), make_context("host", folder))
+
+
+async def collected(collector: Host) -> list[Measurement]:
+    await collector.start()
+    try:
+        return [record for record in await collector.collect() if isinstance(record, Measurement)]
+    finally:
+        await collector.stop()
+
+
+def values(found: list[Measurement], name: str) -> dict[tuple[str, ...], float | None]:
+    return {tuple(one.tags.values()): one.value for one in found if one.name == name}
+
+
+async def test_what_is_measured_is_true(tmp_path: Path) -> None:
+    found = await collected(host(tmp_path, node="n1", tags={"site": "x"}))
+    plain = {one.name: one for one in found}
+    memory = psutil.virtual_memory()
+    assert plain["host.memory.total_bytes"].value == memory.total
+    assert plain["host.memory.available_bytes"].value == pytest.approx(memory.available, rel=0.2)
+    assert plain["host.cpu.count"].value == psutil.cpu_count()
+    busy = plain["host.cpu.used_pct"].value
+    assert busy is not None
+    assert 0 <= busy <= 100
+    assert {one.origin.node for one in found} == {"n1"}
+    assert all(one.tags["site"] == "x" for one in found)
+    assert plain["host.memory.total_bytes"].unit == "byte"
+
+
+async def test_every_name_and_tag_is_in_the_catalogue(tmp_path: Path) -> None:
+    known = {metric.name: set(metric.tags) for metric in metrics() if metric.collector == "host"}
+    for one in await collected(host(tmp_path)):
+        assert set(one.tags) <= known[one.name], one
+
+
+@pytest.fixture
+def training_process() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that works, as torchrun would start it."""
+    script = "print('up', flush=True)\nwhile True: pass"
+    environ = {**os.environ, "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}
+    process = subprocess.Popen([sys.executable, "-c", script], env=environ, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+async def test_training_processes(tmp_path: Path, training_process: subprocess.Popen[bytes]) -> None:
+    found = await collected(host(tmp_path))
+    key = (str(training_process.pid), "5", "1")
+    used = values(found, "process.cpu.used_pct")[key]
+    assert used is not None
+    assert 1 < used <= 150
+    rss = values(found, "process.memory.rss_bytes")[key]
+    assert rss == pytest.approx(psutil.Process(training_process.pid).memory_info().rss, rel=0.2)
+    (count,) = values(found, "host.training_processes").values()
+    assert count is not None
+    assert count >= 1
+
+
+async def test_no_more_processes_than_wanted(tmp_path: Path, training_process: subprocess.Popen[bytes]) -> None:
+    found = await collected(host(tmp_path, max_processes=0))
+    assert not values(found, "process.threads")
+    off = await collected(host(tmp_path, processes=False, disks=False, network=False, gpus=False))
+    assert {one.name.split(".")[1] for one in off} == {"cpu", "memory", "swap"}
+
+
+async def test_the_contract_of_collectors(tmp_path: Path) -> None:
+    await check_collector(host(tmp_path))
+
+
+def test_rates() -> None:
+    rates = Rates()
+    assert rates.rate(("a",), 10, 1.0) is None
+    rates.next_round()
+    assert rates.rate(("a",), 30, 3.0) == 10
+    rates.next_round()
+    assert rates.rate(("a",), 5, 4.0) is None, "a counter that began anew has no rate"
+    rates.next_round()
+    rates.next_round()
+    assert rates.rate(("a",), 9, 9.0) is None, "a counter that was away has no rate"
+
+
+def test_a_package_without_a_driver_is_said() -> None:
+    pytest.importorskip("pynvml")
+    said: list[str] = []
+    readers = find_readers(said.append)
+    assert readers or any("pynvml is installed but finds no GPU" in text for text in said)
+
+
+# No GPU is needed to test what becomes of the answers: these have the shape of the vendors' packages.
+
+
+def test_answers_of_nvml() -> None:
+    def unsupported(device: int) -> float:
+        raise RuntimeError("not supported")
+
+    nvml = types.SimpleNamespace(
+        NVML_TEMPERATURE_GPU=0,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda device: b"H100",
+        nvmlDeviceGetUtilizationRates=lambda device: types.SimpleNamespace(gpu=87, memory=3),
+        nvmlDeviceGetMemoryInfo=lambda device: types.SimpleNamespace(used=10, total=80, free=70),
+        nvmlDeviceGetPowerUsage=lambda device: 350_000,
+        nvmlDeviceGetTemperature=lambda device, kind: unsupported(device),
+        nvmlDeviceGetComputeRunningProcesses=lambda device: [types.SimpleNamespace(pid=7, usedGpuMemory=None)],
+    )
+    reader = Nvidia(nvml)
+    found = {value.name: value.value for value in reader.read()}
+    assert found == {
+        "gpu.used_pct": 87,
+        "gpu.memory_used_bytes": 10,
+        "gpu.memory_total_bytes": 80,
+        "gpu.power_watts": 350,
+        "gpu.temperature_celsius": None,
+    }
+    assert {value.tags for value in reader.read()} == {(("gpu", "0"), ("vendor", "nvidia"), ("model", "H100"))}
+    assert reader.processes() == {7: 0}
+
+
+def test_answers_of_amdsmi() -> None:
+    smi = types.SimpleNamespace(
+        AmdSmiMemoryType=types.SimpleNamespace(VRAM=0),
+        AmdSmiTemperatureType=types.SimpleNamespace(HOTSPOT=1),
+        AmdSmiTemperatureMetric=types.SimpleNamespace(CURRENT=0),
+        amdsmi_init=lambda: None,
+        amdsmi_get_processor_handles=lambda: ["g0"],
+        amdsmi_get_gpu_asic_info=lambda device: {"market_name": "MI300X"},
+        amdsmi_get_gpu_activity=lambda device: {"gfx_activity": 55, "umc_activity": 1},
+        amdsmi_get_gpu_memory_usage=lambda device, kind: 5,
+        amdsmi_get_gpu_memory_total=lambda device, kind: 192,
+        amdsmi_get_power_info=lambda device: {"current_socket_power": "N/A", "average_socket_power": 700},
+        amdsmi_get_temp_metric=lambda device, kind, metric: 61,
+        amdsmi_get_gpu_process_list=lambda device: [{"pid": 9, "memory_usage": {"vram_mem": 4}}],
+    )
+    reader = Amd(smi)
+    assert {value.name: value.value for value in reader.read()} == {
+        "gpu.used_pct": 55,
+        "gpu.memory_used_bytes": 5,
+        "gpu.memory_total_bytes": 192,
+        "gpu.power_watts": 700,
+        "gpu.temperature_celsius": 61,
+    }
+    assert reader.processes() == {9: 4}
