@@ -106,7 +106,10 @@ class DetectorProcessor:
                 record, words = whole, self.engine.words(whole.text)
             out.append(record)
             if words is not None or place.context.table is not None:
+                header = place.context.columns
                 readings = self.engine.read_words(record.text, words or [], place.context)
+                if place.context.columns is not header:
+                    self._reader.remember_table(place, now)
                 if readings:
                     told += 1
                     self._reader.take(place, record, readings, now)

@@ -61,8 +61,6 @@ class StreamReader:
     def take(self, place: Place, line: LogLine, readings: Sequence[Reading], now: float) -> None:
         """Work through a line's readings."""
         moment = self._moment(place, line, now)
-        if place.context.table is not None:
-            self._remember_table(place)
         for reading in readings:
             if reading.bar is not None:
                 moment.stream.bar = reading.bar
@@ -95,6 +93,14 @@ class StreamReader:
         stream.partial = dict(place.partial)
         return msgspec.structs.replace(line, text=text, source=DATA_SOURCE) if is_whole else None
 
+    def remember_table(self, place: Place, now: float) -> None:
+        """Remember the header under which the next lines of a place stand."""
+        table = place.context.table
+        if table is not None:
+            self._memory.touch_stream(place.stream)
+            stream = self._memory.stream(place.stream)
+            stream.table, stream.columns, stream.seen_at = table.name, list(place.context.columns), now
+
     def keep_positions(self, place: Place, now: float) -> None:
         """Remember how far a place has been read, with its last few files."""
         while len(place.positions) > _FILES_REMEMBERED:
@@ -118,12 +124,6 @@ class StreamReader:
         return self._event(
             job.origin, job, Happening("stalled", "", job.last_iteration, None, details), _newest(job), now
         )
-
-    def _remember_table(self, place: Place) -> None:
-        stream, table = self._memory.stream(place.stream), place.context.table
-        if table is not None and (stream.table, tuple(stream.columns)) != (table.name, place.context.columns):
-            self._memory.touch_stream(place.stream)
-            stream.table, stream.columns = table.name, list(place.context.columns)
 
     def _moment(self, place: Place, line: LogLine, now: float) -> _Moment:
         time = line.event_time
