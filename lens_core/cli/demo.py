@@ -20,6 +20,7 @@ import msgspec
 
 from ..errors import LensError
 from .client import ask, data_dir_option, resolve_data_dir
+from .wording import sparkline
 
 PREFERRED_PORT = 8080
 # Without --seconds: long enough for everything that is planted, and the page stays afterwards.
@@ -138,23 +139,6 @@ def _points(url: str, workload: str) -> list[dict[str, Any]]:
 def _stored(url: str, workload: str) -> int:
     sources = ask("GET", url, f"/api/v1/workloads/{workload}/metrics/sources")["data_sources"]
     return sum(source["count"] for source in sources if source["name"] == "wandb")
-
-
-BARS = "▁▂▃▄▅▆▇█"
-
-
-def sparkline(values: list[float], width: int) -> str:
-    """Values as bars, each column the mean of its share of them."""
-    if not values:
-        return ""
-    columns = min(width, len(values))
-    shares = [
-        values[column * len(values) // columns : (column + 1) * len(values) // columns] for column in range(columns)
-    ]
-    means = [sum(share) / len(share) for share in shares]
-    low, high = min(means), max(means)
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BARS[round((mean - low) * scale)] for mean in means)
 
 
 def _picture(points: list[dict[str, Any]], stored: int, width: int) -> str:

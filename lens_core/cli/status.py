@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 import msgspec
 
 from .client import ask, daemon_url, data_dir_option, json_option, url_option
+from .wording import plain
 
 
 @click.command("status")
@@ -34,7 +36,7 @@ def _show(status: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(
         f"[bold]{status['state']}[/]  {status['url']}  up {status['uptime_seconds']:.0f} s  "
         f"version {status['version']}  data in {status['data_dir']}"
@@ -54,7 +56,7 @@ def _source_row(source: dict[str, Any]) -> list[str]:
     pipelines = ", ".join(source["pipelines"])
     counts = [_count(source["received"]), _count(source["accepted"]), ""]
     rates = [_rate(source["accepted_per_second"]), ""]
-    return [source["name"], pipelines, source["state"], *counts, *rates, source["last_error"]]
+    return [_text(source["name"]), _text(pipelines), source["state"], *counts, *rates, _text(source["last_error"])]
 
 
 def _sink_row(pipeline: str, sink: dict[str, Any]) -> list[str]:
@@ -65,7 +67,14 @@ def _sink_row(pipeline: str, sink: dict[str, Any]) -> list[str]:
         _count(sink["pending_records"]),
     ]
     rates = [_rate(sink["delivered_per_second"]), f"{sink['lag_seconds']:.1f}"]
-    return [sink["name"], pipeline, sink["state"], *counts, *rates, sink["last_error"]]
+    return [_text(sink["name"]), _text(pipeline), sink["state"], *counts, *rates, _text(sink["last_error"])]
+
+
+def _text(words: str) -> str:
+    """Words that are not markup."""
+    from rich.markup import escape
+
+    return escape(plain(words, 200))
 
 
 def _rate(number: float) -> str:

@@ -51,9 +51,10 @@ class Training:
 
     def save(self, number: int, folder: Path) -> None:
         """A checkpoint, and the lines that say so."""
-        say(f"saving checkpoint at iteration {number} to {folder}")
-        (folder / f"checkpoint-{number}.json").write_text(json.dumps(self.network.weights()))
-        say(f"successfully saved checkpoint at iteration {number} to {folder}")
+        file = folder / f"checkpoint-{number}.json"
+        say(f"Writing checkpoint {file} at step {number}")
+        file.write_text(json.dumps(self.network.weights()))
+        say(f"Saved checkpoint to {file} at step {number}")
 
 
 def say(line: str) -> None:

@@ -120,6 +120,16 @@ class Generic(Detector):
             pattern=r"(?P<reason>Loss is (?:nan|inf|NaN|Inf)), stopping training",
         ),
         EventPattern(
+            type="checkpoint_saving",
+            words=("writing", "checkpoint", "step"),
+            pattern=r"^Writing checkpoint (?P<path>\S+) at step (?P<iteration>\d+)\s*$",
+        ),
+        EventPattern(
+            type="checkpoint_saved",
+            words=("saved", "checkpoint", "step"),
+            pattern=r"^Saved checkpoint to (?P<path>\S+) at step (?P<iteration>\d+)\s*$",
+        ),
+        EventPattern(
             type="loss_not_finite",
             words=("model", "diverged", "loss", "nan"),
             pattern=r"(?P<reason>Model diverged with loss = NaN)",

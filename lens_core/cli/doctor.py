@@ -1,0 +1,80 @@
+"""`lens doctor`: from the hook to the database, where does it stop, and what mends it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from . import checks
+from .checks import Finding
+from .client import daemon_url, data_dir_option, json_option, request_headers, url_option
+
+SIGNS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "·"}
+STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bright_black"}
+
+
+@click.command("doctor")
+@click.option("--send", is_flag=True, help="Send one row too, under the workload lens-doctor, and ask for it.")
+@json_option
+@url_option
+@data_dir_option
+def command(send: bool, as_json: bool, url: str | None, data_dir: Path | None) -> None:
+    """Look at the whole road, hook, network, daemon, pipelines, sinks, store: where does it stop?
+
+    Each finding has the command that mends it. Ends with 1 when something failed. Run it in the shell, container or
+    pod in which the training runs: it looks at the same variables.
+
+    \b
+    Examples:
+      lens doctor
+      lens doctor --send
+      lens doctor --json | jq '.[] | select(.state == "failed")'
+    """
+    findings = []
+    for finding in examine(daemon_url(url, data_dir), given=bool(url), send=send):
+        findings.append(finding)
+        if not as_json:
+            _show(finding)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(findings)).decode())
+    failed = [finding for finding in findings if finding.state == "failed"]
+    if failed and not as_json:
+        click.echo(f"\nIt stops at: {failed[0].step}. Try: {failed[0].remedy}")
+    sys.exit(1 if failed else 0)
+
+
+def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
+    """All findings, in the order of the road; what lies behind a break is not looked at."""
+    environ = os.environ
+    yield from checks.hook(environ)
+    url = daemon if given else checks.target_url(environ, daemon)
+    reached = list(checks.network(url))
+    yield from reached
+    if any(finding.state == "failed" for finding in reached):
+        yield Finding("daemon", "skipped", "and everything behind it: not reached")
+        return
+    headers = request_headers(environ)
+    answered, status = checks.daemon(url, headers)
+    yield from answered
+    yield from checks.sending(url, environ)
+    if status is None:
+        yield Finding("pipelines", "skipped", "and everything behind them: the daemon does not say")
+        return
+    yield from checks.sources(status)
+    yield from checks.pipelines(status)
+    yield from checks.plugins(status)
+    yield from checks.store(url, headers, status)
+    if send:
+        yield from checks.probe(url, headers, environ)
+
+
+def _show(finding: Finding) -> None:
+    sign = click.style(SIGNS[finding.state], fg=STYLES[finding.state])
+    click.echo(f"{sign} {finding.step:22} {finding.text}")
+    if finding.remedy and finding.state != "ok":
+        click.echo(f"  {'':22} → {finding.remedy}")

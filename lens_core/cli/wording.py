@@ -1,0 +1,70 @@
+"""Numbers, times and lines of bars as people read them in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Values as bars, each column the mean of its share of them."""
+    if not values:
+        return ""
+    columns = min(width, len(values))
+    shares = [
+        values[column * len(values) // columns : (column + 1) * len(values) // columns] for column in range(columns)
+    ]
+    means = [sum(share) / len(share) for share in shares]
+    low, high = min(means), max(means)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((mean - low) * scale)] for mean in means)
+
+
+def plain(text: str, longest: int = 60) -> str:
+    """A text that somebody else wrote, on one line: it must not move the cursor or colour the terminal."""
+    shown = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return "".join(letter if letter.isprintable() else " " for letter in shown)
+
+
+def amount(value: float | None) -> str:
+    """A number in few letters."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if size >= unit:
+            return f"{value / min(unit, 1e3 if letter == 'k' else unit):.3g} {letter}"
+    return f"{value:.4g}"
+
+
+def bytes_text(value: float) -> str:
+    """Bytes with a binary unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return ""
+
+
+def duration(seconds: float | None) -> str:
+    """A time span in its two largest units."""
+    if seconds is None:
+        return "–"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def ago(milliseconds: float) -> str:
+    """How long ago, in one unit."""
+    seconds = max(0.0, milliseconds / 1000)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return "now" if seconds < 5 else f"{int(seconds)} s ago"

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lens_core.cli import cli
+from lens_core.cli.tap import line
+from lens_core.cli.wording import ago, amount, bytes_text, duration, plain, sparkline
+from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
+
+
+@pytest.fixture
+def lens(tmp_path: Path, postgres_dsn: str) -> Iterator[RunningLens]:
+    daemon = RunningLens(tmp_path / "lens", f'sinks:\n  store: {{type: postgresql, dsn: "{postgres_dsn}"}}\n').start()
+    yield daemon
+    daemon.end()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    for name in ("LENS_URL", "LENS_TOKEN", "PRIMUS_LENS_API_BASE_URL", "PRIMUS_LENS_API_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+    def command(*arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(cli, list(arguments))
+        return done.exit_code, done.output
+
+    return command
+
+
+def test_top_prints_once_in_a_pipe(lens: RunningLens, run: Callable[..., tuple[int, str]]) -> None:
+    body = {**metrics_body("llama[red]\x1b[31m", range(20)), "pod_name": ""}
+    assert lens.post("/wandb/metrics", body).status_code == 200
+    lens.drained()
+    code, text = run("top", "--url", lens.url)
+    assert code == 0
+    assert "llama[red]" in text
+    assert "\x1b[31m" not in text
+    code, text = run("top", "--json", "--url", lens.url)
+    assert json.loads(text)["workloads"][0]["last_iteration"] == 19
+
+
+def test_doctor_says_that_all_is_well(lens: RunningLens, run: Callable[..., tuple[int, str]]) -> None:
+    code, text = run("doctor", "--send", "--json", "--url", lens.url)
+    findings = {finding["step"]: finding for finding in json.loads(text)}
+    assert code == 0, text
+    assert findings["probe"]["state"] == "ok"
+    assert findings["store"]["state"] == "ok"
+    assert findings["sink default/store"]["state"] == "ok"
+
+
+def test_doctor_names_the_place_where_it_stops(run: Callable[..., tuple[int, str]]) -> None:
+    code, text = run("doctor", "--url", "http://127.0.0.1:1")
+    assert code == 1
+    assert "It stops at: network. Try: lens up" in text
+
+
+def test_doctor_finds_a_database_that_is_away(tmp_path: Path, run: Callable[..., tuple[int, str]]) -> None:
+    config = 'sinks:\n  store: {type: postgresql, dsn: "postgresql://nobody@127.0.0.1:1/none"}\n'
+    daemon = RunningLens(tmp_path / "lens", config).start()
+    try:
+        daemon.post("/wandb/metrics", metrics_body("w", range(3)))
+        states = ("failing", "retrying")
+        wait_for(lambda: daemon.get("/status")["pipelines"][0]["sinks"][0]["state"] in states, 20, "a failing sink")
+        code, text = run("doctor", "--url", daemon.url)
+    finally:
+        daemon.kill()
+    assert code == 1
+    assert "✗ sink default/store" in text
+    assert "lens validate --connect" in text
+
+
+def test_tap_shows_records_as_they_pass(lens: RunningLens) -> None:
+    command = [sys.executable, "-m", "lens_core.cli", "tap", "--json", "--workload", "w-*", "--kind", "step_metrics"]
+    environment = {**os.environ, "LENS_URL": lens.url, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen([*command, "--count", "2"], env=environment, stdout=subprocess.PIPE, text=True) as tap:
+        deadline = time.monotonic() + 30
+        step = 0
+        while tap.poll() is None:
+            assert time.monotonic() < deadline
+            lens.post("/wandb/metrics", metrics_body("other", [step]))
+            lens.post("/wandb/metrics", metrics_body("w-1", [step], names=1))
+            step += 1
+        assert tap.stdout is not None
+        records = [json.loads(text) for text in tap.stdout]
+    assert len(records) == 2
+    assert {record["origin"]["workload_uid"] for record in records} == {"w-1"}
+    assert records[0]["pipeline"] == "default"
+
+
+def test_tap_ends_with_the_keyboard_and_refuses_unknown_pipelines(
+    lens: RunningLens, run: Callable[..., tuple[int, str]]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lens_core.cli", "tap", "--url", lens.url, "--pipeline", "nonsense"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "there are: default" in done.stderr
+
+
+def test_a_daemon_with_open_taps_stops_at_once(lens: RunningLens) -> None:
+    command = [sys.executable, "-m", "lens_core.cli", "tap", "--url", lens.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tap:
+        wait_for(lambda: "/tap" in _requests(lens), 20, "the tap")
+        began = time.monotonic()
+        assert lens.stop() == 0
+        assert time.monotonic() - began < 4
+        tap.send_signal(signal.SIGINT)
+        assert tap.wait(20) == 0
+
+
+def _requests(lens: RunningLens) -> str:
+    import httpx
+
+    return httpx.get(f"{lens.url}/metrics", timeout=10).text
+
+
+def test_a_line_of_tap_cannot_move_the_cursor() -> None:
+    record = {
+        "pipeline": "p",
+        "record": "log_line",
+        "origin": {"pod_name": "x"},
+        "text": "\x1b[2Jgone\r\n",
+        "event_time": 1,
+    }
+    assert "\x1b" not in line(record)
+    assert "\n" not in line(record)
+
+
+def test_wording() -> None:
+    assert [amount(value) for value in (None, 0.5, 12345, 2.5e6)] == ["–", "0.5", "12.3 k", "2.5 M"]
+    assert [duration(value) for value in (3, 75, 3700, 90000)] == ["3 s", "1 min 15 s", "1 h 1 min", "1 d 1 h"]
+    assert [bytes_text(value) for value in (10, 2048)] == ["10 B", "2.0 KiB"]
+    assert [ago(value) for value in (100, 9000, 120_000)] == ["now", "9 s ago", "2 min ago"]
+    assert sparkline([0, 1, 2], 3) == "▁▅█"
+    assert plain("a\x1bb" + "c" * 100, 10) == "a bcccccc…"
