@@ -25,7 +25,8 @@ class Attempt(msgspec.Struct):
 class Job(msgspec.Struct, kw_only=True):
     """What is known of a job: its attempts, cadence, recent events and the frameworks that its lines showed.
 
-    Times of lines are the lines' own; `seen_at` is the receiver's clock. `usual_seconds` is the usual time from step
+    Times of lines are the lines' own; `seen_at` (of any line that says something) and `stepped_at` (of a step) are the
+    receiver's clock. `usual_seconds` is the usual time from step
     to step. `events` maps what was reported to when; `saving` is the checkpoint that is being written.
     """
 
@@ -34,6 +35,7 @@ class Job(msgspec.Struct, kw_only=True):
     last_step_time: float | None = None
     last_iteration: int | None = None
     seen_at: float = 0.0
+    stepped_at: float = 0.0
     usual_seconds: float | None = None
     intervals: int = 0
     is_running: bool = False

@@ -49,7 +49,7 @@ class DetectorProcessor:
             self._metrics.event_stream_create_errors.inc(unreadable, operation="load")
         now = self._clock()
         for _, job in self._memory.jobs():
-            job.seen_at = now
+            job.stepped_at = now
 
     def process(self, records: Sequence[Record]) -> Processed:
         """All records, with what they gave behind them."""
@@ -184,7 +184,7 @@ def is_silent(job: Job, now: float) -> bool:
     """Whether a running job's next step is overdue, and nobody has been told."""
     if not job.is_running or job.is_stalled or job.usual_seconds is None or job.intervals < 2:
         return False
-    return now - job.seen_at > max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds)
+    return now - job.stepped_at > max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds)
 
 
 def _identity(origin: Origin) -> tuple[str, ...]:

@@ -120,7 +120,7 @@ class StreamReader:
 
     def stalled(self, job: Job, now: float) -> Event:
         """The event of a job's silence."""
-        details = {"silent_seconds": round(now - job.seen_at, 3), "usual_seconds": job.usual_seconds}
+        details = {"silent_seconds": round(now - job.stepped_at, 3), "usual_seconds": job.usual_seconds}
         return self._event(
             job.origin, job, Happening("stalled", "", job.last_iteration, None, details), _newest(job), now
         )
@@ -143,7 +143,7 @@ class StreamReader:
         self._memory.touch_job(place.job)
         self._memory.touch_stream(name)
         stream = self._memory.stream(name)
-        stream.seen_at = now
+        stream.seen_at = job.seen_at = now
         return _Moment(place, name, stream, job, time, origin)
 
     def _show(self, moment: _Moment, reading: Reading) -> None:
@@ -209,7 +209,7 @@ class StreamReader:
             self._keep_pace(job, moment.time - job.last_step_time)
         if job.last_step_time is None or moment.time >= job.last_step_time:
             job.last_step_time, job.last_iteration = moment.time, row_step
-        job.seen_at = now
+        job.stepped_at = now
         job.is_running = True
         if job.is_stalled:
             job.is_stalled = False

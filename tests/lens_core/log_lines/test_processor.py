@@ -321,3 +321,12 @@ def test_parts_of_a_line_are_joined_across_requests_and_restarts(stand: Stand) -
     assert attempts(done) == [(1, 7)]
     assert [line.text for line in of(LogLine, done)] == [whole]
     assert done.merged == 1
+
+
+def test_a_job_without_steps_yet_is_remembered_over_a_tick_and_a_restart(stand: Stand) -> None:
+    stand.feed("[before the start of training step] datetime: 2026-01-01 00:00:00")
+    assert stand.give([]).state_changes == {}
+    stand.restart()
+    stand.give([])
+    assert events(stand.feed("[before the start of training step] datetime: 2026-01-01 00:00:00")) == []
+    assert attempts(stand.feed(megatron(1))) == [(1, 1)]
