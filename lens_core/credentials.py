@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from .errors import ConfigurationError, LensError
 from .secrets import Secret
+
+
+# boto3's own would keep a start waiting for minutes where AWS cannot be reached.
+_PATIENCE: dict[str, Any] = {"connect_timeout": 5, "read_timeout": 10, "retries": {"max_attempts": 2}}
 
 
 def find_credentials(
@@ -48,11 +53,12 @@ def read_secret(secret_id: str, region: str, *, first: str) -> dict[str, Secret]
 def _fetch(secret_id: str, region: str) -> str:
     try:
         import boto3
+        from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
         raise ConfigurationError(f'the AWS secret {secret_id} needs boto3: pip install "lens-agent[aws]"') from None
     try:
-        client = boto3.client("secretsmanager", region_name=region or None)
+        client = boto3.client("secretsmanager", region_name=region or None, config=Config(**_PATIENCE))
         answer = client.get_secret_value(SecretId=secret_id)
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
