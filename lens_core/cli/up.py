@@ -72,6 +72,9 @@ def _load(config: Path | None, listen: str | None, data_dir: Path | None, host: 
 def _run(daemon: Daemon, exit_with_parent: int | None) -> None:
     import uvloop
 
+    from ..memory import keep_large_blocks
+
+    keep_large_blocks()
     uvloop.run(daemon.run(exit_with_parent))
 
 

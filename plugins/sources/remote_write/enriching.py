@@ -6,7 +6,8 @@ import fnmatch
 import re
 import time
 from collections.abc import Callable, Collection
-from typing import Final, TypeAlias
+
+import msgspec
 
 from lens_core import Pod
 from lens_core.directory_picture import workload_of
@@ -22,21 +23,29 @@ LONGEST_QUICK_PREFIX = 3900
 COPY_PREFIX = "workload_"
 OURS = frozenset({"pod_name", "pod_uid", "workload_name", "workload_uid"})
 
-# What becomes of one label set, right for one epoch of the directory: the epoch; its labels as they go on (None: only
-# copies do); whether that is all, without a look at its samples; 1 if no pod was found; whether negative samples are
-# dropped; the labels of copies; why it goes nowhere, if that is so; the keys of its pod; the pod's number.
-# A plain tuple of plain things: a hundred thousand of them cost the garbage collector nothing.
-Entry: TypeAlias = tuple[int, bytes | None, bool, int, bool, tuple[bytes, ...], str, Keys, int]
-EPOCH: Final = 0
-PREFIX: Final = 1
-QUICK: Final = 2
-UNATTACHED: Final = 3
-NEGATIVE: Final = 4
-COPIES: Final = 5
-REASON: Final = 6
-KEYS: Final = 7
-POD: Final = 8
 NO_POD = 0
+
+
+class Entry(msgspec.Struct, gc=False, kw_only=True):
+    """What becomes of one label set, right for one epoch of the directory.
+
+    `prefix` are its labels as they go on (None: only copies do), `copies` those of further series. `quick`: that is
+    all, without a look at its samples. `unattached` is 1 if no pod was found; `negative`: negative samples are
+    dropped; `reason`: why it goes nowhere, if that is so. `next` is what came after it the last time. A hundred
+    thousand of them are no work for the garbage collector; so whoever drops one must cut `next`, there may be circles.
+    """
+
+    block: bytes
+    epoch: int = 0
+    prefix: bytes | None = None
+    quick: bool = False
+    unattached: int = 1
+    negative: bool = False
+    copies: tuple[bytes, ...] = ()
+    reason: str = ""
+    keys: Keys = ()
+    pod: int = NO_POD
+    next: Entry | None = None
 
 
 class Enricher:
@@ -73,7 +82,11 @@ class Enricher:
             self._pods.keep(self._picture.pods.values())
         now = self._clock()
         if len(self.young) >= self._settings.cached_series or now - self._rotated_at >= ROTATE_SECONDS:
+            for entry in self._old.values():
+                entry.next = None
             self._old, self.young, self._rotated_at = self.young, {}, now
+            # What is used from now on passes by `entry` once, which takes it over into the young generation.
+            self.epoch += 1
 
     @property
     def remembered(self) -> int:
@@ -83,11 +96,13 @@ class Enricher:
     def entry(self, block: bytes) -> Entry:
         """The entry of a label set. Raises WireError or RefusedSeries."""
         known = self.young.get(block) or self._old.get(block)
-        if known is None or (known[EPOCH] != self.epoch and self._find(known[KEYS]) != known[POD]):
-            known = self._make(block)
-        elif known[EPOCH] != self.epoch:
-            known = (self.epoch, *known[1:])
-        self.young[block] = known
+        if known is None:
+            known = self._make(Entry(block=block))
+        elif known.epoch != self.epoch:
+            if self._find(known.keys) != known.pod:
+                self._make(known)
+            known.epoch = self.epoch
+        self.young[known.block] = known
         return known
 
     def labels(self, block: bytes) -> dict[str, str]:
@@ -101,23 +116,29 @@ class Enricher:
             number = self._found[keys] = self._pods.number(self._finder.find(keys, self._picture))
             return number
 
-    def _make(self, block: bytes) -> Entry:
-        read = self._reader.read(block)
+    def _make(self, entry: Entry) -> Entry:
+        """Fill in an entry. Raises WireError or RefusedSeries."""
+        read = self._reader.read(entry.block)
         labels = checked(read)
         telling = [label for label in labels if label[3]]
-        keys = self._finder.keys(telling) if telling else ()
-        pod = self._find(keys)
+        entry.keys = self._finder.keys(telling) if telling else ()
+        pod = entry.pod = self._find(entry.keys)
         name = labels[0][1] if labels[0][0] == METRIC_NAME else {label[0]: label[1] for label in labels}[METRIC_NAME]
-        copies = self._copies(labels, pod, name) if self._settings.copies != "none" else ()
-        prefix: bytes | None = None
+        entry.copies = self._copies(labels, pod, name) if self._settings.copies != "none" else ()
         if self._settings.copies != "only":
             # What stays as it came shares its memory with the key.
             same = pod == NO_POD and labels is read
-            prefix = block if same else join(_replaced(labels, telling, self._pods.labels(pod)))
-        negative = self._watches(name)
-        reason = "" if prefix is not None or copies else ("no_workload_found" if pod else "missing_pod_info")
-        quick = prefix is not None and not negative and not copies and len(prefix) <= LONGEST_QUICK_PREFIX
-        return self.epoch, prefix, quick, int(pod == NO_POD), negative, copies, reason, keys, pod
+            entry.prefix = entry.block if same else join(_replaced(labels, telling, self._pods.labels(pod)))
+        entry.unattached = int(pod == NO_POD)
+        entry.negative = self._watches(name)
+        if entry.prefix is None and not entry.copies:
+            entry.reason = "no_workload_found" if pod else "missing_pod_info"
+        else:
+            entry.reason = ""
+        short = entry.prefix is not None and len(entry.prefix) <= LONGEST_QUICK_PREFIX
+        entry.quick = short and not entry.negative and not entry.copies
+        entry.epoch = self.epoch
+        return entry
 
     def _copies(self, labels: list[Label], pod: int, name: str) -> tuple[bytes, ...]:
         """One label set for each workload of the pod, its name prefixed."""

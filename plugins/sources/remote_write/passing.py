@@ -16,7 +16,7 @@ import msgspec
 from lens_core.protobuf import WireError, delimited, varint
 
 from .drops import Drops
-from .enriching import COPIES, LONGEST_QUICK_PREFIX, NEGATIVE, PREFIX, REASON, UNATTACHED, Enricher, Entry
+from .enriching import LONGEST_QUICK_PREFIX, Enricher, Entry
 from .labels import RefusedSeries
 from .samples import Examined, examine, split_labels
 
@@ -52,39 +52,54 @@ class Passage:
 
     def take(self, series: Sequence[bytes], passed: Passed) -> None:
         """Add these series to `passed`. Raises WireError where the request is damaged."""
-        known = self._enricher.young.get
         epoch = self._enricher.epoch
         stamps, pieces, heads = self._stamps, passed.pieces, _HEADS
         quick = unattached = 0
+        nothing = last = Entry(block=b"")
         for one in series:
-            tail = one[-_VALUE_SIZE:]
-            if tail[11:] in stamps or self._learn_stamp(tail[11:]):
-                size = _VALUE_SIZE
-                if tail[:3] != _WITH_VALUE:
-                    tail = tail[_ZERO_SIZE:]
-                    size = _ZERO_SIZE
-                if size == _VALUE_SIZE or tail[:2] == _WITHOUT_VALUE:
-                    block = one[:-size]
-                    entry = known(block)
-                    if entry is None or entry[0] != epoch:
-                        entry = self._new_entry(block)
-                    if entry is not None and entry[2]:
-                        prefix: bytes = entry[1]  # type: ignore[assignment]
-                        pieces += (heads[len(prefix) + size], prefix, tail)
-                        unattached += entry[3]
-                        quick += 1
-                        continue
-            self._slowly(one, passed)
+            # The guess first: senders mostly repeat the order, too. A comparison is cheaper than a look-up.
+            entry = last.next
+            if entry is not None and one.startswith(entry.block):
+                tail = one[len(entry.block) :]
+                if not (tail[11:] in stamps and tail[:3] == _WITH_VALUE) and not (
+                    tail[2:] in stamps and tail[:2] == _WITHOUT_VALUE
+                ):
+                    entry = None
+            else:
+                entry = None
+            if entry is None or entry.epoch != epoch:
+                entry, tail = self._look_up(one)
+                last.next = entry
+            if entry is not None and entry.quick:
+                prefix: bytes = entry.prefix  # type: ignore[assignment]
+                pieces += (heads[len(prefix) + len(tail)], prefix, tail)
+                unattached += entry.unattached
+                quick += 1
+                last = entry
+            else:
+                self._slowly(one, passed)
+                last = entry or nothing
         passed.series += quick
         passed.samples += quick
         passed.unattached += unattached
 
-    def _new_entry(self, block: bytes) -> Entry | None:
-        """The entry of what looks like nothing but labels; None where the slow road has to find out what it is."""
+    def _look_up(self, series: bytes) -> tuple[Entry | None, bytes]:
+        """The entry of a series that ends in one of the two shapes, and that end; None for all others."""
+        tail = series[-_VALUE_SIZE:]
+        if tail[11:] not in self._stamps and not self._learn_stamp(tail[11:]):
+            return None, b""
+        if tail[:3] != _WITH_VALUE:
+            tail = tail[_ZERO_SIZE:]
+            if tail[:2] != _WITHOUT_VALUE:
+                return None, b""
+        block = series[: -len(tail)]
+        entry = self._enricher.young.get(block)
+        if entry is not None and entry.epoch == self._enricher.epoch:
+            return entry, tail
         try:
-            return self._enricher.entry(block)
+            return self._enricher.entry(block), tail
         except (WireError, RefusedSeries):
-            return None
+            return None, b""  # The slow road finds out what it is.
 
     def _slowly(self, series: bytes, passed: Passed) -> None:
         try:
@@ -101,26 +116,26 @@ class Passage:
             if not examined.rest:
                 return
         held = examined.samples + examined.histograms
-        if entry[REASON]:
+        if entry.reason:
             passed.dropped += held
-            self._drops.drop(entry[REASON], held, lambda: self._enricher.labels(block))
+            self._drops.drop(entry.reason, held, lambda: self._enricher.labels(block))
             return
         self._pass(entry, examined, passed)
 
     def _examine(self, series: bytes) -> tuple[bytes, Examined, Entry]:
         block, rest = split_labels(series)
         entry = self._enricher.entry(block)
-        return block, examine(rest, drop_negative=entry[NEGATIVE]), entry
+        return block, examine(rest, drop_negative=entry.negative), entry
 
     def _pass(self, entry: Entry, examined: Examined, passed: Passed) -> None:
-        prefixes = entry[COPIES] if entry[PREFIX] is None else (entry[PREFIX], *entry[COPIES])
+        prefixes = entry.copies if entry.prefix is None else (entry.prefix, *entry.copies)
         for prefix in prefixes:
             passed.pieces.append(delimited(1, prefix + examined.rest))
         passed.series += 1
         passed.samples += examined.samples
         passed.histograms += examined.histograms
         passed.exemplars += examined.exemplars
-        passed.unattached += entry[UNATTACHED]
+        passed.unattached += entry.unattached
 
     def _learn_stamp(self, stamp: bytes) -> bool:
         """Remember an end that is a field 2 with a number of six bytes; requests have few different timestamps."""

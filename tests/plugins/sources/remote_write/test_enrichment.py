@@ -228,11 +228,12 @@ def test_quick_road_and_the_library_agree(given_series: list[tuple[dict[str, str
     passage = Passage(Enricher(RemoteWriteSettings(), directory), Drops(10, metrics))
     all_series = [series({"__name__": "up", **labels}, *samples) for labels, samples in given_series]
     raw = cut(request(*all_series), "1.0").series
-    for _ in range(2):  # cold, then from the cache
+    orders = [range(len(raw)), range(len(raw)), range(len(raw) - 1, -1, -1), range(0, len(raw), 2), range(len(raw))]
+    for order in orders:  # cold, then from the cache, then against what is expected to come next
         passed = Passed()
-        passage.take(raw, passed)
+        passage.take([raw[index] for index in order], passed)
         message = WriteRequest.FromString(b"".join(passed.pieces))
-        wanted = [one for one in all_series if labels_of(one)["__name__"]]
+        wanted = [one for index in order if labels_of(one := all_series[index])["__name__"]]
         assert len(message.timeseries) == len(wanted) == passed.series
         for one, was in zip(message.timeseries, wanted, strict=True):
             assert [sample.SerializeToString() for sample in one.samples] == [
@@ -254,3 +255,32 @@ def test_garbage_is_refused_or_passed_but_never_crashes(body: bytes) -> None:
     passage = Passage(Enricher(RemoteWriteSettings(), Directory()), Drops(10, SelfMetrics()))
     with contextlib.suppress(BadRequest, WireError):  # what they say is tested elsewhere
         passage.take(cut(body, "1.0").series, Passed())
+
+
+def test_generations_bound_what_is_remembered_and_change_nothing() -> None:
+    directory = Directory()
+    directory.replace(PODS, "test")
+    now = 0.0
+    enricher = Enricher(RemoteWriteSettings(cached_series=1000), directory, clock=lambda: now)
+    passage = Passage(enricher, Drops(10, SelfMetrics()))
+
+    def take(first: int, last: int) -> bytes:
+        numbers = ({"__name__": "up", "n": str(n), "pod_uid": "u-a"} for n in range(first, last))
+        raw = cut(request(*(series(labels, (1.0, NOW)) for labels in numbers)), "1.0")
+        passed = Passed()
+        enricher.begin()
+        passage.take(raw.series, passed)
+        assert passed.series == last - first
+        return b"".join(passed.pieces)
+
+    stable = take(0, 300)
+    for generation in range(1, 20):
+        take(generation * 1000, generation * 1000 + 500)
+        assert take(0, 300) == stable
+        assert enricher.remembered <= 3000
+    for _ in range(5):
+        now += 601.0
+        assert take(0, 300) == stable
+    assert enricher.remembered <= 600
+    directory.learn([Pod(uid="u-a", name="renamed")], "test")
+    assert b"renamed" in take(0, 300)
