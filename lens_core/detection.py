@@ -72,7 +72,7 @@ class EvidenceRules:
         bases: dict[str, frozenset[str]] = {}
         for detector in self._detectors:
             bases[_name(detector)] = bases.get(_name(detector), frozenset()) | frozenset(detector.bases)
-        self.relations = Relations(bases, frozenset(_name(item) for item in self._detectors if item.library))
+        self.relations = Relations(bases, frozenset(_name(item) for item in self._detectors if item.is_library))
 
     def knows(self, framework: str) -> bool:
         """Whether a detector of this framework is installed."""

@@ -225,7 +225,7 @@ class Detector(Component):
     modules whose being loaded shows the framework; `distributions` are packages with the versions that it knows,
     as requirements (`deepspeed>=0.3`); an item of `environment` is a variable, `NAME` or `NAME=value`; one of
     `config_keys` a key of the run's configuration, `key` or `key=value`; `bases` are the frameworks that this wrapper
-    or base needs anyway, so that they are no contradiction; `library` says that others use it without being it, so
+    or base needs anyway, so that they are no contradiction; `is_library` says that others use it without being it, so
     that it gives way to anything else. What it reads in logs: `formats` of steps, `events`, `marks` that show the
     framework, `tables` of rows without labels.
     """
@@ -233,7 +233,7 @@ class Detector(Component):
     layer: ClassVar[str] = "base"
     framework: ClassVar[str] = ""
     bases: ClassVar[Sequence[str]] = ()
-    library: ClassVar[bool] = False
+    is_library: ClassVar[bool] = False
     modules: ClassVar[Sequence[str]] = ()
     distributions: ClassVar[Sequence[str]] = ()
     environment: ClassVar[Sequence[str]] = ()

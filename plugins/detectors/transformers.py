@@ -14,7 +14,7 @@ class Transformers(Detector):
 
     name = "transformers"
     layer = "base"
-    library = True
+    is_library = True
     modules = ("transformers",)
     distributions = ("transformers",)
     config_keys = ("transformers_version",)
@@ -100,7 +100,7 @@ class TransformersTrainer(Detector):
 
     name = "transformers_trainer"
     layer = "wrapper"
-    library = True
+    is_library = True
     bases = ("transformers", "deepspeed")
     config_keys = ("output_dir+per_device_train_batch_size", "trainer=transformers")
 
