@@ -48,7 +48,7 @@ from .queries import (
     WorkloadPage,
     as_columns,
 )
-from .records import AnyRecord, Detection, Evidence, Record, StepMetrics
+from .records import AnyRecord, Detection, Diagnosis, Evidence, Record, StepMetrics
 from .self_metrics import SelfMetrics
 from .verdict import Verdict
 
@@ -328,6 +328,10 @@ class Store(Sink):
     @abstractmethod
     async def detections(self, workload_uid: str) -> list[Detection]:
         """All opinions of detectors about a workload, newest of each source, framework and method."""
+
+    async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
+        """The newest diagnosis reports about a workload, oldest first; '' means all types; none by default."""
+        return []
 
     @abstractmethod
     async def version(self, workload_uid: str) -> str:

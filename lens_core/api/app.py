@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..errors import RequestError
 from ..plugin_api import Sink, Source
 from .detection import DetectionRoutes
+from .diagnosis import DiagnosisRoutes
 from .directory import DirectoryRoutes
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .ingest import ingest_endpoint
@@ -40,7 +41,7 @@ def build_app(state: ApiState) -> Starlette:
     page = PageRoutes(state)
     below = [*page.api_routes(), *LiveRoutes(state).routes(), *OverviewRoutes(state).routes()]
     below += [*status.api_routes(), *pods.routes(), *directory.routes(), *_source_routes(state)]
-    below += [*DetectionRoutes(state).routes(), *queries.routes()]
+    below += [*DetectionRoutes(state).routes(), *DiagnosisRoutes(state).routes(), *queries.routes()]
     document = openapi_document(below, [*status.root_routes(), *page.root_routes()])
 
     async def openapi(request: Request) -> Response:

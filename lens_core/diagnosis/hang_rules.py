@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..errors import LensError
 from ..records import Diagnosis
 from .hang import Answer, Facts, Finding, Limits
-from .merging import StackGroup, merge_stacks, suspects_of, waits_for_others
+from .merging import StackGroup, merge_stacks, suspects_of, telling_frame, waits_for_others
 from .stacks import RankStack, decode_report, own_frames
 from .xpu_timer import hang_flags
 
@@ -213,7 +213,7 @@ def _by_node(facts: Facts, data_type: str, limits: Limits) -> dict[Node, list[Di
 
 
 def _places(groups: Iterable[StackGroup]) -> str:
-    texts = [f"{_ranks(group.ranks)} in {own_frames(tuple(group.frames))[0]}" for group in groups]
+    texts = [f"{_ranks(group.ranks)} in {telling_frame(group)}" for group in groups]
     return f": {', '.join(texts[:4])}" if texts else ""
 
 

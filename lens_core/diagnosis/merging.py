@@ -53,6 +53,15 @@ def waits_for_others(frames: Sequence[str]) -> bool:
     return False
 
 
+def telling_frame(group: StackGroup) -> str:
+    """The one frame that says most: the collective's, else the innermost one of the training's own."""
+    if group.waits_for_others:
+        for frame in group.frames[:_LOOKED_AT]:
+            if _COLLECTIVE.search(split_frame(frame)[0]):
+                return frame
+    return own_frames(tuple(group.frames))[0]
+
+
 def _group(members: Sequence[RankStack]) -> StackGroup:
     ordered = sorted(members, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.pid))
     # Of equal stacks the one with native frames says most.

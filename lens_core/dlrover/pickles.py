@@ -93,7 +93,8 @@ def load(data: bytes) -> Wire:
         found = _Reader().read(data)
     except PickleError:
         raise
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, struct.error, RecursionError) as error:
+    # Python's reader of opcodes warns about some damage, which may be an error where warnings are.
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error, RecursionError, Warning) as error:
         raise PickleError(f"not a readable pickle: {error}") from None
     if not isinstance(found, Wire):
         raise PickleError(f"holds a {type(found).__name__}, not a message")
@@ -123,7 +124,10 @@ class _Reader:
         self._stack.append(value)
 
     def _since_mark(self) -> list[Any]:
-        place = len(self._stack) - 1 - next(i for i, item in enumerate(reversed(self._stack)) if item is _Mark)
+        marks = (index for index in range(len(self._stack) - 1, -1, -1) if self._stack[index] is _Mark)
+        place = next(marks, None)
+        if place is None:
+            raise PickleError("a collection ends that did not begin")
         items = self._stack[place + 1 :]
         del self._stack[place:]
         return items

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,25 +34,31 @@ def find_ranks(own_job: Mapping[str, str] | None = None, limit: int | None = Non
     The children of a rank (data loaders) inherit its environment; only the first of each line is a rank.
     """
     wanted = {name: own_job[name] for name in _JOB if own_job and own_job.get(name)}
+    ranks = _ranks_among(psutil.process_iter(), wanted)
+    return ranks[:limit] if ranks else list(children_of(os.getpid()))[:limit]
+
+
+def _ranks_among(processes: Iterable[psutil.Process], wanted: Mapping[str, str]) -> list[RankProcess]:
     found: dict[int, tuple[psutil.Process, Mapping[str, str]]] = {}
-    for process in psutil.process_iter():
+    for process in processes:
         environment = _environment(process)
         if _number(environment, _RANK) is None and _number(environment, _LOCAL_RANK) is None:
             continue
         if all(environment.get(name) == value for name, value in wanted.items()) and is_python(process):
             found[process.pid] = (process, environment)
     ranks = [_rank(process, env) for process, env in found.values() if not _is_child_of_rank(process, env, found)]
-    ranks.sort(key=lambda rank: (rank.rank is None, rank.rank or 0, rank.local_rank or 0, rank.pid))
-    return ranks[:limit] if ranks else list(children_of(os.getpid()))[:limit]
+    return sorted(ranks, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.local_rank or 0, rank.pid))
 
 
 def by_pids(pids: Sequence[int]) -> list[RankProcess]:
-    """These processes, as ranks where their environment says so; those that are gone are left out."""
+    """These processes, or the ranks that they have started (a launcher's); those that are gone are left out."""
     found = []
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
-            found.append(_rank(process, _environment(process)))
+            environment = _environment(process)
+            below = [] if _numbers(environment) != (None, None) else _ranks_among(process.children(recursive=True), {})
+            found += below or [_rank(process, environment)]
     return found
 
 

@@ -18,6 +18,7 @@ from lens_core import (
     Context,
     Delivered,
     Detection,
+    Diagnosis,
     Event,
     EventRow,
     Evidence,
@@ -43,6 +44,7 @@ from lens_core.overview import OverviewPage
 from . import listing, news, pace, points
 from .compacting import Compactor
 from .database import Database, NotReady
+from .diagnoses import read_diagnoses, write_diagnoses
 from .errors import DATA_ERRORS, StreamsGone, answer_for
 from .facts import write_detections, write_events, write_evidence, write_pods
 from .figures import touch_subjects
@@ -66,7 +68,7 @@ class PostgreSQL(Store):
 
     name: ClassVar[str] = "postgresql"
     Settings: ClassVar[type[PostgreSQLSettings]] = PostgreSQLSettings
-    accepts: ClassVar[Sequence[type[Record]]] = (StepMetrics, Event, Evidence, Detection, Pod)
+    accepts: ClassVar[Sequence[type[Record]]] = (StepMetrics, Event, Evidence, Detection, Diagnosis, Pod)
 
     def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
         super().__init__(settings, context)
@@ -161,6 +163,7 @@ class PostgreSQL(Store):
             await write_events(connection, sorted_.events, subjects, streams, now_us)
             await write_evidence(connection, sorted_.evidence, subjects, now_us)
             await write_detections(connection, sorted_.detections, subjects, now_us)
+            await write_diagnoses(connection, sorted_.diagnoses, subjects, now_us)
             await write_pods(connection, sorted_.pods, self.context.cluster, now_us)
             owners = {streams[key].stream_id: streams[key].subject_id for key in grouped.streams}
             await touch_subjects(connection, changes, owners, {subjects[key]: now_us for key in sorted_.fact_subjects})
@@ -261,6 +264,11 @@ class PostgreSQL(Store):
         """All opinions about a workload."""
         async with self._database.reading() as connection:
             return await listing.detections(connection, workload_uid)
+
+    async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
+        """The newest diagnosis reports about a workload, oldest first."""
+        async with self._database.reading() as connection:
+            return await read_diagnoses(connection, workload_uid, data_type)
 
     async def version(self, workload_uid: str) -> str:
         """A text that changes with every write about this workload."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from lens_core import Batch, Detection, Event, Evidence, Origin, Pod, Record, StepMetrics
+from lens_core import Batch, Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics
 
+from .diagnoses import diagnosis_problem
 from .grouping import Grouped, NameCache, StreamKey, SubjectKey, group, is_long, origin_problem, stream_key, subject_of
 
 _KNOWN_SOURCES = frozenset({"wandb", "log", "tensorflow"})
@@ -20,6 +21,7 @@ class Sorted:
     events: list[tuple[SubjectKey, StreamKey, Event]] = field(default_factory=list)
     evidence: list[tuple[SubjectKey, Evidence]] = field(default_factory=list)
     detections: list[tuple[SubjectKey, Detection]] = field(default_factory=list)
+    diagnoses: list[tuple[SubjectKey, Diagnosis]] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
     fact_subjects: set[SubjectKey] = field(default_factory=set)
     filtered: int = 0
@@ -51,7 +53,7 @@ def _sort_fact(index: int, record: Record, sorted_: Sorted, cluster: str) -> Non
     if isinstance(record, Pod):
         sorted_.pods.append(record)
         return
-    if not isinstance(record, Event | Evidence | Detection):
+    if not isinstance(record, Event | Evidence | Detection | Diagnosis):
         sorted_.filtered += 1
         return
     origin = record.origin
@@ -71,6 +73,8 @@ def _sort_fact(index: int, record: Record, sorted_: Sorted, cluster: str) -> Non
         sorted_.events.append((key, stream, record))
     elif isinstance(record, Evidence):
         sorted_.evidence.append((key, record))
+    elif isinstance(record, Diagnosis):
+        sorted_.diagnoses.append((key, record))
     else:
         sorted_.detections.append((key, record))
 
@@ -89,8 +93,12 @@ def _event_stream(event: Event, subject: SubjectKey) -> StreamKey:
     return stream_key(row, subject_of(event.origin, subject.cluster))
 
 
-def _fact_problem(record: Event | Evidence | Detection) -> str | None:
-    if isinstance(record, Event):
+def _fact_problem(record: Event | Evidence | Detection | Diagnosis) -> str | None:
+    if isinstance(record, Diagnosis):
+        texts = (record.node_type, record.data_type, "", "")
+        if (problem := diagnosis_problem(record)) is not None:
+            return problem
+    elif isinstance(record, Event):
         texts = (record.type, record.data_source, record.run_id, record.session)
         if abs(record.iteration or 0) >= 2**63:
             return "iteration does not fit in 64 bits"

@@ -1,0 +1,138 @@
+"""`lens diagnose`: is it hung, and what is it doing; of processes on this machine, or of a workload."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from ..errors import LensError
+from .client import ask, daemon_url, data_dir_option, json_option, url_option
+
+_COLOURS = {"yes": "red", "no": "green", "unknown": "yellow"}
+_SAMPLES = 3
+_SHOWN_FRAMES = 12
+
+
+@click.command("diagnose")
+@click.option("--pid", "pids", type=int, multiple=True, help="A process on this machine, or the launcher of several.")
+@click.option("--workload", help="A workload; the daemon is asked.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.5, 600), default=4.0, show_default=True, help="How long to watch processes."
+)
+@json_option
+@url_option
+@data_dir_option
+def command(
+    pids: tuple[int, ...], workload: str | None, seconds: float, as_json: bool, url: str | None, data_dir: Path | None
+) -> None:
+    """Say whether a training hangs, which rank the others wait for, and where each rank stands.
+
+    \b
+    Examples:
+      lens diagnose                        all ranks that run on this machine
+      lens diagnose --pid 4711             one process, or all ranks of a launcher
+      lens diagnose --workload my-job      from what all nodes have reported
+
+    Local processes are looked at several times; ranks that did not move within --seconds stand still, and hang only
+    if no step takes that long. Needs py-spy: pip install "lens-agent[stacks]".
+    """
+    if workload and pids:
+        raise click.UsageError("give --pid or --workload, not both")
+    if workload:
+        answer = ask("GET", daemon_url(url, data_dir), f"/api/v1/workloads/{workload}/diagnosis")
+    else:
+        answer = asyncio.run(_local(pids, seconds))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+    else:
+        _show(answer, local=not workload)
+
+
+async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
+    """Look at processes through the installed stacks collector, with the rules of the daemon on a shorter time."""
+    from ..api.diagnosis import newest_stacks
+    from ..diagnosis import Facts, decode_report, judge, merge_stacks
+    from ..diagnosis.hang import Limits
+
+    diagnoses = []
+    for number in range(_SAMPLES):
+        if number:
+            await asyncio.sleep(seconds / (_SAMPLES - 1))
+        diagnoses += await _sample(pids)
+    found = [rank for diagnosis in diagnoses[-1:] for rank in decode_report(diagnosis.data_content).ranks]
+    errors = [f"rank {rank.name}: {rank.error}" for rank in found if rank.error]
+    if not [rank for rank in found if rank.frames]:
+        raise LensError("; ".join(errors) or "no rank runs on this machine; name processes with --pid")
+    limits = Limits(stack_samples=_SAMPLES, stack_confirm_seconds=min(40.0, 0.9 * seconds))
+    verdict = judge(Facts(now=time.time(), diagnoses=diagnoses), limits)
+    return {
+        "watched_seconds": round(diagnoses[-1].timestamp - diagnoses[0].timestamp, 1),
+        "hang": msgspec.to_builtins(verdict),
+        "stacks": [_group(group) for group in merge_stacks(newest_stacks(diagnoses))],
+        "errors": errors,
+    }
+
+
+async def _sample(pids: Sequence[int]) -> list[Any]:
+    from ..plugin_api import Context
+    from ..plugin_host import PluginHost
+    from ..self_metrics import SelfMetrics
+
+    kind = PluginHost.load().collector("stacks")
+    settings = msgspec.convert({"pids": list(pids)}, kind.Settings)
+    with tempfile.TemporaryDirectory() as folder:
+        logger = logging.getLogger("lens.diagnose")
+        collector = kind(settings, Context(name="stacks", logger=logger, data_dir=Path(folder), metrics=SelfMetrics()))
+        await collector.check()
+        return list(await collector.collect())
+
+
+def _group(group: Any) -> dict[str, Any]:
+    return {
+        "ranks": group.ranks,
+        "suspect": group.is_suspect,
+        "waits_for_others": group.waits_for_others,
+        "frames": group.frames,
+    }
+
+
+def _show(answer: dict[str, Any], *, local: bool) -> None:
+    hang = answer["hang"]
+    title = {"yes": "stands still" if local else "hung", "no": "not hung", "unknown": "unknown whether hung"}
+    click.echo(click.style(title[hang["verdict"]], fg=_COLOURS[hang["verdict"]], bold=True) + f": {hang['reason']}")
+    if local:
+        click.echo(f"watched for {answer['watched_seconds']:g} s")
+    elif hang["since"]:
+        click.echo(f"since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(hang['since'] / 1000))}")
+    if hang["ranks"]:
+        click.echo(click.style(f"the others wait for: rank {', '.join(hang['ranks'])}", bold=True))
+    for finding in hang.get("evidence", ()):
+        click.echo(f"  {finding['rule']:<10} {finding['verdict']:<8} {finding['reason']}")
+    for group in answer["stacks"]:
+        _show_group(group)
+    for node in answer.get("nodes", ()):
+        reports = ", ".join(sorted(node["reports"]))
+        click.echo(f"node {node['node_rank']} ({node['node_type']}): {node['seconds_ago']:.0f} s ago: {reports}")
+    if advice := answer.get("advice"):
+        click.echo(click.style(f"after the failure: {advice['action']}", bold=True) + f": {advice['reason']}")
+    for error in answer.get("errors", ()):
+        click.echo(f"not read: {error}", err=True)
+
+
+def _show_group(group: dict[str, Any]) -> None:
+    note = "  <- not where the others are" if group["suspect"] else ""
+    click.echo(
+        click.style(f"\nrank {', '.join(group['ranks'])}{note}", fg="red" if group["suspect"] else None, bold=True)
+    )
+    for frame in group["frames"][:_SHOWN_FRAMES]:
+        click.echo(f"    {frame}")
+    if len(group["frames"]) > _SHOWN_FRAMES:
+        click.echo(f"    … {len(group['frames']) - _SHOWN_FRAMES} more")
