@@ -12,14 +12,16 @@ import msgspec
 from lens_core import Pod
 from lens_core.directory_picture import workload_of
 from lens_core.identity import Directory
+from lens_core.protobuf import varint
 
 from .finding import Keys, PodFinder
 from .labels import METRIC_NAME, Label, LabelReader, checked, make_label
 from .settings import RemoteWriteSettings
 
 ROTATE_SECONDS = 600.0
-# A longer prefix takes the slow road; nearly all are below 1 kB.
-LONGEST_QUICK_PREFIX = 3900
+# What a single sample takes: tag, length, a double, a timestamp of six bytes; proto3 leaves a value of 0 out.
+VALUE_SIZE, ZERO_SIZE = 18, 9
+_HEADS = [b"\x0a" + varint(size) for size in range(4096)]
 COPY_PREFIX = "workload_"
 OURS = frozenset({"pod_name", "pod_uid", "workload_name", "workload_uid"})
 
@@ -29,16 +31,19 @@ NO_POD = 0
 class Entry(msgspec.Struct, gc=False, kw_only=True):
     """What becomes of one label set, right for one epoch of the directory.
 
-    `prefix` are its labels as they go on (None: only copies do), `copies` those of further series. `quick`: that is
-    all, without a look at its samples. `unattached` is 1 if no pod was found; `negative`: negative samples are
-    dropped; `reason`: why it goes nowhere, if that is so. `next` is what came after it the last time. A hundred
-    thousand of them are no work for the garbage collector; so whoever drops one must cut `next`, there may be circles.
+    `prefix` are its labels as they go on (None: only copies do), `copies` those of further series. `head` is the tag
+    and length of a series that has these labels and one sample with a value. `below`: a single sample is passed on
+    without a closer look if the highest byte of its value is below this (0: never; 0x80: unless it is negative; 0x100:
+    always). `unattached` is 1 if no pod was found; `negative`: negative samples are dropped; `reason`: why it goes
+    nowhere, if that is so. `next` is what came after it the last time. A hundred thousand of them are no work for the
+    garbage collector; so whoever drops one must cut `next`, there may be circles.
     """
 
     block: bytes
     epoch: int = 0
     prefix: bytes | None = None
-    quick: bool = False
+    head: bytes = b""
+    below: int = 0
     unattached: int = 1
     negative: bool = False
     copies: tuple[bytes, ...] = ()
@@ -135,8 +140,8 @@ class Enricher:
             entry.reason = "no_workload_found" if pod else "missing_pod_info"
         else:
             entry.reason = ""
-        short = entry.prefix is not None and len(entry.prefix) <= LONGEST_QUICK_PREFIX
-        entry.quick = short and not entry.negative and not entry.copies
+        entry.below = 0 if entry.prefix is None or entry.copies else 0x80 if entry.negative else 0x100
+        entry.head = head_of(len(entry.prefix) + VALUE_SIZE) if entry.prefix is not None else b""
         entry.epoch = self.epoch
         return entry
 
@@ -213,6 +218,11 @@ def _replaced(labels: list[Label], looked_at: list[Label], ours: list[Label]) ->
         labels = [label for label in labels if label[0] not in names]
     # Names are unique, so that nothing but names is compared.
     return sorted([*labels, *ours])
+
+
+def head_of(size: int) -> bytes:
+    """Tag and length of a series in a request."""
+    return _HEADS[size] if size < len(_HEADS) else b"\x0a" + varint(size)
 
 
 def join(labels: list[Label]) -> bytes:

@@ -13,17 +13,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from lens_core.protobuf import WireError, delimited, varint
+from lens_core.protobuf import WireError, delimited
 
 from .drops import Drops
-from .enriching import LONGEST_QUICK_PREFIX, Enricher, Entry
+from .enriching import VALUE_SIZE, ZERO_SIZE, Enricher, Entry, head_of
 from .labels import RefusedSeries
 from .samples import Examined, examine, split_labels
 
 _WITH_VALUE = b"\x12\x10\x09"
 _WITHOUT_VALUE = b"\x12\x07"
-_VALUE_SIZE, _ZERO_SIZE, _STAMP_SIZE = 18, 9, 7
-_HEADS = [b"\x0a" + varint(size) for size in range(LONGEST_QUICK_PREFIX + _VALUE_SIZE + 1)]
+_STAMP_SIZE = 7
 _REMEMBERED_STAMPS = 1000
 _MESSAGES = 10
 
@@ -53,43 +52,41 @@ class Passage:
     def take(self, series: Sequence[bytes], passed: Passed) -> None:
         """Add these series to `passed`. Raises WireError where the request is damaged."""
         epoch = self._enricher.epoch
-        stamps, pieces, heads = self._stamps, passed.pieces, _HEADS
-        quick = unattached = 0
+        stamps, pieces = self._stamps, passed.pieces
+        slow = unattached = 0
         nothing = last = Entry(block=b"")
         for one in series:
             # The guess first: senders mostly repeat the order, too. A comparison is cheaper than a look-up.
             entry = last.next
-            if entry is not None and one.startswith(entry.block):
+            if entry is not None and one.startswith(entry.block) and entry.epoch == epoch:
                 tail = one[len(entry.block) :]
-                if not (tail[11:] in stamps and tail[:3] == _WITH_VALUE) and not (
-                    tail[2:] in stamps and tail[:2] == _WITHOUT_VALUE
-                ):
-                    entry = None
-            else:
-                entry = None
-            if entry is None or entry.epoch != epoch:
-                entry, tail = self._look_up(one)
-                last.next = entry
-            if entry is not None and entry.quick:
+                if tail[11:] in stamps and tail[:3] == _WITH_VALUE and tail[10] < entry.below:
+                    pieces += (entry.head, entry.prefix, tail)  # type: ignore[arg-type]
+                    unattached += entry.unattached
+                    last = entry
+                    continue
+            entry, tail = self._look_up(one)
+            last.next = entry
+            if entry is not None and (tail[10] if len(tail) == VALUE_SIZE else 0) < entry.below:
                 prefix: bytes = entry.prefix  # type: ignore[assignment]
-                pieces += (heads[len(prefix) + len(tail)], prefix, tail)
+                pieces += (head_of(len(prefix) + len(tail)), prefix, tail)
                 unattached += entry.unattached
-                quick += 1
-                last = entry
             else:
-                self._slowly(one, passed)
-                last = entry or nothing
+                slow += 1
+                self._slowly(one, entry, tail, passed)
+            last = entry or nothing
+        quick = len(series) - slow
         passed.series += quick
         passed.samples += quick
         passed.unattached += unattached
 
     def _look_up(self, series: bytes) -> tuple[Entry | None, bytes]:
         """The entry of a series that ends in one of the two shapes, and that end; None for all others."""
-        tail = series[-_VALUE_SIZE:]
+        tail = series[-VALUE_SIZE:]
         if tail[11:] not in self._stamps and not self._learn_stamp(tail[11:]):
             return None, b""
         if tail[:3] != _WITH_VALUE:
-            tail = tail[_ZERO_SIZE:]
+            tail = tail[ZERO_SIZE:]
             if tail[:2] != _WITHOUT_VALUE:
                 return None, b""
         block = series[: -len(tail)]
@@ -101,9 +98,13 @@ class Passage:
         except (WireError, RefusedSeries):
             return None, b""  # The slow road finds out what it is.
 
-    def _slowly(self, series: bytes, passed: Passed) -> None:
+    def _slowly(self, series: bytes, entry: Entry | None, tail: bytes, passed: Passed) -> None:
+        """Pass on a series that needs a closer look; with its entry if it is known to be that and a single sample."""
         try:
-            block, examined, entry = self._examine(series)
+            if entry is not None and not entry.negative:
+                block, examined = entry.block, Examined(tail, 1, 0, 0, 0)
+            else:
+                block, examined, entry = self._examine(series)
         except RefusedSeries as error:
             passed.refused[error.reason] += 1
             self._drops.drop(error.reason, 1, lambda: self._labels(series))
