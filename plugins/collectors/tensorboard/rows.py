@@ -12,6 +12,7 @@ from .settings import TensorBoardSettings
 # Files of one session share a run's keys, so a later file's rows must have higher numbers than an earlier one's.
 _ORDINAL_BITS = 40
 SAMPLES = "samples"
+_STEPS, _SAMPLES, _UNWANTED = range(3)
 
 
 class RowBuilder:
@@ -26,24 +27,23 @@ class RowBuilder:
         self.first_step: int | None = None
         self.last_step: int | None = None
         self._settings = settings
-        self._suffixes = tuple(settings.samples_suffixes)
-        self._wanted: dict[str, bool] = {}
-        # By axis (over samples or not) and step.
-        self._values: dict[tuple[bool, int], dict[str, float]] = {}
-        self._last: dict[tuple[bool, int], tuple[float, int]] = {}
+        self._axes: dict[str, int] = {}
+        # By axis and step.
+        self._values: dict[tuple[int, int], dict[str, float]] = {}
+        self._last: dict[tuple[int, int], tuple[float, int]] = {}
 
     def add(self, step: int, wall: float, tag: str, value: float) -> None:
         """One scalar."""
-        wanted = self._wanted.get(tag)
-        if wanted is None:
-            wanted = self._wanted[tag] = self._wants(tag)
-        if not wanted:
+        axis = self._axes.get(tag)
+        if axis is None:
+            axis = self._axes[tag] = self._axis_of(tag)
+        if axis == _UNWANTED:
             return
-        key = (tag.endswith(self._suffixes), step)
+        key = (axis, step)
         values = self._values.get(key)
         if values is None:
             self._values[key] = values = {}
-            if not key[0]:
+            if axis == _STEPS:
                 self._note(step)
         values[tag] = value
         self._last[key] = (wall, self.offset)
@@ -63,7 +63,7 @@ class RowBuilder:
             StepMetrics(
                 origin=origin,
                 data_source="tensorflow",
-                run_id=f"{run}/{SAMPLES}" if key[0] else run,
+                run_id=f"{run}/{SAMPLES}" if key[0] == _SAMPLES else run,
                 session=session,
                 row_step=key[1],
                 values=values,
@@ -73,5 +73,8 @@ class RowBuilder:
             for key, values in self._values.items()
         ]
 
-    def _wants(self, tag: str) -> bool:
-        return not self._settings.tags or any(fnmatchcase(tag, pattern) for pattern in self._settings.tags)
+    def _axis_of(self, tag: str) -> int:
+        wanted = not self._settings.tags or any(fnmatchcase(tag, pattern) for pattern in self._settings.tags)
+        if not wanted:
+            return _UNWANTED
+        return _SAMPLES if tag.endswith(tuple(self._settings.samples_suffixes)) else _STEPS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -86,29 +87,34 @@ class Builder:
     def __init__(self, settings: DatadogSettings, common_tags: Sequence[str]) -> None:
         self._settings = settings
         self._common = tuple(clean for text in common_tags if (clean := tag(text)))
+        self._last_origin: Origin | None = None
+        self._last_tags = self._common
 
     def build(self, records: Sequence[Record], now: float) -> Built:
         """The series of these records; points of one series become one series, in their order."""
         built = Built([], [], {}, 0, {})
         places: dict[tuple[Any, ...], int] = {}
+        oldest, newest = now - MAX_AGE_SECONDS, now + MAX_AHEAD_SECONDS
         for index, record in enumerate(records):
-            at = getattr(record, "event_time", None) or now
-            reason = _time_problem(at, now)
-            values = list(self._values(record))
+            assert isinstance(record, (Measurement, StepMetrics))
+            values = self._values(record)
+            at = record.event_time or now
             if not values:
                 built.filtered += 1
-            elif reason:
-                built.rejected[index] = reason
+            elif not oldest <= at <= newest:
+                built.rejected[index] = "ahead_of_time" if at > newest else "older_than_an_hour"
             else:
-                self._add(built, places, index, values, int(at))
+                self._add_all(built, places, index, values, int(at))
         return built
 
-    def _add(self, built: Built, places: dict[tuple[Any, ...], int], index: int, values: list[_Value], at: int) -> None:
+    def _add_all(
+        self, built: Built, places: dict[tuple[Any, ...], int], index: int, values: Sequence[_Value], at: int
+    ) -> None:
         sent = False
         reason = ""
         for value in values:
-            reason = _problem(value)
-            if reason:
+            if not math.isfinite(value.value) or not value.name:
+                reason = "no_name" if math.isfinite(value.value) else "not_finite"
                 if len(values) > 1:
                     built.dropped[reason] = built.dropped.get(reason, 0) + 1
                 continue
@@ -116,58 +122,55 @@ class Builder:
             key = (value.name, value.kind, value.tags, value.host)
             place = places.get(key)
             if place is None:
-                places[key] = place = len(built.series)
-                built.series.append(_series(value))
-                built.owners.append([])
-            built.series[place].points.append(Point(at, value.value))
-            built.owners[place].append(index)
+                places[key] = len(built.series)
+                built.series.append(_series(value, at))
+                built.owners.append([index])
+            else:
+                built.series[place].points.append(Point(at, value.value))
+                built.owners[place].append(index)
         if not sent:
             built.rejected[index] = reason
 
-    def _values(self, record: Record) -> Iterator[_Value]:
-        origin = self._common + _tags_of(record.origin)
+    def _values(self, record: Measurement | StepMetrics) -> Sequence[_Value]:
         host = record.origin.node
         if isinstance(record, Measurement):
-            if record.value is not None:
-                tags = _merged(origin, record.tags)
-                kind = _TYPES.get(record.kind, 3)
-                yield _Value(self._name(record.name), record.value, kind, _UNITS.get(record.unit, ""), tags, host)
-        elif isinstance(record, StepMetrics) and self._settings.rows:
-            tags = _merged(origin, {"data_source": record.data_source, "run_id": record.run_id})
-            for name, number in record.values.items():
-                yield _Value(self._name(f"{self._settings.rows_prefix}.{name}"), number, 3, "", tags, host)
+            if record.value is None:
+                return ()
+            tags = _merged(self._tags_of(record.origin), tuple(record.tags.items()))
+            kind, unit = _TYPES.get(record.kind, 3), _UNITS.get(record.unit, "")
+            return (_Value(self._name(record.name), record.value, kind, unit, tags, host),)
+        if not self._settings.rows:
+            return ()
+        more = (("data_source", record.data_source), ("run_id", record.run_id))
+        tags = _merged(self._tags_of(record.origin), more)
+        prefix = self._settings.rows_prefix
+        return [
+            _Value(self._name(f"{prefix}.{name}"), number, 3, "", tags, host) for name, number in record.values.items()
+        ]
+
+    def _tags_of(self, origin: Origin) -> tuple[str, ...]:
+        """The common tags and those of the origin; records of one batch mostly share one."""
+        if origin is not self._last_origin:
+            found = {
+                "workload": origin.workload_uid,
+                "pod_name": origin.pod_name,
+                "kube_namespace": origin.namespace,
+                "rank": "" if origin.rank is None else str(origin.rank),
+            }
+            self._last_tags = _merged(self._common, tuple(found.items()))
+            self._last_origin = origin
+        return self._last_tags
 
     def _name(self, text: str) -> str:
-        return metric_name(f"{self._settings.prefix}{text}")
+        return metric_name(self._settings.prefix + text)
 
 
-def _series(value: _Value) -> Series:
+def _series(value: _Value, at: int) -> Series:
     resources = (Resource(value.host, "host"),) if value.host else ()
-    return Series(value.name, value.kind, [], value.tags, resources, value.unit)
+    return Series(value.name, value.kind, [Point(at, value.value)], value.tags, resources, value.unit)
 
 
-def _merged(tags: tuple[str, ...], more: dict[str, str]) -> tuple[str, ...]:
-    added = [clean for name, text in more.items() if text and (clean := tag(f"{name}:{text}"))]
+@lru_cache(maxsize=20_000)
+def _merged(tags: tuple[str, ...], more: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    added = [clean for name, text in more if text and (clean := tag(f"{name}:{text}"))]
     return tuple(dict.fromkeys((*tags, *added))) if added else tags
-
-
-def _tags_of(origin: Origin) -> tuple[str, ...]:
-    found = {
-        "workload": origin.workload_uid,
-        "pod_name": origin.pod_name,
-        "kube_namespace": origin.namespace,
-        "rank": "" if origin.rank is None else str(origin.rank),
-    }
-    return tuple(tag(f"{name}:{text}") for name, text in found.items() if text)
-
-
-def _time_problem(at: float, now: float) -> str:
-    if not math.isfinite(at) or at < now - MAX_AGE_SECONDS:
-        return "older_than_an_hour"
-    return "ahead_of_time" if at > now + MAX_AHEAD_SECONDS else ""
-
-
-def _problem(value: _Value) -> str:
-    if not math.isfinite(value.value):
-        return "not_finite"
-    return "" if value.name else "no_name"
