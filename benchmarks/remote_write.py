@@ -243,7 +243,7 @@ def compared(
         ratio=ours / theirs,
         goal=wanted,
         holds=holds(ours, theirs) if holds is not None else None,
-        spread=f"{spread_of([rate.wall for rate in found[name]])}; of CPU {our_cpu:,.0f} to {their_cpu:,.0f}",
+        spread=f"{spread_of([rate.wall for rate in found[name]])}; per CPU second {our_cpu:,.0f}, the peer {their_cpu:,.0f}",
     )
 
 
