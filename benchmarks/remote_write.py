@@ -234,6 +234,7 @@ def compared(
     peer = peer or f"{name} vmagent"
     ours, theirs = (statistics.median(rate.wall for rate in found[key]) for key in (name, peer))
     our_cpu, their_cpu = (statistics.median(rate.cpu for rate in found[key]) for key in (name, peer))
+    processor = f"per CPU second {our_cpu:,.0f}, the peer {their_cpu:,.0f}"
     return Figure(
         figure=text,
         unit="samples/s",
@@ -243,7 +244,7 @@ def compared(
         ratio=ours / theirs,
         goal=wanted,
         holds=holds(ours, theirs) if holds is not None else None,
-        spread=f"{spread_of([rate.wall for rate in found[name]])}; per CPU second {our_cpu:,.0f}, the peer {their_cpu:,.0f}",
+        spread=f"{spread_of([rate.wall for rate in found[name]])}; {processor}",
     )
 
 
