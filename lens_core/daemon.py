@@ -8,6 +8,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -25,7 +26,7 @@ from .errors import ConfigurationError, LensError, Unavailable
 from .identity import Directory
 from .plugin_host import PluginHost
 from .self_metrics import SelfMetrics
-from .server import HttpServer, bind
+from .server import HttpServer, TlsFiles, bind
 from .status import daemon_status
 from .tap import Tap
 from .tokens import TokenStore
@@ -70,14 +71,17 @@ class Daemon:
         """Run until SIGTERM, SIGINT or `stop`, or until the process `exit_with_pid` is gone."""
         self._lock.acquire()
         try:
+            tls = tls_files(self.config)
+            if tls is not None:
+                tls.check()
             # The addresses are taken first: a port that is in use is said before a database is started.
             listener = bind(self.config.server.listen)
             extra = bind(self.config.server.metrics_listen) if self.config.server.metrics_listen else None
             restore(self.directory, self._directory_file)
             self.assembly = await assemble(self.config, self.host, self.metrics, self.directory)
-            self._servers = [HttpServer(listener, self._app())]
+            self._servers = [HttpServer(listener, self._app(), tls)]
             if extra is not None:
-                self._servers.append(HttpServer(extra, self._metrics_app()))
+                self._servers.append(HttpServer(extra, self._metrics_app(), tls))
             await self._run(exit_with_pid)
         finally:
             await self._shut_down()
@@ -183,7 +187,8 @@ class Daemon:
         except ConfigurationError as error:
             logger.error("Reload refused, nothing was changed.\n%s", error)
             return False
-        for name in ("listen", "metrics_listen"):
+        self._renew_certificates()
+        for name in ("listen", "metrics_listen", "tls_certificate", "tls_key"):
             if getattr(config.server, name) != getattr(self.config.server, name):
                 logger.warning("server.%s takes effect after a restart.", name)
         if config.data_dir != self.config.data_dir:
@@ -191,6 +196,13 @@ class Daemon:
             return False
         await self._exchange(config)
         return self.config is config
+
+    def _renew_certificates(self) -> None:
+        for server in self._servers:
+            try:
+                server.renew_certificate()
+            except LensError as error:
+                logger.error("The certificate before it stays in use. error=%s", error)
 
     async def _exchange(self, config: Config) -> None:
         assert self.assembly is not None
@@ -218,6 +230,15 @@ class Daemon:
             await asyncio.sleep(0.5)
         logger.info("The process that this daemon belongs to is gone; stopping. pid=%d", pid)
         self.stop()
+
+
+def tls_files(config: Config) -> TlsFiles | None:
+    """Certificate and key of the configuration, relative to its folder; None for plain HTTP."""
+    certificate, key = config.server.tls_certificate, config.server.tls_key
+    if certificate is None or key is None:
+        return None
+    folder = config.file.parent if config.file else Path()
+    return TlsFiles(folder / certificate, folder / key)
 
 
 async def _comes_back(scope: Any, receive: Any, send: Any) -> None:

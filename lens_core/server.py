@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -37,12 +40,29 @@ def bind(address: str) -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+class TlsFiles(NamedTuple):
+    """The PEM files of the listener's certificate (with its chain) and key."""
+
+    certificate: Path
+    key: Path
+
+    def check(self) -> None:
+        """Raises LensError that says which file cannot be used, before anything is started."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            reason = error.strerror or error.reason if isinstance(error, ssl.SSLError) else error.strerror
+            raise LensError(
+                f"server.tls_certificate {self.certificate} and server.tls_key {self.key} cannot be used: {reason}"
+            ) from None
+
+
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     """The address at which this machine reaches a bound socket."""
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class _Server(uvicorn.Server):
@@ -54,12 +74,13 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an application that may be exchanged while it runs."""
+    """Serves an application that may be exchanged while it runs; with `tls` over HTTPS alone."""
 
-    def __init__(self, listener: socket.socket, app: ASGIApp) -> None:
-        self.url = url_of(listener)
+    def __init__(self, listener: socket.socket, app: ASGIApp, tls: TlsFiles | None = None) -> None:
+        self.url = url_of(listener, "https" if tls else "http")
         self.app = app
         self._listener = listener
+        self._tls = tls
         self._server = _Server(
             uvicorn.Config(
                 self._serve,
@@ -72,6 +93,8 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
+                ssl_certfile=tls.certificate if tls else None,
+                ssl_keyfile=tls.key if tls else None,
             )
         )
         self._task: asyncio.Task[None] | None = None
@@ -87,6 +110,13 @@ class HttpServer:
                 self._task.result()
                 raise LensError(f"the listener on {self.url} ended before it began")
             await asyncio.sleep(0.005)
+
+    def renew_certificate(self) -> None:
+        """Read certificate and key again, for connections from now on. Raises LensError; the old ones stay then."""
+        context = self._server.config.ssl
+        if self._tls is not None and context is not None:
+            self._tls.check()
+            context.load_cert_chain(self._tls.certificate, self._tls.key)
 
     async def stop(self, deadline_seconds: float) -> None:
         """Take no new connection, finish what is being answered, within the deadline."""

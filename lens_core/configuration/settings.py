@@ -16,6 +16,7 @@ Address = Annotated[
     str,
     Meta(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:/\s\[\]]+):[0-9]{1,5}$", examples=["127.0.0.1:8080"]),
 ]
+NonEmpty = Annotated[str, Meta(min_length=1)]
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,6 +26,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     metrics_listen: Annotated[
         Address | None, Meta(description="a second listener for /metrics alone, for example 0.0.0.0:9090")
     ] = None
+    tls_certificate: Annotated[
+        NonEmpty | None, Meta(description="a PEM file: the certificate and its chain; HTTPS then, on both")
+    ] = None
+    tls_key: Annotated[NonEmpty | None, Meta(description="a PEM file: the key of tls_certificate")] = None
     public_url: Annotated[str, Meta(description="the address that people use, for links; '' derives it")] = ""
     cluster_name: Annotated[str, Meta(min_length=1, description="the name of this cluster in rows and queries")] = (
         "default"
@@ -45,6 +50,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             address = getattr(self, name)
             if address and int(address.rpartition(":")[2]) > 65535:
                 raise ValueError(f"{name}: the port must be at most 65535")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key: one needs the other")
         if self.max_in_flight_bytes < self.max_body_bytes:
             raise ValueError("max_in_flight_bytes: must be at least max_body_bytes, or no body of that size gets in")
 

@@ -28,8 +28,8 @@ AT_ONCE = 4
 MAX_ROWS_WHOLE = 20_000
 
 # The first that a workload has is shown; patterns over names in lower case.
-_LOSS = ("^lm_loss$", "^loss$", "^train[/_]loss$", "^train.*loss$", "^(?!val|eval|test).*loss$", "loss$")
-_THROUGHPUT = (
+LOSS = ("^lm_loss$", "^loss$", "^train[/_]loss$", "^train.*loss$", "^(?!val|eval|test).*loss$", "loss$")
+THROUGHPUT = (
     "^tokens_per_gpu$",
     "tokens?_?per_?s",
     "^samples_per_second$",
@@ -38,8 +38,8 @@ _THROUGHPUT = (
     "^tflops",
     "it/s$|iterations?_per_s",
 )
-_MEMORY = ("^mem_usage$", "mem(ory)?.*(used|alloc|usage|reserved)", "^mem_usage_ratio$", "^mem|[/_]mem")
-_NO_MEMORY = re.compile("free|total|percent.*cpu")
+MEMORY = ("^mem_usage$", "mem(ory)?.*(used|alloc|usage|reserved)", "^mem_usage_ratio$", "^mem|[/_]mem")
+NO_MEMORY = re.compile("free|total|percent.*cpu")
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ async def _values(
     store: Store, uid: str, detail: WorkloadDetail | None, metrics: Sequence[MetricInfo]
 ) -> dict[str, Any]:
     names = [metric.name for metric in metrics]
-    loss, speed, memory = choose(names, _LOSS), choose(names, _THROUGHPUT), choose(names, _MEMORY, _NO_MEMORY)
+    loss, speed, memory = choose(names, LOSS), choose(names, THROUGHPUT), choose(names, MEMORY, NO_MEMORY)
     wanted = tuple(dict.fromkeys(name for name in (loss, speed, memory) if name is not None))
     query = spark_query(uid, wanted, detail)
     if query is None or not wanted:
