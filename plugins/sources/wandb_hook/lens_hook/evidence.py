@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import sys
 import time
@@ -120,11 +119,19 @@ def collect(session: Session) -> dict[str, Any]:
         "pytorch": pytorch_facts(),
         "modules": {name: module_version(name) for name in top_level_modules()[:_MAX_MODULES]},
         "system": {
-            "python_version": platform.python_version(),
+            "python_version": ".".join(map(str, sys.version_info[:3])),
             "python_executable": sys.executable or "",
-            "platform": platform.platform(),
+            "platform": _platform(),
         },
     }
+
+
+def _platform() -> str:
+    """System, release and machine; `platform.platform()` would read through the interpreter's binary for more."""
+    if not hasattr(os, "uname"):
+        return sys.platform
+    name = os.uname()
+    return f"{name.sysname}-{name.release}-{name.machine}"
 
 
 def environment_facts() -> dict[str, str]:

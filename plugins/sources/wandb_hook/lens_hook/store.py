@@ -63,12 +63,11 @@ class MemoryStore:
         self._out: Batch | None = None
 
     def append(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            if line.is_row:
-                self._rows.append(line)
-                self._bytes += len(line.text)
-            else:
-                self._others.append(line)
+        rows = [line for line in lines if line.is_row]
+        self._rows.extend(rows)
+        self._bytes += sum([len(line.text) for line in rows])
+        if len(rows) < len(lines):
+            self._others.extend(line for line in lines if not line.is_row)
         while self._bytes > self._limit_bytes and self._rows:
             self._count_dropped(self._rows.popleft())
 
@@ -84,14 +83,13 @@ class MemoryStore:
         return self._out
 
     def _pop(self, max_lines: int) -> list[Line]:
-        lines: list[Line] = []
-        size = 0
-        for queue in (self._others, self._rows):
-            while queue and len(lines) < max_lines and (not lines or size + len(queue[0].text) < MAX_BODY_BYTES):
-                line = queue.popleft()
-                lines.append(line)
-                size += len(line.text)
-        return lines
+        others = [self._others.popleft() for _ in range(min(len(self._others), max_lines))]
+        rows = [self._rows.popleft() for _ in range(min(len(self._rows), max_lines - len(others)))]
+        while len(rows) > 1 and sum([len(line.text) for line in rows]) > MAX_BODY_BYTES:
+            half = len(rows) // 2
+            self._rows.extendleft(reversed(rows[half:]))
+            rows = rows[:half]
+        return others + rows
 
     def done(self, batch: Batch) -> None:
         if batch is self._out:
