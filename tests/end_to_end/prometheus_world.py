@@ -50,11 +50,15 @@ class Program:
             return False
 
     def stop(self) -> None:
-        """SIGTERM, and wait; harmless when it has ended."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(20)
-            self._process = None
+        """SIGTERM, and wait; killed where that takes too long; harmless when it has ended."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """What PromQL gives at this moment."""
@@ -91,6 +95,7 @@ class World:
             f"--storage.tsdb.path={self._folder / name}",
             f"--web.listen-address=127.0.0.1:{port}",
             "--web.enable-remote-write-receiver",
+            "--storage.remote.flush-deadline=1s",
             "--enable-feature=exemplar-storage,native-histograms",
         ]
         return self._add(name, command, port, "/-/ready")
