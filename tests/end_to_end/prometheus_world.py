@@ -29,7 +29,9 @@ class Program:
 
     def __init__(self, command: Sequence[str], port: int, ready: str, log: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self._command = [shutil.which(command[0]) or command[0], *command[1:]]
+        # A test run that is killed takes its programs along, where util-linux can arrange that.
+        setpriv = shutil.which("setpriv")
+        self._command = [*([setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []), *command]
         self._ready = ready
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -38,7 +40,7 @@ class Program:
         """Start it and wait until it says that it is ready."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        wait_for(self._is_ready, what=f"{self._command[0]} to be ready")
+        wait_for(self._is_ready, what=f"{self._command} to be ready")
         return self
 
     def _is_ready(self) -> bool:
