@@ -51,7 +51,7 @@ class Daemon:
         self.config = config
         self.host = host
         self.metrics = SelfMetrics()
-        self.directory = Directory(config.server.cluster_name)
+        self.directory = Directory(config.server.cluster_name, grace_seconds=config.server.pod_grace_seconds)
         self.directory.expose(self.metrics)
         self._directory_file = config.data_dir / "directory.json"
         self.started_at = time.time()

@@ -41,6 +41,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_in_flight_bytes: Annotated[
         int, Meta(ge=1024, description="bodies that are worked on at one time; more are answered 503")
     ] = 64 * 1024 * 1024
+    pod_grace_seconds: Annotated[
+        float, Meta(ge=0, description="a pod that ended or vanished is known for so long; its last data comes late")
+    ] = 900.0
     shutdown_deadline_seconds: Annotated[
         float, Meta(ge=0, le=3600, description="time to deliver what is there when stopping; the rest stays on disk")
     ] = 5.0
