@@ -96,7 +96,9 @@ class Directory:
 
     def expire(self) -> None:
         """Drop the pods whose grace is over; called now and then."""
-        self._redraw()
+        due = self._clock() - self.grace_seconds
+        if any(self._ended_at[key] <= due for key in self._past):
+            self._redraw()
 
     def _changed(self, feed: str) -> None:
         if feed not in self._fed_at and self._metrics is not None:

@@ -21,7 +21,7 @@ from .settings import KubernetesSettings
 FIRST_LIST_SECONDS = 100.0
 BACKOFF_SECONDS = (0.5, 30.0)
 # Events come in bursts; the directory is drawn anew once for each.
-COALESCE_SECONDS = 0.2
+COALESCE_SECONDS = 0.3
 SHORTEST_WATCH_SECONDS = 0.5
 
 

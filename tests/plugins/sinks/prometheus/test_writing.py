@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,7 +51,8 @@ async def test_what_helps_is_tried_again_and_nothing_is_sent_twice(store: Store,
     batch = bench.batch([series_batch("a"), series_batch("b"), series_batch("c")])
     answer = await bench.sink.send(batch)
     assert answer == Retry(f"HTTP {status}: because", 7.0)
-    assert await bench.sink.send(batch) == Delivered()
+    assert await bench.sink.send(msgspec.structs.replace(batch, attempt=2)) == Delivered()
+    assert [headers.get("retry-attempt") for headers, _ in store.requests] == [None, None, "1", "1"]
     assert [names_of(message) for message in store.taken] == [["a"], ["b"], ["c"]]
     await bench.sink.stop()
 
@@ -148,6 +153,25 @@ async def test_check_says_why_not(store: Store) -> None:
     store.answer = lambda message, number: (401, {})
     with pytest.raises(ConnectionError, match="401"):
         await Bench(store.url).sink.check()
+
+
+async def test_stores_behind_tls(tmp_path: Path) -> None:
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=test -addext subjectAltName=IP:127.0.0.1"
+    files = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "ca.pem")]
+    subprocess.run([*command.split(), *files], check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "ca.pem", tmp_path / "key.pem")
+    store = Store()
+    server = await asyncio.start_server(store.serve, "127.0.0.1", 0, ssl=context)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/write"
+    trusting = Bench(url, ca_file=str(tmp_path / "ca.pem"), username="me", password=Secret("s3cret"))
+    assert await trusting.send(series_batch("a")) == Delivered()
+    assert store.requests[0][0]["authorization"] == "Basic bWU6czNjcmV0"
+    answer = await Bench(url).send(series_batch("a"))
+    assert isinstance(answer, Retry)
+    assert "certificate" in answer.reason
+    await trusting.sink.stop()
+    server.close()
 
 
 async def test_version_2_falls_back_where_it_is_not_understood(store: Store) -> None:
