@@ -32,7 +32,7 @@ import msgspec
 import pluggy
 
 from .delivery.answers import Answer, Batch, BatchLimits, Position
-from .errors import Unavailable
+from .errors import LensError, Unavailable
 from .identity import Directory
 from .log_lines.formats import EventPattern, LogFormat, Mark, Table
 from .queries import (
@@ -300,6 +300,22 @@ class Store(Sink):
     async def news(self, query: PointQuery, cursor: str) -> News:
         """What came since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters count."""
         raise Unavailable(f"the store {self.name!r} cannot say what is new")
+
+    def beside_daemon(self) -> Store:
+        """This store, for a command of the terminal that runs while a daemon may hold its files."""
+        return self
+
+    async def stats(self) -> dict[str, Any]:
+        """Sizes and counts, for `lens db stats`."""
+        raise LensError(f"the store {self.name!r} has no figures of its own")
+
+    async def tidy(self) -> dict[str, Any]:
+        """Do now what is else done in the background, for `lens db vacuum`; what was done."""
+        raise LensError(f"the store {self.name!r} cannot be tidied")
+
+    def export_records(self, workload_uid: str = "") -> AsyncIterator[list[Record]]:
+        """Everything ('') or what belongs to one workload, as records that make the same when they are stored."""
+        raise LensError(f"the store {self.name!r} cannot be exported")
 
     async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
         """How far the attempt is that each workload logged last; those are missing of which nothing can be said."""

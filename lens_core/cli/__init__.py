@@ -21,9 +21,13 @@ COMMANDS = {
     "explain": "explain",
     "status": "status",
     "diagnose": "diagnose",
+    "top": "top",
+    "tap": "tap",
+    "doctor": "doctor",
     "replay": "replay",
     "token": "token",
     "collect": "collect",
+    "db": "db",
 }
 
 EXIT_FAILED = 1

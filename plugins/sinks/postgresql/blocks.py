@@ -11,7 +11,7 @@ import msgspec
 from .arrays import pack, pack_positions, pack_spaced, unpack_doubles, unpack_integers
 
 BLOCK_ROWS = 4096
-SUMMARY_POINTS = 256
+SUMMARY_POINTS = 128
 LOWEST_STEP = -(2**63)
 _decode_metrics = msgspec.json.Decoder(dict[str, float | str]).decode
 

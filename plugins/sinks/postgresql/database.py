@@ -97,14 +97,15 @@ class Database:
         connection: Connection = await psycopg.AsyncConnection.connect(
             self.dsn, autocommit=True, **self._connection_options()
         )
-        await self._configure(connection, timeout_seconds or self._settings.write_timeout_seconds)
+        timeout = self._settings.write_timeout_seconds if timeout_seconds is None else timeout_seconds
+        await self._configure(connection, timeout)
         return connection
 
-    async def connect_when_ready(self) -> Connection:
-        """A new connection to a database that is up to date. Raises NotReady or psycopg.OperationalError."""
+    async def connect_when_ready(self, timeout_seconds: float | None = None) -> Connection:
+        """A new connection to a database that is up to date; a timeout of 0 is none. Raises NotReady, psycopg.Error."""
         if not self._ready.is_set():
             raise NotReady(self._problem)
-        return await self.connect()
+        return await self.connect(timeout_seconds)
 
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncIterator[Connection]:

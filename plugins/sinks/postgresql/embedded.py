@@ -249,3 +249,12 @@ def _running_postmaster(directory: Path) -> psutil.Process | None:
     except (FileNotFoundError, ValueError, psutil.Error):
         return None
     return process if ours else None
+
+
+def running_dsn(directory: Path) -> str | None:
+    """How to connect to the server that runs on this data directory, if one does."""
+    if _running_postmaster(directory) is None:
+        return None
+    # Of postmaster.pid the fourth line is the port, the fifth the directory of the socket.
+    lines = (directory / "postmaster.pid").read_text().split("\n")
+    return make_conninfo(host=lines[4], port=int(lines[3]), user=_SUPERUSER, dbname="postgres")

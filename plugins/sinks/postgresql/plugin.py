@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar
 
+import msgspec
 import psycopg
 
 from lens_core import (
@@ -33,6 +34,7 @@ from lens_core import (
     Record,
     Rejected,
     Retry,
+    Secret,
     SourceCount,
     StepMetrics,
     Store,
@@ -41,10 +43,11 @@ from lens_core import (
 )
 from lens_core.overview import OverviewPage
 
-from . import listing, news, pace, points
+from . import exporting, listing, news, pace, points, upkeep
 from .compacting import Compactor
 from .database import Database, NotReady
 from .diagnoses import read_diagnoses, write_diagnoses
+from .embedded import running_dsn
 from .errors import DATA_ERRORS, StreamsGone, answer_for
 from .facts import write_detections, write_events, write_evidence, write_pods
 from .figures import touch_subjects
@@ -82,6 +85,13 @@ class PostgreSQL(Store):
     def database(self) -> Database:
         """The way to the database, for `lens db` and tests."""
         return self._database
+
+    def beside_daemon(self) -> PostgreSQL:
+        """This store without work in the background; on the embedded server of a daemon where one runs."""
+        dsn = self._options.dsn
+        running = running_dsn(self.context.data_dir / "postgresql") if dsn is None else None
+        options = msgspec.structs.replace(self._options, blocks=False, dsn=Secret(running) if running else dsn)
+        return PostgreSQL(options, self.context)
 
     async def start(self) -> None:
         """Bring PostgreSQL up; an absent one raises nothing, a database of a newer Lens does."""
@@ -234,6 +244,21 @@ class PostgreSQL(Store):
         """How far each attempt of a query's runs is."""
         async with self._database.reading() as connection:
             return await pace.run_progress(connection, query)
+
+    async def stats(self) -> dict[str, Any]:
+        """Sizes, counts, and how much is in blocks."""
+        async with self._database.reading() as connection:
+            return await upkeep.stats(connection)
+
+    async def tidy(self) -> dict[str, Any]:
+        """Make all blocks that can be made, vacuum all tables. Raises NotReady or psycopg.Error."""
+        connection = await self._database.connect_when_ready(timeout_seconds=0.0)
+        async with connection:
+            return await upkeep.tidy(connection)
+
+    def export_records(self, workload_uid: str = "") -> AsyncGenerator[list[Record], None]:
+        """Everything, or what belongs to one workload, as records."""
+        return exporting.export_records(self._database, workload_uid)
 
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
         """The workloads, those seen last first. Raises BadRequest for a cursor that this did not give."""

@@ -24,7 +24,7 @@ alter table lens_block alter column iterations set storage external;
 alter table lens_block alter column times set storage external;
 
 -- One metric of a block. positions (16 bit numbers, null: every row) says which of the block's rows have it, values are
--- doubles. summary: the first and the last point, and of every 256 the lowest, the highest and the first that is no
+-- doubles. summary: the first and the last point, and of every 128 the lowest, the highest and the first that is no
 -- number, as three arrays one after the other: iterations, times, values.
 create table lens_column (
     stream_id bigint not null,

@@ -68,8 +68,8 @@ async def answers(store: Any) -> list[list[str]]:
         {},
         {"metrics": ("eval/sparse",)},
         {"start_ms": 1_700_000_700_000, "end_ms": 1_700_003_000_000},
-        {"max_points": 100},
-        {"metrics": ("odd",), "max_points": 100, "start_ms": 1_700_000_123_000},
+        {"max_points": 200},
+        {"metrics": ("odd",), "max_points": 200, "start_ms": 1_700_000_123_000},
         {"aggregate": "mean", "interval_ms": 60_000},
     ]
     found = [text(await points(store, **query)) for query in queries]

@@ -1,0 +1,170 @@
+"""The whole database, or one workload, as records: what another Lens stores again without a difference."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+from lens_core import Detection, Event, Evidence, Origin, Pod, Record, StepMetrics, WorkloadReference
+from lens_core.queries import metric_name
+
+from .database import Database
+from .grouping import LOG_SOURCE
+from .identity import Connection
+
+_PIECE = 2_000
+_SHOWN_NAME_LABEL = "training.kubeflow.org/job-name"
+_ROWS = """
+    select row_step, sequence, event_time_us, updated_us, nullif(iteration, row_step), rank, metrics, tags,
+        key_sequences, history
+    from lens_row where stream_id = %s and row_step > %s order by row_step limit %s
+"""
+
+
+async def export_records(database: Database, workload_uid: str) -> AsyncGenerator[list[Record], None]:
+    """Pods, then for each subject its rows, events, evidence and detections; '' for everything. In one snapshot."""
+    async with database.reading() as connection, connection.transaction():
+        await connection.execute("set transaction isolation level repeatable read, read only")
+        yield list(await _pods(connection, workload_uid))
+        for subject_id, origin in await _subjects(connection, workload_uid):
+            cursor = await connection.execute(
+                "select id, data_source, run_id, attempt, rank, pod_uid from lens_stream where subject_id = %s"
+                " order by id",
+                [subject_id],
+            )
+            for stream in await cursor.fetchall():
+                after = -(2**63)
+                while rows := await (await connection.execute(_ROWS, [stream[0], after, _PIECE])).fetchall():
+                    yield [record for row in rows for record in _versions(origin, stream, row)]
+                    after = rows[-1][0]
+            yield await _facts(connection, subject_id, origin)
+
+
+async def _subjects(connection: Connection, uid: str) -> list[tuple[int, Origin]]:
+    condition = " where id in (select subject_id from lens_name where uid = %(uid)s)" if uid else ""
+    cursor = await connection.execute(
+        "select id, cluster, workload_uid, pod_uid, namespace, pod_name, name"
+        f" from lens_subject{condition} order by id".encode(),
+        {"uid": uid},
+    )
+    return [
+        (
+            row[0],
+            Origin(
+                cluster=row[1],
+                workload_uid=row[2],
+                pod_uid=row[3],
+                namespace=row[4],
+                pod_name=row[5],
+                labels={_SHOWN_NAME_LABEL: row[6]} if row[6] and row[6] != row[5] else {},
+            ),
+        )
+        for row in await cursor.fetchall()
+    ]
+
+
+def _versions(origin: Origin, stream: tuple[Any, ...], row: tuple[Any, ...]) -> Iterator[StepMetrics]:
+    """A row as the writes that made it: what was overwritten first, the newest last."""
+    _, source, run_id, attempt, stream_rank, pod_uid = stream
+    step, sequence, first_us, updated_us, iteration, rank, metrics, tags, key_sequences, history = row
+    shared = source == LOG_SOURCE
+    tags = tags or {}
+
+    def write(number: int, of_rank: int | None, values: dict[str, Any], time_us: int | None) -> StepMetrics:
+        who = of_rank if shared else (None if stream_rank < 0 else stream_rank)
+        return StepMetrics(
+            origin=_with_rank(origin, pod_uid, who),
+            data_source=source,
+            run_id=run_id,
+            attempt=attempt,
+            row_step=step,
+            iteration=iteration,
+            event_time=None if time_us is None else time_us / 1e6,
+            sequence=number,
+            values={metric_name(name): float(value) for name, value in values.items()},
+            tags={metric_name(name): tags[name] for name in values if name in tags},
+        )
+
+    for entry in history or []:
+        yield write(entry["sequence"], entry.get("rank"), entry["values"], first_us)
+    others: dict[tuple[int | None, int], dict[str, Any]] = {}
+    for name, (of_rank, number) in (key_sequences or {}).items():
+        others.setdefault((of_rank, number), {})[name] = metrics.pop(name)
+    for (of_rank, number), values in others.items():
+        yield write(number, of_rank, values, first_us)
+    yield write(sequence, rank, metrics, first_us if updated_us is None else updated_us)
+    if updated_us is not None and not history and not others:
+        yield write(sequence, rank, metrics, first_us)
+
+
+def _with_rank(origin: Origin, pod_uid: str, rank: int | None) -> Origin:
+    return Origin(
+        cluster=origin.cluster,
+        workload_uid=origin.workload_uid,
+        pod_uid=pod_uid or origin.pod_uid,
+        namespace=origin.namespace,
+        pod_name=origin.pod_name,
+        labels=origin.labels,
+        rank=rank,
+    )
+
+
+async def _facts(connection: Connection, subject_id: int, origin: Origin) -> list[Record]:
+    records: list[Record] = []
+    cursor = await connection.execute(
+        "select type, data_source, run_id, attempt, rank, iteration, event_time_us, details from lens_event"
+        " where subject_id = %s order by id",
+        [subject_id],
+    )
+    for kind, source, run_id, attempt, rank, iteration, time_us, details in await cursor.fetchall():
+        records.append(
+            Event(
+                origin=_with_rank(origin, "", rank),
+                type=kind,
+                data_source=source,
+                run_id=run_id,
+                attempt=attempt,
+                iteration=iteration,
+                event_time=time_us / 1e6,
+                details=details,
+            )
+        )
+    cursor = await connection.execute(
+        "select source, run_id, session, event_time_us, facts from lens_evidence where subject_id = %s", [subject_id]
+    )
+    for source, run_id, session, time_us, facts in await cursor.fetchall():
+        about = {"source": source, "run_id": run_id, "session": session, "facts": facts}
+        records.append(Evidence(origin=origin, event_time=time_us / 1e6, **about))
+    cursor = await connection.execute(
+        "select source, layer, framework, method, confidence, event_time_us, facts from lens_detection"
+        " where subject_id = %s",
+        [subject_id],
+    )
+    for source, layer, framework, method, confidence, time_us, facts in await cursor.fetchall():
+        opinion = {"source": source, "layer": layer, "framework": framework, "method": method}
+        records.append(
+            Detection(origin=origin, confidence=confidence, event_time=time_us / 1e6, facts=facts, **opinion)
+        )
+    return records
+
+
+async def _pods(connection: Connection, uid: str) -> list[Pod]:
+    condition = (
+        " where (cluster, pod_uid, namespace, pod_name) in"
+        " (select cluster, pod_uid, namespace, pod_name from lens_membership where workload_uid = %(uid)s)"
+        if uid
+        else ""
+    )
+    cursor = await connection.execute(
+        "select cluster, pod_uid, namespace, pod_name, node, workload_uid, workload_name, kind, workload_namespace,"
+        f" parent_uid from lens_membership{condition} order by 1, 2, 3, 4, 6".encode(),
+        {"uid": uid},
+    )
+    pods: dict[tuple[str, ...], list[WorkloadReference]] = {}
+    for row in await cursor.fetchall():
+        reference = WorkloadReference(uid=row[5], name=row[6], kind=row[7], namespace=row[8], parent_uid=row[9])
+        pods.setdefault(tuple(row[:5]), []).append(reference)
+    return [
+        Pod(origin=Origin(cluster=key[0]), uid=key[1], namespace=key[2], name=key[3], node=key[4], workloads=workloads)
+        for key, workloads in pods.items()
+    ]
