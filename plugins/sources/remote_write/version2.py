@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lens_core.protobuf import DELIMITED, VARINT, Field, WireError, delimited, fields, numeric, packed
+from lens_core.protobuf import DELIMITED, VARINT, Field, WireError, delimited, fields, numeric, packed, read_varint
 
 _REFS, _SAMPLES, _HISTOGRAMS, _EXEMPLARS, _METADATA = 1, 2, 3, 4, 5
 _HISTOGRAM, _GAUGE_HISTOGRAM, _SUMMARY = 3, 4, 5
+_REFS_TAG, _SAMPLES_TAG, _METADATA_TAG = (number << 3 | DELIMITED for number in (_REFS, _SAMPLES, _METADATA))
 _SUFFIXES = ("_bucket", "_count", "_sum")
 
 
@@ -24,6 +25,7 @@ class Translator:
         self._symbols = symbols
         self._labels: dict[tuple[int, int], bytes] = {}
         self._metadata: dict[str, bytes] = {}
+        self._noted: set[tuple[str, bytes]] = set()
 
     @property
     def metadata(self) -> list[bytes]:
@@ -32,6 +34,32 @@ class Translator:
 
     def series(self, message: bytes) -> bytes:
         """A TimeSeries of 1.0. Raises WireError."""
+        return self._usual(message) or self._any(message)
+
+    def _usual(self, message: bytes) -> bytes:
+        """A series of references, samples and metadata in this order, all of them short; empty for another one."""
+        place, size = 0, len(message)
+        refs: list[int] = []
+        first = last = 0
+        while place + 2 <= size:
+            tag, length = message[place], message[place + 1]
+            end = place + 2 + length
+            if length > 0x7F or end > size:
+                return b""
+            if tag == _SAMPLES_TAG and first:
+                last = end
+            elif tag == _REFS_TAG and not first:
+                refs = _short_refs(message[place + 2 : end])
+                first = last = end
+            elif tag == _METADATA_TAG and end == size:
+                self._note(self._name(refs), message[place + 2 : end])
+            else:
+                return b""
+            place = end
+        return self._block(refs) + message[first:last] if place == size else b""
+
+    def _any(self, message: bytes) -> bytes:
+        """Any series, field by field."""
         refs: list[int] = []
         rest: list[bytes] = []
         metadata: bytes | None = None
@@ -90,6 +118,9 @@ class Translator:
         return ""
 
     def _note(self, name: str, message: bytes) -> None:
+        if (name, message) in self._noted:
+            return
+        self._noted.add((name, message))
         numbers = {field.number: _number(field) for field in fields(message)}
         kind = numbers.get(1, 0)
         help_text, unit = self._symbol(numbers.get(3, 0)), self._symbol(numbers.get(4, 0))
@@ -100,6 +131,24 @@ class Translator:
         parts += [delimited(2, family.encode())]
         parts += [delimited(number, text) for number, text in ((4, help_text), (5, unit)) if text]
         self._metadata.setdefault(family, b"".join(parts))
+
+
+def _short_refs(data: bytes) -> list[int]:
+    """Packed references, most of which take one byte or two."""
+    refs: list[int] = []
+    place, size = 0, len(data)
+    while place < size:
+        low = data[place]
+        if low < 0x80:
+            refs.append(low)
+            place += 1
+        elif place + 1 < size and data[place + 1] < 0x80:
+            refs.append(low & 0x7F | data[place + 1] << 7)
+            place += 2
+        else:
+            number, place = read_varint(data, place)
+            refs.append(number)
+    return refs
 
 
 def _number(field: Field) -> int:
