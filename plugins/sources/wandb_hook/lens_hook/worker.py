@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .embedded import EmbeddedDaemon
     from .runtime import Runtime
 
-_CHUNK_ROWS = 32  # encoded at a stretch: about 0.3 ms of the interpreter's lock
+_CHUNK_ROWS = 64  # encoded at a stretch: about 0.3 ms of the interpreter's lock
 _REST_SECONDS = 0.0005
 _APPEND_ROWS = 512
 _HELP_WAIT_SECONDS = 0.2
