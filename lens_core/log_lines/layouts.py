@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 Pair = tuple[str, str]
 
-_SPACED = re.compile(r"(?<![\w.:/])([A-Za-z_][\w./%-]*(?: ?\([\w/%]+\))?)\s*[:=]\s*(\S+)")
+_SPACED = re.compile(r"(?<![\w.:/])([A-Za-z_][\w./%-]{0,80}(?: ?\([\w/%]{1,20}\))?)\s{0,8}[:=]\s*(\S+)")
 _DASHED = re.compile(r"(?:^|\s)-?\s*([A-Za-z_][^\s:]*):(\S+)(?=\s|$)")
 _LAST_PAIR = re.compile(r"([A-Za-z][\w/ ().%-]*?)\s*:\s*([-+\w.%,/]+)\s*$")
 _MAPPED = re.compile(r"['\"]([^'\"]+)['\"]\s*:\s*(?:'([^']*)'|\"([^\"]*)\"|([^,{}\[\]'\"]+?))\s*(?=[,}])")

@@ -33,8 +33,8 @@ class GptNeoX(Detector):
             refines=("megatron",),
             confidence=0.8,
         ),
-        Mark(words=("default",), pattern=r"^\s*\w+ \.{3,} ?\S.*\.{3,}default\s*$", confidence=0.6),
-        Mark(words=("updated",), pattern=r"^\s*\w+ \.{3,} ?\S.*\.{3,}updated\s*$", confidence=0.6),
+        Mark(words=("default",), pattern=r"^(?=\s*\w+ \.{3}).*\.{3}default\s*$", confidence=0.6),
+        Mark(words=("updated",), pattern=r"^(?=\s*\w+ \.{3}).*\.{3}updated\s*$", confidence=0.6),
     )
 
 

@@ -72,7 +72,7 @@ class Ultralytics(Detector):
         EventPattern(
             type="training_ended",
             words=("epochs", "completed", "in", "hours"),
-            pattern=r"(?P<epochs>\d+) epochs completed in (?P<duration_hours>[\d.]+) hours",
+            pattern=r"(?<!\d)(?P<epochs>\d{1,9}) epochs completed in (?P<duration_hours>[\d.]+) hours",
         ),
         EventPattern(
             type="training_ended",
