@@ -15,6 +15,17 @@ SAMPLES = "samples"
 _STEPS, _SAMPLES, _UNWANTED = range(3)
 
 
+class _Row:
+    """The scalars of one step so far, the time of the newest and the offset behind it."""
+
+    __slots__ = ("offset", "values", "wall")
+
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+        self.wall = 0.0
+        self.offset = 0
+
+
 class RowBuilder:
     """Takes the scalars of one piece of one file; `rows` are those of the piece, in the order of their first scalar.
 
@@ -29,8 +40,7 @@ class RowBuilder:
         self._settings = settings
         self._axes: dict[str, int] = {}
         # By axis and step.
-        self._values: dict[tuple[int, int], dict[str, float]] = {}
-        self._last: dict[tuple[int, int], tuple[float, int]] = {}
+        self._rows: dict[tuple[int, int], _Row] = {}
 
     def add(self, step: int, wall: float, tag: str, value: float) -> None:
         """One scalar."""
@@ -40,13 +50,14 @@ class RowBuilder:
         if axis == _UNWANTED:
             return
         key = (axis, step)
-        values = self._values.get(key)
-        if values is None:
-            self._values[key] = values = {}
+        row = self._rows.get(key)
+        if row is None:
+            self._rows[key] = row = _Row()
             if axis == _STEPS:
                 self._note(step)
-        values[tag] = value
-        self._last[key] = (wall, self.offset)
+        row.values[tag] = value
+        row.wall = wall
+        row.offset = self.offset
 
     def _note(self, step: int) -> None:
         if self.first_step is None:
@@ -66,11 +77,11 @@ class RowBuilder:
                 run_id=f"{run}/{SAMPLES}" if key[0] == _SAMPLES else run,
                 session=session,
                 row_step=key[1],
-                values=values,
-                event_time=self._last[key][0] or None,
-                sequence=(ordinal << _ORDINAL_BITS) + self._last[key][1],
+                values=row.values,
+                event_time=row.wall or None,
+                sequence=(ordinal << _ORDINAL_BITS) + row.offset,
             )
-            for key, values in self._values.items()
+            for key, row in self._rows.items()
         ]
 
     def _axis_of(self, tag: str) -> int:
