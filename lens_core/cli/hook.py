@@ -22,16 +22,18 @@ def command() -> None:
 def enable() -> None:
     """Put the hook's .pth file beside the packages."""
     from lens_hook import switch
+    from lens_hook.__main__ import describe
 
-    click.echo(switch.enable())
+    click.echo("\n".join(describe(switch.enable())))
 
 
 @command.command()
 def disable() -> None:
     """Take the hook's .pth file away."""
     from lens_hook import switch
+    from lens_hook.__main__ import describe
 
-    click.echo(switch.disable())
+    click.echo("\n".join(describe(switch.disable())))
 
 
 @command.command()
@@ -39,10 +41,10 @@ def disable() -> None:
 def status(as_json: bool) -> None:
     """Say whether the hook is on, and by which file."""
     from lens_hook import switch
+    from lens_hook.__main__ import describe
 
     found = switch.status()
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
     else:
-        for name, value in found.items():
-            click.echo(f"{name:12} {value}")
+        click.echo("\n".join(describe(found)))
