@@ -16,6 +16,7 @@ from ..plugin_api import Store
 from ..queries import MetricPoint, PointColumns, PointQuery, as_columns
 from .auth import require_role
 from .errors import JSON, json_response
+from .exports import ExportRoutes
 from .grafana import GrafanaRoutes
 from .parameters import Format, answer_format, integer, point_query, workload_uid
 from .point_arrow import ARROW, stream_arrow
@@ -48,7 +49,9 @@ class QueryRoutes:
             ("/workloads/{uid:path}", self.workload),
         ]
         found = [Route(path, self._readable(endpoint), methods=["GET"]) for path, endpoint in table]
-        return [*StreamRoutes(self._state).routes(), *GrafanaRoutes(self._state).routes(), *found]
+        state = self._state
+        others = [*StreamRoutes(state).routes(), *GrafanaRoutes(state).routes(), *ExportRoutes(state).routes()]
+        return [*others, *found]
 
     def _readable(self, endpoint: Endpoint) -> Endpoint:
         @wraps(endpoint)

@@ -77,6 +77,7 @@ async def running_app(folder: Path, dsn: str, **options: Any) -> AsyncIterator[Q
             ready=lambda: asked.state_of_daemon,
             replay=lambda sink: 0,
             store=store,
+            directory_file=folder / "directory.json",
             **options,
         )
         server = HttpServer(bind("127.0.0.1:0"), build_app(state))
