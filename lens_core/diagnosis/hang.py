@@ -31,6 +31,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     xpu_gap_seconds: float = 180.0
     stack_fresh_seconds: float = 60.0
     stack_gap_seconds: float = 90.0
+    stack_moved_seconds: float = 45.0
+    stack_each_seconds: float = 25.0
     stack_confirm_seconds: float = 40.0
     stack_io_bytes_per_second: float = 1_000_000.0
     stack_samples: int = 3

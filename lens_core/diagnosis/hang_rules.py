@@ -126,18 +126,27 @@ def stack_rule(facts: Facts, limits: Limits) -> Finding | None:
         if facts.now - reports[-1].timestamp > limits.stack_fresh_seconds:
             silent.append(f"node {_node_name(node)} is silent")
         else:
-            states.update(_rank_states(reports, facts.now, limits))
+            states.update(_rank_states(reports, limits))
     world = max((state.rank.world_size or 0 for state in states.values()), default=0)
     known = {state.rank.rank for state in states.values() if state.rank.rank is not None}
     missing = [rank for rank in range(world) if rank not in known] if known and world > len(known) else []
+    # Every rank must have stood for a while, and one of them, the one that is watched, for the whole time.
+    now = max((reports[-1].timestamp for reports in by_node.values()), default=0.0)
+    longest = max((now - state.since for state in states.values() if state.state == "still"), default=0.0)
+    if longest < limits.stack_confirm_seconds:
+        states = {name: _undecided(state) for name, state in states.items()}
     return _stack_finding(states, silent, missing)
+
+
+def _undecided(state: _RankState) -> _RankState:
+    return state._replace(state="undecided") if state.state == "still" else state
 
 
 def _stack_finding(states: Mapping[str, _RankState], silent: list[str], missing: list[int]) -> Finding:
     still = {name: state for name, state in states.items() if state.state == "still"}
     moving = [name for name, state in states.items() if state.state == "moving"]
     if states and len(moving) == len(states) and not silent:
-        reason = f"stacks: {_ranks(moving)} keeps moving" if len(moving) == 1 else "stacks: the ranks keep moving"
+        reason = f"stacks: {_ranks(moving)} {_verb(moving, 'move')}"
         return Finding(rule="stacks", verdict="no", reason=reason)
     groups = merge_stacks(state.rank for state in states.values())
     suspects = suspects_of(groups) or (moving if still and moving else [])
@@ -145,7 +154,7 @@ def _stack_finding(states: Mapping[str, _RankState], silent: list[str], missing:
     if still and len(still) == len(states) and not silent and not missing:
         since = max(state.since for state in still.values())
         has_marks = any(state.rank.mark for state in still.values())
-        reason = f"stacks: {'all ' if len(still) > 1 else ''}{_ranks(still)} stand still{place}"
+        reason = f"stacks: {'all ' if len(still) > 1 else ''}{_ranks(still)} {_verb(still, 'stand')} still{place}"
         if all(state.is_busy and not waits_for_others(state.rank.frames) for state in still.values()):
             reason = f"{reason}, but all compute and none waits"
             return Finding(rule="stacks", verdict="unknown", reason=reason, since=since, ranks=suspects)
@@ -155,16 +164,16 @@ def _stack_finding(states: Mapping[str, _RankState], silent: list[str], missing:
         return Finding(rule="stacks", verdict="unknown", reason=weak, since=since, ranks=suspects)
     parts = [*silent, *([f"{_ranks(missing)} report nothing"] if missing else [])]
     if still:
-        parts.insert(0, f"{_ranks(still)} stand still{place}")
+        parts.insert(0, f"{_ranks(still)} {_verb(still, 'stand')} still{place}")
     if moving:
-        parts.append(f"{_ranks(moving)} move")
+        parts.append(f"{_ranks(moving)} {_verb(moving, 'move')}")
     is_whole = still and not silent and not missing
     began = max(state.since for state in still.values()) if is_whole else None
     reason = f"stacks: {', '.join(parts) or 'too few samples yet'}"
     return Finding(rule="stacks", verdict="unknown", reason=reason, since=began, ranks=suspects)
 
 
-def _rank_states(reports: Sequence[Diagnosis], now: float, limits: Limits) -> dict[str, _RankState]:
+def _rank_states(reports: Sequence[Diagnosis], limits: Limits) -> dict[str, _RankState]:
     samples: dict[str, list[tuple[float, RankStack]]] = defaultdict(list)
     for report in reports:
         try:
@@ -191,12 +200,12 @@ def _rank_state(items: Sequence[tuple[float, RankStack]], limits: Limits) -> _Ra
             break
         since = after = moment
         count += 1
-    if count >= limits.stack_samples and at - since >= limits.stack_confirm_seconds:
+    if count >= limits.stack_samples and at - since >= min(limits.stack_each_seconds, limits.stack_confirm_seconds):
         first = next(rank for moment, rank in items if moment == since)
         if (last.io_bytes - first.io_bytes) / (at - since) > limits.stack_io_bytes_per_second:
             return _RankState(last, "moving", since)  # one long call that reads or writes: a checkpoint, a data set
         return _RankState(last, "still", since, (last.cpu_seconds - first.cpu_seconds) / (at - since) > _BUSY_CPU)
-    has_moved = count == 1 and len(items) > 1 and at - items[-2][0] <= limits.stack_gap_seconds
+    has_moved = count == 1 and len(items) > 1 and at - items[-2][0] <= limits.stack_moved_seconds
     return _RankState(last, "moving" if has_moved else "undecided", since)
 
 
@@ -219,6 +228,10 @@ def _places(groups: Iterable[StackGroup]) -> str:
 
 def _node_name(node: Node) -> str:
     return str(node[1] if node[1] >= 0 else node[2])
+
+
+def _verb(names: Sequence[str] | Mapping[str, object], verb: str) -> str:
+    return f"{verb}s" if len(names) == 1 else verb
 
 
 def _ranks(names: Iterable[object]) -> str:

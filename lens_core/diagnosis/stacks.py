@@ -2,8 +2,7 @@
 
 `{"version": 1, "ranks": [{"rank", "pid", "threads": [{"name", "frames": ["function (file:line)", …]}], "mark", …}]}`,
 innermost frame first, the main thread first. `mark` is a hash over the local variables of the training's own frames: it
-changes while the loop goes round and shows none of the values; it is empty where there are none. Native frames have
-no line.
+changes while the loop goes round and shows none of the values; it is empty where there are none.
 """
 
 from __future__ import annotations
@@ -108,9 +107,14 @@ def waits(file: str) -> bool:
     return _WAITING_FILES.search(file) is not None
 
 
+def is_python(file: str) -> bool:
+    """Whether a frame's file is Python's, not a library's or C's."""
+    return file.endswith((".py", ".pyx")) or file.startswith("<")
+
+
 def own_frames(frames: tuple[str, ...]) -> tuple[str, ...]:
     """Python's frames down to the call by which the training began to wait; polling inside a library is one place."""
-    frames = tuple(frame for frame in frames if split_frame(frame)[2]) or frames
+    frames = tuple(frame for frame in frames if is_python(split_frame(frame)[1])) or frames
     files = [split_frame(frame)[1] for frame in frames]
     inner = next((index for index, file in enumerate(files) if not waits(file)), len(frames))
     if inner == 0:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
-from lens_core import Collector, hookimpl
+from lens_core import Collector, Context, Record, hookimpl
 
 from .diagnosis.base import AgentOptions, DataCollector
 from .diagnosis.plugin import DiagnosisCollector, DiagnosisSettings
+from .diagnosis.processes import Owner, find_ranks
 from .diagnosis.stack import INTERVAL_SECONDS, StackCollector
+
+_LOOK_FOR_JOBS_EVERY = 8
 
 
 class StacksSettings(DiagnosisSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,15 +39,51 @@ class Stacks(DiagnosisCollector):
     interval_seconds = INTERVAL_SECONDS
     Settings = StacksSettings
 
+    def __init__(self, settings: StacksSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._jobs: dict[Owner, StackCollector] = {}
+        self._runs = 0
+
     @classmethod
     def data_collector(cls, options: AgentOptions) -> DataCollector:
         """The agent's own."""
         return StackCollector(options.local_world_size)
 
     def make(self) -> DataCollector:
-        """The collector behind it."""
+        """The collector for processes that are named."""
         settings = self.settings
         return StackCollector(settings.local_world_size, settings.pids, may_pause=settings.may_pause)
+
+    async def collect(self) -> Sequence[Record]:
+        """One report for each job that runs here; jobs are told apart by the environment of their ranks."""
+        if self.settings.pids or not self._collector.is_enabled():
+            return await super().collect()
+        return await asyncio.to_thread(self._collect_jobs)
+
+    def _collect_jobs(self) -> list[Record]:
+        if not self._jobs or self._runs % _LOOK_FOR_JOBS_EVERY == 0:
+            self._look_for_jobs()
+        self._runs += 1
+        records: list[Record] = []
+        for owner, collector in self._jobs.items():
+            data = collector.collect_data()
+            if data:
+                record = self.record(collector.to_text(data))
+                records.append(msgspec.structs.replace(record, origin=self.origin_of(owner)))
+        return records
+
+    def _look_for_jobs(self) -> None:
+        found: dict[Owner, list[int]] = defaultdict(list)
+        for rank in find_ranks(limit=self.settings.local_world_size):
+            found[rank.owner].append(rank.pid)
+        known = self._jobs
+        # A job whose processes are the same goes on being followed; another is looked at anew.
+        self._jobs = {
+            owner: known[owner]
+            if owner in known and known[owner].pids == pids
+            else StackCollector(pids=pids, may_pause=self.settings.may_pause)
+            for owner, pids in found.items()
+        }
 
 
 @hookimpl

@@ -16,6 +16,7 @@ from lens_core import Collector, Context, Diagnosis, Origin, Record, Unavailable
 from .base import DataCollector
 from .data import cut_text, get_node_id, get_node_rank, get_node_type
 from .master_client import own_origin
+from .processes import Owner
 
 
 class DiagnosisSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +60,7 @@ class DiagnosisCollector(Collector):
         """A report of this node, now."""
         rank = self.settings.node_rank
         return Diagnosis(
-            origin=self._origin(),
+            origin=self.origin_of(),
             data_type=self._collector.data_type,
             data_content=content,
             node_id=get_node_id(),
@@ -68,7 +69,13 @@ class DiagnosisCollector(Collector):
             timestamp=time.time(),
         )
 
-    def _origin(self) -> Origin:
+    def origin_of(self, owner: Owner | None = None) -> Origin:
+        """Whose report it is: by the settings, by the processes that it is about, by our own environment."""
         known = own_origin()
+        if owner is not None:
+            said = {name: value for name, value in owner._asdict().items() if value}
+            if said:
+                # Our own pod is another one than that of the processes.
+                known = Origin(**said)
         given = {name: getattr(self.settings, name) for name in ("workload_uid", "pod_name", "pod_uid", "namespace")}
         return msgspec.structs.replace(known, **{name: value for name, value in given.items() if value})

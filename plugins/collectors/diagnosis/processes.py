@@ -17,6 +17,15 @@ _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 
 
+class Owner(NamedTuple):
+    """Whose process it is, by its environment."""
+
+    workload_uid: str = ""
+    pod_uid: str = ""
+    pod_name: str = ""
+    namespace: str = ""
+
+
 class RankProcess(NamedTuple):
     """One rank's process; numbers that nobody said are None."""
 
@@ -25,7 +34,7 @@ class RankProcess(NamedTuple):
     local_rank: int | None
     world_size: int | None
     command: str
-    workload_uid: str = ""
+    owner: Owner = Owner()
 
 
 def find_ranks(own_job: Mapping[str, str] | None = None, limit: int | None = None) -> list[RankProcess]:
@@ -103,7 +112,7 @@ def _rank(process: psutil.Process, environment: Mapping[str, str]) -> RankProces
         _number(environment, _LOCAL_RANK),
         _number(environment, _WORLD_SIZE),
         _command(process),
-        environment.get("WORKLOAD_UID", ""),
+        Owner(*(environment.get(name, "") for name in ("WORKLOAD_UID", "POD_UID", "POD_NAME", "POD_NAMESPACE"))),
     )
 
 

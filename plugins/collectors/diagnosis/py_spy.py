@@ -13,7 +13,7 @@ import msgspec
 import psutil
 
 from lens_core import LensError
-from lens_core.diagnosis.stacks import RankStack, ThreadStack, own_frames
+from lens_core.diagnosis.stacks import RankStack, ThreadStack, is_python, own_frames
 
 from .processes import RankProcess
 
@@ -129,7 +129,7 @@ def _frame(frame: dict[str, Any]) -> str:
 
 def _mark(frames: list[dict[str, Any]]) -> str:
     """A hash of where the training's own frames are and of their local variables; '' when they have none."""
-    python = [frame for frame in frames if frame.get("line")]
+    python = [frame for frame in frames if is_python(str(frame["filename"]))]
     texts = tuple(_frame(frame) for frame in python)
     kept = own_frames(texts)
     # Own frames are the outer ones; the innermost that is kept may be a library's, whose variables do not count.

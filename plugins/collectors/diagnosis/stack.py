@@ -42,6 +42,11 @@ class StackCollector(DataCollector):
         self._still = 0
         self._watched: tuple[int, Any] | None = None
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes that are named."""
+        return self._pids
+
     def is_enabled(self) -> bool:
         """Whether py-spy is installed."""
         return py_spy.executable() is not None
