@@ -17,7 +17,7 @@ from .detection import EvidenceRules, make_detectors
 from .door import PipelineDoor
 from .errors import LensError
 from .guard import Guard
-from .identity import Directory
+from .identity import API_FEED, RECORDS_FEED, Directory
 from .log_lines.processor import DetectorProcessor
 from .pipeline import Pipeline
 from .plugin_api import Collector, Component, Context, Detector, Sink, Source, Store
@@ -211,6 +211,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         assembly.sources.append(source)
         assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
     assembly.api_door = PipelineDoor("api", assembly.pipelines, metrics=metrics, identity=directory)
+    directory.keep_feeds([API_FEED, RECORDS_FEED, *assembly.config.collectors])
     for collector_config in assembly.config.collectors.values():
         await _start_collector(assembly, collector_config, metrics, directory)
 

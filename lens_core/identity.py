@@ -18,6 +18,7 @@ from .self_metrics import SelfMetrics
 
 GRACE_SECONDS = 15 * 60.0
 RECORDS_FEED = "records"
+API_FEED = "api"
 MAX_MET_PODS = 100_000
 
 
@@ -80,6 +81,16 @@ class Directory:
         for key in keys:
             known.pop(key, None)
         self._changed(feed)
+
+    def keep_feeds(self, feeds: Iterable[str]) -> None:
+        """Forget what other feeds have said: their collectors are in the configuration no more."""
+        wanted = set(feeds)
+        for feed in [feed for feed in self._feeds if feed not in wanted]:
+            del self._feeds[feed]
+            self._fed_at.pop(feed, None)
+            if self._metrics is not None:
+                self._metrics.directory_age.remove(feed)
+        self._redraw()
 
     def confirm(self, feed: str) -> None:
         """What this feed said is still so; for the cache's age."""

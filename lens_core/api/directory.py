@@ -15,15 +15,13 @@ from starlette.routing import Route
 from ..bodies import too_large
 from ..directory_document import json_of_pods, pods_of_json
 from ..errors import BadRequest
-from ..identity import Directory
+from ..identity import API_FEED, Directory
 from ..records import Pod
 from .auth import require_role
 from .errors import JSON, json_response
 from .state import ApiState
 
 logger = logging.getLogger("lens.directory")
-
-FEED = "api"
 
 
 class DirectoryRoutes:
@@ -57,19 +55,19 @@ class DirectoryRoutes:
     async def _change(self, replacing: bool, pods: Sequence[Pod]) -> None:
         """Teach the directory, then the store; if that cannot take it, nothing has changed."""
         directory = self._state.directory
-        before = directory.pods(FEED)
+        before = directory.pods(API_FEED)
         if replacing:
-            directory.replace(pods, FEED)
+            directory.replace(pods, API_FEED)
         else:
-            directory.learn(pods, FEED)
+            directory.learn(pods, API_FEED)
         try:
             if self._state.api_door is not None:
                 await self._state.api_door.submit(pods)
         except BaseException:
-            directory.replace(before, FEED)
+            directory.replace(before, API_FEED)
             raise
         if self._state.directory_file is not None:
-            await asyncio.to_thread(_save, self._state.directory_file, directory.pods(FEED))
+            await asyncio.to_thread(_save, self._state.directory_file, directory.pods(API_FEED))
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()
@@ -89,7 +87,7 @@ def restore(directory: Directory, file: Path) -> Sequence[Pod]:
     except (OSError, BadRequest) as error:
         logger.warning("What was put into the directory before is not known any more. error=%s", error)
         return []
-    directory.replace(pods, FEED)
+    directory.replace(pods, API_FEED)
     return pods
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from lens_core import Device, Origin, Pod, WorkloadReference
 from lens_core.directory_document import json_of_pods, pods_of_json, pods_of_object
 from lens_core.identity import Directory
+from lens_core.self_metrics import SelfMetrics
 
 JOB = WorkloadReference(uid="w1", name="job")
 
@@ -108,6 +109,22 @@ def test_passing_pods_are_met_but_never_against_the_feed_that_looks_after_them()
     directory.meet([pod("1", "a"), pod("2", "b")])
     directory.replace([], "k8s")
     assert [known.uid for known in directory.pods()] == ["2"]
+
+
+def test_feeds_that_are_configured_no_more_are_forgotten() -> None:
+    directory = Directory(grace_seconds=0)
+    metrics = SelfMetrics()
+    directory.expose(metrics)
+    directory.replace([pod("1", "a")], "k8s")
+    directory.replace([pod("2", "b")], "file")
+    assert 'lens_directory_age_seconds{feed="k8s"}' in metrics.exposition().decode()
+    directory.keep_feeds(["file"])
+    assert [known.uid for known in directory.pods()] == ["2"]
+    text = metrics.exposition().decode()
+    assert 'feed="k8s"' not in text
+    assert "lens_directory_pods 1.0" in text
+    directory.replace([pod("1", "a")], "k8s")
+    assert 'feed="k8s"' in metrics.exposition().decode()
 
 
 names = st.text(alphabet="abc", min_size=1, max_size=2)
