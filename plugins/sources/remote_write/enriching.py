@@ -5,15 +5,14 @@ from __future__ import annotations
 import fnmatch
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import msgspec
 
-from lens_core import Pod
-from lens_core.directory_picture import workload_of
 from lens_core.identity import Directory
 from lens_core.protobuf import varint
 
+from .attaching import NO_POD, Pods, Shapes, join, replaced
 from .finding import Keys, PodFinder
 from .labels import METRIC_NAME, Label, LabelReader, checked, make_label
 from .settings import RemoteWriteSettings
@@ -23,9 +22,6 @@ ROTATE_SECONDS = 600.0
 VALUE_SIZE, ZERO_SIZE = 18, 9
 _HEADS = [b"\x0a" + varint(size) for size in range(4096)]
 COPY_PREFIX = "workload_"
-OURS = frozenset({"pod_name", "pod_uid", "workload_name", "workload_uid"})
-
-NO_POD = 0
 
 
 class Entry(msgspec.Struct, gc=False, kw_only=True):
@@ -67,11 +63,12 @@ class Enricher:
         self._directory = directory
         self._clock = clock
         self._finder = PodFinder(settings)
-        self._reader = LabelReader(self._finder.telling | OURS)
+        self._reader = LabelReader(self._finder.telling)
         self._negative = [re.compile(fnmatch.translate(glob), re.IGNORECASE) for glob in settings.drop_negative]
         self._negative_names: dict[str, bool] = {}
         self._picture = directory.picture
-        self._pods = _Pods(settings.workload)
+        self._shapes = Shapes()
+        self._pods = Pods(settings.workload)
         self._found: dict[Keys, int] = {(): NO_POD}
         self._old: dict[bytes, Entry] = {}
         self._rotated_at = clock()
@@ -123,33 +120,46 @@ class Enricher:
 
     def _make(self, entry: Entry) -> Entry:
         """Fill in an entry. Raises WireError or RefusedSeries."""
-        read = self._reader.read(entry.block)
-        labels = checked(read)
-        telling = [label for label in labels if label[3]]
-        entry.keys = self._finder.keys(telling) if telling else ()
-        pod = entry.pod = self._find(entry.keys)
-        name = labels[0][1] if labels[0][0] == METRIC_NAME else {label[0]: label[1] for label in labels}[METRIC_NAME]
-        entry.copies = self._copies(labels, pod, name) if self._settings.copies != "none" else ()
-        if self._settings.copies != "only":
-            # What stays as it came shares its memory with the key.
-            same = pod == NO_POD and labels is read
-            entry.prefix = entry.block if same else join(_replaced(labels, telling, self._pods.labels(pod)))
-        entry.unattached = int(pod == NO_POD)
-        entry.negative = self._watches(name)
-        if entry.prefix is None and not entry.copies:
-            entry.reason = "no_workload_found" if pod else "missing_pod_info"
+        labels = self._reader.read(entry.block)
+        marked = [label for label in labels if label[3]]
+        shape = self._shapes.of(tuple([label[0] for label in labels]))
+        if shape is None or any(not label[1] for label in marked):
+            name = self._make_slowly(entry, labels)
         else:
-            entry.reason = ""
+            name = labels[shape.name][1]
+            entry.keys = self._finder.keys(marked) if marked else ()
+            entry.pod = self._find(entry.keys)
+            entry.prefix = entry.block
+            if entry.pod != NO_POD:
+                pieces = [label[2] for label in labels]
+                self._pods.insert(entry.pod, pieces, shape)
+                entry.prefix = b"".join(pieces)
+        if self._settings.copies != "none":
+            self._make_copies(entry, labels, name)
+        entry.unattached = int(entry.pod == NO_POD)
+        entry.negative = self._watches(name)
         entry.below = 0 if entry.prefix is None or entry.copies else 0x80 if entry.negative else 0x100
         entry.head = head_of(len(entry.prefix) + VALUE_SIZE) if entry.prefix is not None else b""
         entry.epoch = self.epoch
         return entry
 
-    def _copies(self, labels: list[Label], pod: int, name: str) -> tuple[bytes, ...]:
+    def _make_slowly(self, entry: Entry, read: list[Label]) -> str:
+        """The same for labels that must be put in order first, or have some of ours; the metric's name."""
+        labels = checked(read)
+        telling = [label for label in labels if label[3]]
+        entry.keys = self._finder.keys(telling) if telling else ()
+        entry.pod = self._find(entry.keys)
+        entry.prefix = join(replaced(labels, self._pods.labels(entry.pod)))
+        return next(label[1] for label in labels if label[0] == METRIC_NAME)
+
+    def _make_copies(self, entry: Entry, labels: list[Label], name: str) -> None:
         """One label set for each workload of the pod, its name prefixed."""
-        renamed = [label for label in labels if label[0] != METRIC_NAME]
+        renamed = [label for label in checked(labels) if label[0] != METRIC_NAME]
         renamed.append(make_label(METRIC_NAME, COPY_PREFIX + name))
-        return tuple(join(_replaced(renamed, renamed, ours)) for ours in self._pods.copies(pod))
+        entry.copies = tuple(join(replaced(renamed, ours)) for ours in self._pods.copies(entry.pod))
+        if self._settings.copies == "only":
+            entry.prefix = None
+            entry.reason = "" if entry.copies else "no_workload_found" if entry.pod else "missing_pod_info"
 
     def _watches(self, name: str) -> bool:
         """Whether negative samples of this metric are dropped."""
@@ -161,79 +171,6 @@ class Enricher:
         return known
 
 
-class _Pods:
-    """Numbers pods (the same object keeps its number while it is in the directory) and makes the labels they give."""
-
-    def __init__(self, which: str) -> None:
-        self._which = which
-        self._last = NO_POD
-        self._numbers: dict[int, int] = {}
-        self._held: dict[int, Pod] = {}
-        self._labels: dict[int, list[Label]] = {NO_POD: []}
-
-    def keep(self, pods: Collection[Pod]) -> None:
-        """Forget all others."""
-        there = {id(pod) for pod in pods}
-        self._held = {number: pod for number, pod in self._held.items() if id(pod) in there}
-        self._numbers = {id(pod): number for number, pod in self._held.items()}
-        self._labels = {NO_POD: []}
-
-    def number(self, pod: Pod | None) -> int:
-        """The number of a pod."""
-        if pod is None:
-            return NO_POD
-        number = self._numbers.get(id(pod))
-        if number is None:
-            self._last += 1
-            number = self._numbers[id(pod)] = self._last
-            self._held[number] = pod
-        return number
-
-    def labels(self, number: int) -> list[Label]:
-        """What a series of this pod gets."""
-        known = self._labels.get(number)
-        if known is None:
-            pod = self._held[number]
-            workload = workload_of(pod, self._which)
-            known = _pod_labels(pod)
-            if workload is not None:
-                known += _workload_labels(workload.name, workload.uid)
-            self._labels[number] = known
-        return known
-
-    def copies(self, number: int) -> list[list[Label]]:
-        """What each copy of a series of this pod gets: one for each workload."""
-        if number == NO_POD:
-            return []
-        pod = self._held[number]
-        return [[*_pod_labels(pod), *_workload_labels(one.name, one.uid)] for one in pod.workloads]
-
-
-def _replaced(labels: list[Label], looked_at: list[Label], ours: list[Label]) -> list[Label]:
-    """Labels with ours instead of those of the same names (which are among `looked_at`), sorted by name."""
-    if not ours:
-        return labels
-    names = {label[0] for label in ours}
-    if any(label[0] in names for label in looked_at):
-        labels = [label for label in labels if label[0] not in names]
-    # Names are unique, so that nothing but names is compared.
-    return sorted([*labels, *ours])
-
-
 def head_of(size: int) -> bytes:
     """Tag and length of a series in a request."""
     return _HEADS[size] if size < len(_HEADS) else b"\x0a" + varint(size)
-
-
-def join(labels: list[Label]) -> bytes:
-    """Labels as the fields of a TimeSeries."""
-    return b"".join([label[2] for label in labels])
-
-
-def _pod_labels(pod: Pod) -> list[Label]:
-    ours = [make_label("pod_name", pod.name)]
-    return [*ours, make_label("pod_uid", pod.uid)] if pod.uid else ours
-
-
-def _workload_labels(name: str, uid: str) -> list[Label]:
-    return [make_label("workload_name", name or uid), make_label("workload_uid", uid)]

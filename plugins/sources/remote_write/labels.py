@@ -13,7 +13,8 @@ from google.protobuf.message import DecodeError
 
 from lens_core.protobuf import DELIMITED, WireError, delimited, fields, splitter
 
-# Name, value, the bytes of its field (tag and length included), and whether its name is one of those to look at.
+# Name, value, the bytes of its field (tag and length included), and whether it must be looked at: its name tells
+# something, or it has no value.
 Label: TypeAlias = tuple[str, str, bytes, bool]
 
 LABEL_TAG = 0x0A
@@ -75,7 +76,7 @@ class LabelReader:
         name, value = _name_and_value(inner)
         try:
             text = name.decode()
-            label = (text, value.decode(), delimited(1, inner), text in self._marked)
+            label = (text, value.decode(), delimited(1, inner), text in self._marked or not value)
         except UnicodeDecodeError:
             raise RefusedSeries("invalid_utf8", "a label is not UTF-8") from None
         if len(self._memo) >= _MEMO_LABELS:
