@@ -213,9 +213,6 @@ class Collector(Component):
     async def stored(self) -> None:
         """Every pipeline's spool holds what `collect` answered last: the place to remember how far it got."""
 
-    async def taken(self) -> None:
-        """Called when the spools hold what `collect` answered last; who keeps a position moves it here."""
-
 
 class Detector(Component):
     """Knows one framework: by what is loaded, set and configured, and by the lines that it prints.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import time
 from collections.abc import Sequence
 from glob import iglob
@@ -68,6 +69,7 @@ class TrainingLog(Collector):
 
     async def collect(self) -> Sequence[Record]:
         """The lines since the last run; those that were not taken then come again."""
+        self.more = False
         records: list[Record] = await asyncio.to_thread(self._read_files, time.time())
         if self._command is not None:
             origin = self._origin("")
@@ -75,7 +77,7 @@ class TrainingLog(Collector):
             records += [LogLine(origin=origin, text=text, event_time=moment) for moment, text in lines]
         return records
 
-    async def taken(self) -> None:
+    async def stored(self) -> None:
         """The lines are safe: move the positions behind them."""
         if self._command is not None:
             self._command.commit()
@@ -94,6 +96,7 @@ class TrainingLog(Collector):
                 if self._first_look and self.settings.from_end and tail.position is None:
                     self._skip(tail, now)
             if left <= 0:
+                self.more = True
                 break
             try:
                 found = tail.read(left, now)
@@ -173,13 +176,15 @@ class TrainingLog(Collector):
 
 
 def _origin(path: str, settings: TrainingLogSettings) -> Origin:
-    """Whose file it is: by the settings, by the kubelet's folder names, by a rank in the path."""
+    """Whose file it is: by the settings, by the kubelet's folder names, by a rank in the path; else this machine's."""
     pod = _KUBELET.search(path)
     rank = _RANK.search(path)
     local_rank = _TORCHRUN.search(path)
+    is_named = settings.workload_uid or settings.pod_uid or settings.pod_name
     return Origin(
         workload_uid=settings.workload_uid,
-        pod_name=pod.group("pod") if pod else settings.pod_name,
+        # As with the hook: where nothing says which pod this is, the machine is the pod.
+        pod_name=pod.group("pod") if pod else settings.pod_name or ("" if is_named else socket.gethostname()),
         pod_uid=pod.group("uid") if pod else settings.pod_uid,
         namespace=pod.group("ns") if pod else settings.namespace,
         container=pod.group("container") if pod else "",

@@ -38,7 +38,7 @@ def make(tmp_path: Path) -> Make:
 async def texts(collector: TrainingLog, *, taken: bool = True) -> list[str]:
     records = await collector.collect()
     if taken:
-        await collector.taken()
+        await collector.stored()
     return [record.text for record in records if isinstance(record, LogLine)]
 
 
