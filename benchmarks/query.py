@@ -48,9 +48,8 @@ class Asking:
         return found
 
 
-def measure(folder: Path, *, quick: bool) -> list[Figure]:
-    """All figures of this script."""
-    steps, runs = (100_000, 3) if quick else (1_000_000, 10)
+def measure(folder: Path, *, steps: int, runs: int) -> list[Figure]:
+    """All figures of this script: of a run of so many steps, alone and among so many runs."""
     figures: list[Figure] = []
     with postgres(folder) as database:
         dsn = database("lens")
@@ -73,7 +72,7 @@ def measure(folder: Path, *, quick: bool) -> list[Figure]:
         growth = statistics.median(among) / statistics.median(alone)
         figures.append(_goal(f"the same among {runs} runs, times as long", "", growth, "< 1.5", growth < 1.5))
         daemon.stop()
-        figures.append(_ingestion(folder, database, quick=quick))
+        figures.append(_ingestion(folder, database, 100_000 if steps <= 100_000 else 500_000))
     return figures
 
 
@@ -81,7 +80,7 @@ def _peers(folder: Path, database: Callable[[str], str], dsn: str, steps: int) -
     """Milliseconds of each peer."""
     found = {"the seeds' way": seconds_of_seeds_way(dsn, "run-0") * 1000}
     with mlflow(database("mlflow"), steps) as server:
-        found["MLflow metric history"] = statistics.median(server.seconds_of_history() for _ in range(3)) * 1000
+        found["MLflow metric history"] = server.seconds_of_history() * 1000
         found["MLflow bulk interval"] = statistics.median(server.seconds_of_interval() for _ in range(3)) * 1000
     board = tensorboard(folder / "tensorboard", steps)
     found["TensorBoard's provider, run in memory"] = board["read"] * 1000
@@ -124,9 +123,8 @@ def _export(asking: Asking, daemon: Daemon, steps: int) -> list[Figure]:
     ]
 
 
-def _ingestion(folder: Path, database: Callable[[str], str], *, quick: bool) -> Figure:
+def _ingestion(folder: Path, database: Callable[[str], str], points: int) -> Figure:
     """Points per second with blocks and without, in turns; five metrics a step."""
-    points = 100_000 if quick else 500_000
     rates: dict[str, list[float]] = {"true": [], "false": []}
     for turn in range(3):
         for blocks, found in rates.items():
@@ -158,7 +156,8 @@ def main() -> None:
     """Measure and print."""
     chosen = options(__doc__ or "")
     with temporary_folder() as folder:
-        report(measure(folder, quick=chosen.quick), as_json=chosen.json)
+        steps, runs = (100_000, 3) if chosen.quick else (1_000_000, 10)
+        report(measure(folder, steps=steps, runs=runs), as_json=chosen.json)
 
 
 if __name__ == "__main__":

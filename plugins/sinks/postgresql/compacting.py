@@ -20,11 +20,14 @@ from .database import Database, NotReady
 from .encoding import StreamChange
 from .errors import describe
 from .identity import Connection
+from .retention import Policy, retain
+from .retention import describe as describe_retained
 
 PARTIAL_ROWS = 256
 _IDLE_SECONDS = 60.0
 _PAUSE_SECONDS = 5.0
 _RESCAN_SECONDS = 600.0
+_RETAIN_SECONDS = 3600.0
 _LOCK = 0x4C454E53 << 32
 _MOST_TRIES = 5
 _COPY = b"""copy lens_column (stream_id, metric, last_step, points, positions, summary, "values")
@@ -40,11 +43,16 @@ class _Range(NamedTuple):
 
 
 class Compactor:
-    """Watches which streams grew and makes their blocks; `notice` is called with every batch's new rows."""
+    """Watches which streams grew and makes their blocks; hourly removes what is too old.
 
-    def __init__(self, database: Database, logger: logging.Logger) -> None:
+    `notice` is called with every batch's changes.
+    """
+
+    def __init__(self, database: Database, logger: logging.Logger, policy: Policy) -> None:
         self._database = database
         self._logger = logger
+        self._policy = policy
+        self._retained = -_RETAIN_SECONDS
         self._waiting: dict[int, int] = {}
         self._touched: dict[int, float] = {}
         self._late: set[int] = set()
@@ -94,7 +102,8 @@ class Compactor:
         now = time.monotonic()
         rescan = now - self._scanned >= _RESCAN_SECONDS
         due = self._due(now)
-        if not due and not rescan:
+        retain_now = not self._policy.is_empty and now - self._retained >= _RETAIN_SECONDS
+        if not due and not rescan and not retain_now:
             return
         connection = await self._database.connect_when_ready()
         try:
@@ -103,6 +112,11 @@ class Compactor:
                 self._scanned = now
             for stream_id, idle in due.items():
                 await compact_stream(connection, stream_id, partial=idle)
+            if retain_now:
+                self._retained = now
+                found = await retain(connection, self._policy, time.time_ns() // 1000)
+                if any(found.values()):
+                    self._logger.info("Old data were removed. %s", describe_retained(found))
         finally:
             await connection.close()
 

@@ -55,6 +55,7 @@ from .grouping import NameCache
 from .identity import Connection, Identities
 from .overview import overview
 from .progress import already_written, move_cursor, read_position
+from .retention import policy_of
 from .settings import PostgreSQLSettings
 from .sorting import Sorted, sort_batch, source_label
 from .writer import write_rows
@@ -77,7 +78,7 @@ class PostgreSQL(Store):
         super().__init__(settings, context)
         self._options = settings
         self._database = Database(settings, context)
-        self._compactor = Compactor(self._database, context.logger)
+        self._compactor = Compactor(self._database, context.logger, policy_of(settings))
         self._identities = Identities()
         self._names = NameCache()
 
@@ -254,7 +255,7 @@ class PostgreSQL(Store):
         """Make all blocks that can be made, vacuum all tables. Raises NotReady or psycopg.Error."""
         connection = await self._database.connect_when_ready(timeout_seconds=0.0)
         async with connection:
-            return await upkeep.tidy(connection)
+            return await upkeep.tidy(connection, policy_of(self._options))
 
     def export_records(self, workload_uid: str = "") -> AsyncGenerator[list[Record], None]:
         """Everything, or what belongs to one workload, as records."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from .compacting import compact_stream
 from .identity import Connection
+from .retention import Policy, retain
 
 _TABLES = """
     select c.relname, pg_total_relation_size(c.oid), greatest(c.reltuples, 0)::bigint
@@ -48,8 +50,9 @@ async def stats(connection: Connection) -> dict[str, Any]:
     }
 
 
-async def tidy(connection: Connection) -> dict[str, Any]:
-    """Make all blocks that can be made, then VACUUM and ANALYZE every table of Lens."""
+async def tidy(connection: Connection, policy: Policy) -> dict[str, Any]:
+    """Remove what is too old, make all blocks that can be made, then VACUUM and ANALYZE every table of Lens."""
+    removed = await retain(connection, policy, time.time_ns() // 1000)
     cursor = await connection.execute(
         "select id from lens_stream s where rows > blocked_rows"
         " or exists (select from lens_block b where b.stream_id = s.id and b.dirty)"
@@ -59,7 +62,7 @@ async def tidy(connection: Connection) -> dict[str, Any]:
     tables = [row[0] for row in await cursor.fetchall()]
     for table in tables:
         await connection.execute(f"vacuum (analyze) {table}".encode())
-    return {"blocks_made": made, "tables_vacuumed": len(tables)}
+    return {**removed, "blocks_made": made, "tables_vacuumed": len(tables)}
 
 
 async def _one(connection: Connection, statement: str) -> tuple[Any, ...]:

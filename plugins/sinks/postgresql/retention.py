@@ -1,0 +1,178 @@
+"""What is removed, by age and by size: attempts of runs, whole, the oldest first; never one that was written lately.
+
+A row's age is that of the last write to its attempt, whichever is later, the time of the step or that of its arrival:
+a run that goes on loses nothing of its beginning, and what was imported from long ago is not gone the next day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from .identity import Connection
+from .settings import PostgreSQLSettings
+
+_DAY_US = 86_400 * 1_000_000
+_QUIET_US = 3_600 * 1_000_000
+_ROWS_AT_ONCE = 20_000
+_ROW_OVERHEAD_BYTES = 90  # its entries in two indexes
+_POINT_BYTES = 9  # in a block: the value, its share of steps, times and summaries
+_SAMPLED_ROWS = 20
+
+
+class StreamSize(NamedTuple):
+    """An attempt as retention sees it; `written_us` is its last write, `size` an estimate in bytes."""
+
+    id: int
+    subject_id: int
+    uid: str
+    name: str
+    written_us: int
+    size: int
+
+
+class Policy(NamedTuple):
+    """Ages in days, sizes in bytes; None is no bound. `patterns`: days by uid or name, the first holds."""
+
+    days: float | None = None
+    patterns: Sequence[tuple[str, float | None]] = ()
+    max_bytes: int | None = None
+    max_workload_bytes: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything stays."""
+        return self == Policy()
+
+    def days_of(self, stream: StreamSize) -> float | None:
+        """How long a workload's attempts stay."""
+        for pattern, days in self.patterns:
+            if fnmatchcase(stream.uid, pattern) or fnmatchcase(stream.name, pattern):
+                return days
+        return self.days
+
+
+def policy_of(settings: PostgreSQLSettings) -> Policy:
+    """What the options say."""
+    return Policy(
+        settings.retention_days,
+        tuple(settings.retention_workload_days.items()),
+        settings.retention_max_bytes,
+        settings.retention_max_workload_bytes,
+    )
+
+
+def choose(streams: Iterable[StreamSize], policy: Policy, now_us: int) -> list[StreamSize]:
+    """What has to go, the oldest first. Pure."""
+    oldest_first = sorted(streams, key=lambda stream: (stream.written_us, stream.id))
+    chosen = [stream for stream in oldest_first if _is_too_old(stream, policy, now_us)]
+    gone = {stream.id for stream in chosen}
+    left = [stream for stream in oldest_first if stream.id not in gone]
+    if policy.max_workload_bytes is not None:
+        by_subject: dict[int, list[StreamSize]] = {}
+        for stream in left:
+            by_subject.setdefault(stream.subject_id, []).append(stream)
+        for mine in by_subject.values():
+            chosen += _beyond(mine, policy.max_workload_bytes, now_us)
+    if policy.max_bytes is not None:
+        gone = {stream.id for stream in chosen}
+        chosen += _beyond([stream for stream in left if stream.id not in gone], policy.max_bytes, now_us)
+    return sorted(chosen, key=lambda stream: (stream.written_us, stream.id))
+
+
+def _is_too_old(stream: StreamSize, policy: Policy, now_us: int) -> bool:
+    days = policy.days_of(stream)
+    return days is not None and stream.written_us < now_us - days * _DAY_US
+
+
+def _beyond(oldest_first: Sequence[StreamSize], most: int, now_us: int) -> list[StreamSize]:
+    """The oldest quiet ones without which the rest fits."""
+    total = sum(stream.size for stream in oldest_first)
+    chosen = []
+    for stream in oldest_first:
+        if total <= most:
+            break
+        if stream.written_us < now_us - _QUIET_US:
+            chosen.append(stream)
+            total -= stream.size
+    return chosen
+
+
+async def retain(connection: Connection, policy: Policy, now_us: int) -> dict[str, int]:
+    """Remove what the policy does not keep; how many attempts and rows that were."""
+    if policy.is_empty:
+        return {"attempts_removed": 0, "rows_removed": 0}
+    chosen = choose(await _streams(connection), policy, now_us)
+    rows = sum([await _remove(connection, stream) for stream in chosen])
+    if policy.days is not None:
+        await _remove_facts(connection, int(now_us - policy.days * _DAY_US))
+    return {"attempts_removed": len(chosen), "rows_removed": rows}
+
+
+async def _streams(connection: Connection) -> list[StreamSize]:
+    cursor = await connection.execute(
+        "select s.id, s.subject_id, coalesce(nullif(u.workload_uid, ''), nullif(u.pod_uid, ''), u.pod_name), u.name,"
+        " greatest(coalesce(s.last_seen_us, 0), r.received_us),"
+        " (s.rows * (coalesce(r.width, 0) + %(overhead)s)"
+        "  + coalesce(s.blocked_rows::float8 / nullif(s.rows, 0) * c.points, 0) * %(point)s)::bigint"
+        " from lens_stream s join lens_subject u on u.id = s.subject_id"
+        " left join lateral (select avg(pg_column_size(l.*)) as width, max(received_us) as received_us from"
+        "  (select * from lens_row where stream_id = s.id order by row_step desc limit %(sampled)s) l) r on true"
+        " left join lateral (select sum(points) as points from lens_catalogue where stream_id = s.id) c on true"
+        " where s.rows > 0 or r.received_us is not null",
+        {"overhead": _ROW_OVERHEAD_BYTES, "point": _POINT_BYTES, "sampled": _SAMPLED_ROWS},
+    )
+    return [StreamSize(*row) for row in await cursor.fetchall()]
+
+
+async def _remove(connection: Connection, stream: StreamSize) -> int:
+    """Remove an attempt: first it is in no answer any more, then its rows go piece by piece, then itself.
+
+    Somebody may write to it meanwhile: then it has rows again, and stays with those.
+    """
+    async with connection.transaction():
+        found = await (
+            await connection.execute("select rows from lens_stream where id = %s for update", [stream.id])
+        ).fetchone()
+        if found is None:
+            return 0
+        await connection.execute("delete from lens_block where stream_id = %s", [stream.id])
+        await connection.execute("delete from lens_catalogue where stream_id = %s", [stream.id])
+        await connection.execute(
+            "update lens_stream set rows = 0, blocked_rows = 0, blocked_step = null where id = %s", [stream.id]
+        )
+        await connection.execute(
+            "update lens_subject set rows = greatest(0, rows - %s), version = version + 1 where id = %s",
+            [found[0], stream.subject_id],
+        )
+    removed = 0
+    while True:
+        cursor = await connection.execute(
+            "delete from lens_row r using (select l.stream_id, l.row_step from lens_row l join lens_stream s"
+            "  on s.id = l.stream_id where l.stream_id = %s and s.rows = 0 limit %s) o"
+            " where r.stream_id = o.stream_id and r.row_step = o.row_step",
+            [stream.id, _ROWS_AT_ONCE],
+        )
+        removed += cursor.rowcount
+        if cursor.rowcount < _ROWS_AT_ONCE:
+            break
+    await connection.execute("delete from lens_stream where id = %s and rows = 0", [stream.id])
+    return removed
+
+
+async def _remove_facts(connection: Connection, before_us: int) -> None:
+    """Events of long ago, and whatever is known of those who have no rows and were not seen since."""
+    statements = (
+        "delete from lens_event where event_time_us < %s",
+        "delete from lens_subject u where coalesce(last_seen_us, 0) < %s"
+        " and not exists (select from lens_stream s where s.subject_id = u.id)",
+        "delete from lens_membership where last_seen_us < %s",
+    )
+    for statement in statements:
+        await connection.execute(statement.encode(), [before_us])
+
+
+def describe(found: dict[str, Any]) -> str:
+    """One line for the log."""
+    return ", ".join(f"{name}={value}" for name, value in found.items())

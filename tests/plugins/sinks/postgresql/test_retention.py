@@ -1,0 +1,105 @@
+"""What goes and what stays: by age, by pattern, by size; rows, figures, blocks and facts together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from lens_plugins.sinks.postgresql.compacting import compact_stream
+from lens_plugins.sinks.postgresql.retention import Policy, StreamSize, choose, retain
+
+from lens_core import Delivered, Event, Origin
+from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store
+
+DAY_US = 86_400 * 1_000_000
+NOW_US = 100 * DAY_US
+
+
+def stream(number: int, *, days: float, size: int = 1, subject: int = 0, uid: str = "u") -> StreamSize:
+    """A stream that was written so many days ago."""
+    return StreamSize(number, subject, uid, uid, int(NOW_US - days * DAY_US), size)
+
+
+def gone(streams: Sequence[StreamSize], policy: Policy) -> list[int]:
+    """The ids of what is chosen."""
+    return [chosen.id for chosen in choose(streams, policy, NOW_US)]
+
+
+def test_by_age_and_by_pattern() -> None:
+    streams = [stream(1, days=40), stream(2, days=40, uid="prod-1"), stream(3, days=9, uid="ci-1"), stream(4, days=9)]
+    assert gone(streams, Policy()) == []
+    assert gone(streams, Policy(days=30)) == [1, 2]
+    assert gone(streams, Policy(days=30, patterns=[("prod-*", None), ("ci-*", 7.0)])) == [1, 3]
+    assert gone(streams, Policy(patterns=[("ci-*", 7.0)])) == [3]
+
+
+def test_by_size_the_oldest_goes_and_what_is_written_stays() -> None:
+    streams = [stream(1, days=3, size=50), stream(2, days=2, size=50), stream(3, days=0, size=900)]
+    assert gone(streams, Policy(max_bytes=960)) == [1]
+    assert gone(streams, Policy(max_bytes=10)) == [1, 2]
+    both = [stream(1, days=3, size=60), stream(2, days=2, size=60), stream(3, days=9, size=70, subject=1)]
+    assert gone(both, Policy(max_workload_bytes=100)) == [1]
+
+
+@given(st.lists(st.tuples(st.floats(0, 50), st.integers(1, 100), st.integers(0, 3)), max_size=30), st.integers(0, 500))
+def test_what_stays_fits_or_is_in_use(given_streams: list[tuple[float, int, int]], most: int) -> None:
+    streams = [stream(n, days=days, size=size, subject=s) for n, (days, size, s) in enumerate(given_streams)]
+    chosen = set(gone(streams, Policy(max_bytes=most)))
+    left = [one for one in streams if one.id not in chosen]
+    quiet = [one for one in left if one.written_us < NOW_US - 3_600_000_000]
+    assert sum(one.size for one in left) <= most or not quiet
+
+
+async def _sent(spool: Spool) -> bool:
+    """Whether a new row of the removed run is taken; the store finds out first that the run is gone."""
+    answers = [await spool.send(row(8, run_id="old")) for _ in range(2)]
+    return isinstance(answers[-1], Delivered)
+
+
+async def test_an_old_attempt_goes_with_all_that_it_had(tmp_path: Path, postgres_dsn: str) -> None:
+    now_us = time.time_ns() // 1000
+    async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
+        spool = Spool(store)
+        await spool.deliver(
+            *(row(step, run_id="old") for step in range(300)), *(row(step, run_id="new") for step in range(5))
+        )
+        other = Origin(workload_uid="other")
+        await spool.deliver(row(0, origin=other, run_id="old"), Event(origin=other, type="stalled", event_time=5.0))
+        connection = await store.database.connect()
+        async with connection:
+            (stream_id,) = await (
+                await connection.execute("select min(id) from lens_stream where rows = 300")
+            ).fetchone()
+            await compact_stream(connection, stream_id, partial=True)
+            policy = Policy(days=30)
+            assert (await retain(connection, policy, now_us))["attempts_removed"] == 0, "it came today"
+            await connection.execute(
+                "update lens_row set received_us = 0"
+                " where stream_id in (select id from lens_stream where run_id = 'old')"
+            )
+            before = await store.version("workload-1")
+            assert await retain(connection, policy, now_us) == {"attempts_removed": 2, "rows_removed": 301}
+            assert await store.version("workload-1") != before
+            later = now_us + 31 * DAY_US
+            await retain(connection, Policy(days=30, patterns=[("*", None)]), later)
+        assert {p.run_id for p in await points(store)} == {"new"}
+        assert [(s.name, s.count) for s in await store.metric_sources("workload-1")] == [("wandb", 5)]
+        assert (await store.workload("workload-1")).summary.rows == 5
+        assert await store.workload("other") is None
+        for table, left in (("lens_block", 0), ("lens_column", 0), ("lens_row", 5), ("lens_event", 0)):
+            assert ask(postgres_dsn, f"select count(*) from {table}") == [(left,)]
+        assert await _sent(spool)
+        assert {p.run_id for p in await points(store)} == {"new", "old"}
+
+
+async def test_the_background_removes(tmp_path: Path, postgres_dsn: str) -> None:
+    async with running_store(tmp_path, postgres_dsn) as store:
+        await Spool(store).deliver(row(0))
+    ask(postgres_dsn, "with old as (update lens_row set received_us = 0 returning 1) select * from old")
+    async with running_store(tmp_path, postgres_dsn, retention_days=1.0) as store:
+        ends = time.monotonic() + 20
+        while await points(store):
+            assert time.monotonic() < ends
