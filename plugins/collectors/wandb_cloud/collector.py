@@ -43,8 +43,9 @@ class WandbCloud(Collector):
             figures.add(run)
             history.consider(run)
 
+        (self.context.data_dir / "wandb").mkdir(parents=True, exist_ok=True)
         # Synchronous on purpose: this process has nothing else to do, and the host kills it when its time is up.
-        api = connect(access, self.settings.request_timeout_seconds)
+        api = connect(access, self.settings.request_timeout_seconds, self.context.data_dir / "wandb")
         filters = window_filter(now - self.settings.window_hours * 3600)
         runs = list_runs(api, access, filters, self.settings.page_size, take)
         self.context.logger.debug("Listed runs. project=%s runs=%d", access.path, runs)

@@ -12,6 +12,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lens_core import ConfigurationError, LensError
@@ -28,10 +29,13 @@ def window_filter(begins: float) -> dict[str, Any]:
     return {"$or": [{"state": "running"}, {"heartbeatAt": {"$gte": since}}]}
 
 
-def connect(access: Access, request_timeout_seconds: int) -> Any:
-    """A `wandb.Api`. Raises ConfigurationError for a refused key, LensError when the server cannot be asked."""
-    # Its own: nothing of the daemon's folder or home is read or written, and it says nothing on the terminal.
-    os.environ.update(WANDB_SILENT="true", WANDB_ERROR_REPORTING="false", WANDB_BASE_URL=access.base_url)
+def connect(access: Access, request_timeout_seconds: int, folder: Path) -> Any:
+    """A `wandb.Api`. Raises ConfigurationError for a refused key, LensError when the server cannot be asked.
+
+    Whatever wandb keeps on disk goes to `folder`: neither a home nor a settings file of somebody's is read or written.
+    """
+    folders = dict.fromkeys(("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"), str(folder))
+    os.environ.update(folders, WANDB_SILENT="true", WANDB_ERROR_REPORTING="false", WANDB_BASE_URL=access.base_url)
     import wandb
 
     return _asking(

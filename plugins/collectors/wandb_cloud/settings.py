@@ -72,4 +72,3 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     def path(self) -> str:
         """The project as W&B writes it."""
         return f"{self.entity}/{self.project}"
-

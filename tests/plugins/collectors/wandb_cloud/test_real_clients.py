@@ -20,6 +20,7 @@ from tests.plugins.sources.wandb_hook.environments import WANDB_VERSIONS, enviro
 NEWEST = "0.31.0"
 # 0.22.2 is the one whose lazy runs have texts for summaries.
 VERSIONS = {"0.22.2": ("wandb==0.22.2",), NEWEST: WANDB_VERSIONS[NEWEST]}
+ALL_VERSIONS = {**WANDB_VERSIONS, **VERSIONS}
 every_version = pytest.mark.parametrize("version", list(VERSIONS))
 
 
@@ -39,7 +40,7 @@ class Done(NamedTuple):
 
 def collect(server: WandbServer, version: str, folder: Path, *arguments: str, **environ: str) -> Done:
     """`lens collect wandb_cloud --json` with the wandb of this version before all other packages."""
-    (packages,) = environment(f"wandb-{version}", VERSIONS[version]).directory.glob("lib/python*/site-packages")
+    (packages,) = environment(f"wandb-{version}", ALL_VERSIONS[version]).directory.glob("lib/python*/site-packages")
     variables = {
         "PATH": "/usr/bin:/bin",
         "HOME": str(folder),
@@ -63,7 +64,7 @@ def collect(server: WandbServer, version: str, folder: Path, *arguments: str, **
     )
 
 
-@every_version
+@pytest.mark.parametrize("version", sorted(ALL_VERSIONS))
 def test_sixty_runs(wandb_server: WandbServer, version: str, tmp_path: Path) -> None:
     done = collect(wandb_server, version, tmp_path)
     assert done.code == 0, done.said
@@ -74,6 +75,9 @@ def test_sixty_runs(wandb_server: WandbServer, version: str, tmp_path: Path) -> 
         assert done.values[name] == (expected if expected is None else pytest.approx(expected, rel=1e-3)), name
     assert wandb_server.requests.count("runs") == 1
     assert len(wandb_server.requests) <= 6, "there is a request per run"
+    # 0.16 makes a folder in the home whatever it is told.
+    ours = {"data", "stdout", "stderr", *([".config"] if version == "0.16.6" else [])}
+    assert {path.name for path in tmp_path.iterdir()} <= ours
 
 
 def config_file(folder: Path, **settings: Any) -> str:
