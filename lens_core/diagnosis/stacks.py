@@ -90,7 +90,7 @@ def decode_report(text: str) -> StackReport:
     """The report of a text. Raises LensError when it is none of ours."""
     try:
         return msgspec.json.decode(text, type=StackReport)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise LensError(f"not a stack report: {error}") from None
 
 

@@ -64,7 +64,7 @@ def report_from_wire(message: Wire) -> Report:
     """The report of a message. Raises BadMessage."""
     try:
         return msgspec.json.decode(str(message.fields.get("data_content", "")), type=Report, strict=False)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BadMessage(f"the report cannot be read: {error}") from None
 
 
@@ -116,7 +116,7 @@ def decode_http(body: bytes) -> Request:
     try:
         found = msgspec.json.decode(body, type=_HttpRequest)
         return Request(found.node_id, found.node_type, base64.b64decode(found.data, validate=True))
-    except (msgspec.DecodeError, binascii.Error, ValueError) as error:
+    except (msgspec.DecodeError, binascii.Error, ValueError, RecursionError) as error:
         raise BadMessage(f"the request cannot be read: {error}") from None
 
 

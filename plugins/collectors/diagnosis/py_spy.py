@@ -98,7 +98,7 @@ def _dump(pid: int, options: list[str]) -> list[dict[str, Any]]:
         raise StackError(f"py-spy answered with {len(done.stdout)} bytes; at most {MAX_OUTPUT_BYTES} are read")
     try:
         found = msgspec.json.decode(done.stdout, type=list[dict[str, Any]])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise StackError(f"py-spy's answer cannot be read: {error}") from None
     return found[:MAX_THREADS]
 
