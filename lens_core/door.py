@@ -146,6 +146,6 @@ class PipelineDoor:
         everything = list(records)
         if not self._pipelines:
             return len(everything)
-        if any(pipeline.matcher.takes_all(everything) for pipeline in self._pipelines):
+        if any(pipeline.entrance.takes_all(everything) for pipeline in self._pipelines):
             return 0
-        return sum(not any(pipeline.matcher(record) for pipeline in self._pipelines) for record in everything)
+        return sum(not any(pipeline.entrance(record) for pipeline in self._pipelines) for record in everything)

@@ -93,6 +93,8 @@ class Pipeline:
         self.spool = spool
         self.ledger = Ledger.of(f"pipeline/{name}", metrics, rated="accepted")
         self.matcher = Matcher(record_filter)
+        # Detectors see what a filter of kinds would drop: a step that is wanted may come out of a line that is not.
+        self.entrance = self.matcher if processor is None else Matcher(RecordFilter(labels=record_filter.labels))
         decoded = DecodedBatches() if len(sinks) > 1 else None
         self.senders = [Sender(slot, spool, name, metrics, decoded=decoded, clock=clock) for slot in sinks]
         self.dead_letters = DeadLetters(spool, clock=clock)
@@ -186,14 +188,16 @@ class Pipeline:
         async with self._order:
             wanted = self._select(records)
             done = await self._process(processor, wanted)
+            out = _matching(self.matcher, done.records)
             try:
-                await self._store(list(done.records), done.state_changes)
+                await self._store(out, done.state_changes)
             except BaseException:
                 processor.rollback()
                 raise
         self.ledger.count("derived", done.derived)
         self.ledger.count("merged", done.merged)
-        self._count(len(records), len(records) - len(wanted), len(done.records))
+        unwanted = len(records) - len(wanted) + len(done.records) - len(out)
+        self._count(len(records), unwanted, len(out))
 
     async def _process(self, processor: RecordProcessor, records: list[Record]) -> Processed:
         """The processor's answer; if it fails, the records go on as they came."""
@@ -209,8 +213,7 @@ class Pipeline:
             return Processed(records=records)
 
     def _select(self, records: Sequence[Record]) -> list[Record]:
-        everything = list(records)
-        return everything if self.matcher.takes_all(everything) else list(filter(self.matcher, everything))
+        return _matching(self.entrance, records)
 
     def _count(self, received: int, filtered: int, accepted: int) -> None:
         self.ledger.count("received", received)
@@ -264,6 +267,11 @@ class Pipeline:
         """Bring the gauges up to date; before they are read."""
         if self._open:
             self.status()
+
+
+def _matching(matcher: Matcher, records: Sequence[Record]) -> list[Record]:
+    everything = list(records)
+    return everything if matcher.takes_all(everything) else list(filter(matcher, everything))
 
 
 def _kinds(senders: Sequence[Sender]) -> set[type[Record]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from lens_plugins.detectors.megatron import Megatron
 
 from lens_core import (
     Answer,
@@ -25,8 +26,11 @@ from lens_core import (
     Sink,
     StepMetrics,
 )
+from lens_core.configuration.settings import ComponentConfig
 from lens_core.delivery.sender import SinkSlot
 from lens_core.delivery.spool import Spool
+from lens_core.detection import make_detectors
+from lens_core.log_lines.processor import DetectorProcessor
 from lens_core.pipeline import Pipeline, Processed
 from lens_core.record_filter import RecordFilter
 from lens_core.self_metrics import SelfMetrics
@@ -318,4 +322,28 @@ async def test_the_metrics_say_what_the_ledgers_say(tmp_path: Path) -> None:
     assert 'lens_records_accepted_total{component="p/s"} 3.0' in text
     assert 'lens_records_pending{component="p/s"} 0.0' in text
     assert 'lens_spool_bytes{pipeline="p"}' in text
+    await pipeline.stop()
+
+
+async def test_a_filter_of_kinds_lets_detectors_see_the_lines_that_steps_come_from(tmp_path: Path) -> None:
+    sink, metrics = Keeping(), SelfMetrics()
+    detectors = make_detectors(
+        {"megatron": ComponentConfig(name="megatron", plugin=Megatron, type="megatron", settings=NoSettings())}, metrics
+    )
+    pipeline = Pipeline(
+        "p",
+        Spool(tmp_path / "p.spool"),
+        [slot("s", sink)],
+        metrics=metrics,
+        processor=DetectorProcessor(detectors, metrics),
+        record_filter=RecordFilter(kinds=["step_metrics"]),
+    )
+    await pipeline.start()
+    text = " iteration 7/ 9 | elapsed time per iteration (ms): 1.0 | learning rate: 1.0E-06 | lm loss: 1.5E+00 |"
+    await pipeline.submit([LogLine(origin=HERE, text=text, event_time=1.0), Event(origin=HERE, type="resumed")])
+    await until(lambda: quiet(pipeline))
+    assert sink.steps == [7]
+    assert [type(record) for batch in sink.batches for record in batch.records] == [StepMetrics]
+    ledger = pipeline.status().ledger
+    assert ledger.received + ledger.derived == ledger.filtered + ledger.accepted + ledger.merged
     await pipeline.stop()
