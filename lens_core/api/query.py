@@ -12,7 +12,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ..errors import NotFound
-from ..plugin_api import Store
 from ..queries import MetricPoint, PointColumns, PointQuery, as_columns
 from .auth import require_role
 from .errors import JSON, json_response
@@ -27,7 +26,7 @@ from .state import ApiState
 from .stream import StreamRoutes
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-Points = Callable[[Store, PointQuery], AsyncIterator[PointColumns]]
+Points = Callable[[PointQuery], AsyncIterator[PointColumns]]
 
 
 class QueryRoutes:
@@ -64,51 +63,62 @@ class QueryRoutes:
     async def sources(self, request: Request) -> Response:
         """Data sources of a workload, with their numbers of rows."""
         uid = workload_uid(request)
-        found = [] if self._is_elsewhere(request) else await self._state.required_store().metric_sources(uid)
-        body = {"workload_uid": uid, "data_sources": found, "total_count": len(found)}
-        return await self._with_etag(request, uid, lambda: json_response(body))
+        store = self._state.required_store()
+
+        async def answer() -> Response:
+            found = [] if self._is_elsewhere(request) else await store.metric_sources(uid)
+            return json_response({"workload_uid": uid, "data_sources": found, "total_count": len(found)})
+
+        return await self._with_etag(request, uid, answer)
 
     async def available(self, request: Request) -> Response:
         """Metrics of a workload, with their sources and numbers of points."""
         uid = workload_uid(request)
         data_source = request.query_params.get("data_source", "").strip()
         store = self._state.required_store()
-        found = [] if self._is_elsewhere(request) else await store.available_metrics(uid, data_source)
-        body = {"workload_uid": uid, "metrics": found, "total_count": len(found)}
-        return await self._with_etag(request, uid, lambda: json_response(body))
+
+        async def answer() -> Response:
+            found = [] if self._is_elsewhere(request) else await store.available_metrics(uid, data_source)
+            return json_response({"workload_uid": uid, "metrics": found, "total_count": len(found)})
+
+        return await self._with_etag(request, uid, answer)
 
     async def data(self, request: Request) -> Response:
         """The points of metrics."""
-        return await self._points(request, lambda store, query: store.metric_columns(query))
+        query = point_query(request)
+        store = self._state.required_store()
+
+        async def answer() -> Response:
+            return await self._points(request, query, store.metric_columns)
+
+        return await self._with_etag(request, query.workload_uid, answer)
 
     async def iteration_times(self, request: Request) -> Response:
         """When was which iteration reached; `runs` says how far each attempt is and when it will be done."""
         query = point_query(request)
         store = self._state.required_store()
-        runs = [] if self._is_elsewhere(request) else describe_runs(await store.run_progress(query))
-        return await self._points(request, lambda store, query: store.iteration_columns(query), {"runs": runs})
 
-    async def _points(self, request: Request, points: Points, more: Mapping[str, Any] | None = None) -> Response:
-        query = point_query(request)
+        async def answer() -> Response:
+            runs = [] if self._is_elsewhere(request) else describe_runs(await store.run_progress(query))
+            return await self._points(request, query, store.iteration_columns, {"runs": runs})
+
+        return await self._with_etag(request, query.workload_uid, answer)
+
+    async def _points(
+        self, request: Request, query: PointQuery, points: Points, more: Mapping[str, Any] | None = None
+    ) -> Response:
         wanted = answer_format(request)
-        store = self._state.required_store()
-        found = as_columns(_nothing()) if self._is_elsewhere(request) else points(store, query)
+        found = as_columns(_nothing()) if self._is_elsewhere(request) else points(query)
         # The first piece is fetched before the status is sent, so that a failing store is a 503 and not a torn 200.
-        first: PointColumns | None = await anext(found, None)
-        pieces = _chained(first, found)
-        body, media_type = self._body(query, wanted, pieces, more)
+        pieces = _chained(await anext(found, None), found)
         headers = {}
         if query.limit is not None and wanted != "json":
             # A page is small enough to be looked at whole, and only a header can say where the next one begins.
             collected = [piece async for piece in pieces]
             headers = {"X-Next-Cursor": collected[-1].next_cursor} if collected else {}
-            body, _ = self._body(query, wanted, _listed(collected), more)
-        return await self._with_etag(
-            request,
-            query.workload_uid,
-            lambda: StreamingResponse(body, media_type=media_type, headers=headers),
-            pieces.aclose,
-        )
+            pieces = _listed(collected)
+        body, media_type = self._body(query, wanted, pieces, more)
+        return StreamingResponse(body, media_type=media_type, headers=headers)
 
     def _body(
         self, query: PointQuery, wanted: Format, pieces: AsyncIterator[PointColumns], more: Mapping[str, Any] | None
@@ -153,23 +163,17 @@ class QueryRoutes:
     def _is_elsewhere(self, request: Request) -> bool:
         return request.query_params.get("cluster", "") not in ("", self._state.cluster_name)
 
-    async def _with_etag(
-        self,
-        request: Request,
-        uid: str,
-        answer: Callable[[], Response],
-        unused: Callable[[], Awaitable[None]] | None = None,
-    ) -> Response:
+    async def _with_etag(self, request: Request, uid: str, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """The answer, or 304. The version is read first: a write in between makes an answer newer than its ETag."""
         version = await self._state.required_store().version(uid)
-        etag = f'W/"{hashlib.sha256(f"{version} {request.url.path}?{request.url.query}".encode()).hexdigest()[:32]}"'
+        asked = f"{version} {request.url.path}?{request.url.query} {request.headers.get('accept', '')}"
+        etag = f'W/"{hashlib.sha256(asked.encode()).hexdigest()[:32]}"'
         wanted = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}
+        headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Accept"}
         if etag in wanted or "*" in wanted:
-            if unused is not None:
-                await unused()
-            return Response(status_code=304, headers={"ETag": etag})
-        response = answer()
-        response.headers["ETag"] = etag
-        response.headers["Cache-Control"] = "no-cache"
+            return Response(status_code=304, headers=headers)
+        response = await answer()
+        response.headers.update(headers)
         return response
 
 
@@ -192,6 +196,6 @@ async def _chained(first: PointColumns | None, rest: AsyncIterator[PointColumns]
             await close()
 
 
-async def _listed(pieces: Sequence[PointColumns]) -> AsyncIterator[PointColumns]:
+async def _listed(pieces: Sequence[PointColumns]) -> AsyncGenerator[PointColumns, None]:
     for piece in pieces:
         yield piece
