@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
-from lens_core import Detection, Event, Evidence, Origin, Pod, Record, StepMetrics, WorkloadReference
+from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics, WorkloadReference
 from lens_core.queries import metric_name
 
 from .database import Database
@@ -145,7 +145,27 @@ async def _facts(connection: Connection, subject_id: int, origin: Origin) -> lis
         records.append(
             Detection(origin=origin, confidence=confidence, event_time=time_us / 1e6, facts=facts, **opinion)
         )
-    return records
+    return [*records, *await _diagnoses(connection, subject_id, origin)]
+
+
+async def _diagnoses(connection: Connection, subject_id: int, origin: Origin) -> list[Diagnosis]:
+    cursor = await connection.execute(
+        "select node_type, node_rank, node_id, data_type, event_time_us, content from lens_diagnosis"
+        " where subject_id = %s order by event_time_us, id",
+        [subject_id],
+    )
+    return [
+        Diagnosis(
+            origin=origin,
+            node_type=row[0],
+            node_rank=row[1],
+            node_id=row[2],
+            data_type=row[3],
+            timestamp=row[4] / 1e6,
+            data_content=row[5],
+        )
+        for row in await cursor.fetchall()
+    ]
 
 
 async def _pods(connection: Connection, uid: str) -> list[Pod]:

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from lens_core import Detection, Event, Evidence, Origin, Pod, WorkloadReference
+from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, WorkloadReference
 from tests.end_to_end.running_lens import RunningLens, metrics_body
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, running_store
 
@@ -71,6 +71,7 @@ async def fill(folder: Path, dsn: str) -> None:
         await spool.deliver(*(row(1, origin=o, data_source="log", values={f"m{o.rank}": 1.0, "x": 2.0}) for o in ranks))
         await spool.deliver(
             Event(origin=ORIGIN, type="out_of_memory", event_time=5.0, iteration=3, details={"gpu": 1}),
+            Diagnosis(origin=ORIGIN, data_type="STACK_TRACE", data_content="main.py", node_rank=1, timestamp=8.0),
             Evidence(origin=ORIGIN, source="wandb", facts={"modules": ["x"]}, event_time=6.0),
             Detection(
                 workload_uid="workload-1",
@@ -98,6 +99,7 @@ FACTS = (
     "select source, framework, confidence from lens_detection",
     "select workload_uid, pod_uid, pod_name from lens_membership",
     "select metric, sum(points)::int from lens_catalogue group by 1 order by 1",
+    "select node_rank, data_type, event_time_us, content from lens_diagnosis",
 )
 
 

@@ -1,0 +1,131 @@
+"""The store's half of the plugin: each question of the API, handed to the module that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from lens_core import (
+    Detection,
+    Diagnosis,
+    EventRow,
+    MetricInfo,
+    MetricPoint,
+    News,
+    PointColumns,
+    PointQuery,
+    Progress,
+    Record,
+    SourceCount,
+    Store,
+    WorkloadDetail,
+    WorkloadPage,
+)
+from lens_core.overview import OverviewPage
+
+from . import exporting, listing, news, pace, points, upkeep
+from .database import Database
+from .diagnoses import read_diagnoses
+from .overview import overview
+
+
+class Asking(Store):
+    """Answers the query routes out of a database; the sink that inherits brings it."""
+
+    _database: Database
+
+    async def metric_sources(self, workload_uid: str) -> list[SourceCount]:
+        """The data sources of a workload and their number of rows."""
+        async with self._database.reading() as connection:
+            return await listing.metric_sources(connection, workload_uid)
+
+    async def available_metrics(self, workload_uid: str, data_source: str) -> list[MetricInfo]:
+        """The metrics of a workload, from the catalogue."""
+        async with self._database.reading() as connection:
+            return await listing.available_metrics(connection, workload_uid, data_source)
+
+    async def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+        """The points of a query, in pieces."""
+        async with aclosing(points.metric_columns(self._database, query)) as pieces:
+            async for piece in pieces:
+                yield piece.points()
+
+    async def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+        """When was which step reached, in pieces."""
+        async with aclosing(points.iteration_columns(self._database, query)) as pieces:
+            async for piece in pieces:
+                yield piece.points()
+
+    def metric_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
+        """The points of a query as columns, in pieces."""
+        return points.metric_columns(self._database, query)
+
+    def iteration_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
+        """When was which step reached, as columns."""
+        return points.iteration_columns(self._database, query)
+
+    async def news(self, query: PointQuery, cursor: str) -> News:
+        """What came since the cursor. Raises BadRequest for one that this did not give."""
+        async with self._database.reading() as connection, connection.transaction():
+            await connection.execute("set transaction isolation level repeatable read, read only")
+            return await news.news(connection, query, cursor)
+
+    async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
+        """How far the attempt is that each workload logged last."""
+        async with self._database.reading() as connection:
+            return await pace.newest_progress(connection, workload_uids)
+
+    async def run_progress(self, query: PointQuery) -> list[Progress]:
+        """How far each attempt of a query's runs is."""
+        async with self._database.reading() as connection:
+            return await pace.run_progress(connection, query)
+
+    async def stats(self) -> dict[str, Any]:
+        """Sizes, counts, and how much is in blocks."""
+        async with self._database.reading() as connection:
+            return await upkeep.stats(connection)
+
+    def export_records(self, workload_uid: str = "") -> AsyncGenerator[list[Record], None]:
+        """Everything, or what belongs to one workload, as records."""
+        return exporting.export_records(self._database, workload_uid)
+
+    async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
+        """The workloads, those seen last first. Raises BadRequest for a cursor that this did not give."""
+        async with self._database.reading() as connection:
+            return await listing.workloads(connection, search, limit, cursor)
+
+    async def overview(self, *, search: str, limit: int, cursor: str) -> OverviewPage:
+        """The list for the page: what needs attention first. Raises BadRequest for a cursor that this did not give."""
+        async with self._database.reading() as connection:
+            return await overview(connection, search, limit, cursor)
+
+    async def workload(self, workload_uid: str) -> WorkloadDetail | None:
+        """One workload with its runs and attempts."""
+        async with self._database.reading() as connection:
+            return await listing.workload(connection, workload_uid)
+
+    async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
+        """What happened to a workload, newest first."""
+        async with self._database.reading() as connection:
+            return await listing.events(connection, workload_uid, limit)
+
+    async def evidence(self, workload_uid: str) -> list[dict[str, Any]]:
+        """All evidence about a workload."""
+        async with self._database.reading() as connection:
+            return await listing.evidence(connection, workload_uid)
+
+    async def detections(self, workload_uid: str) -> list[Detection]:
+        """All opinions about a workload."""
+        async with self._database.reading() as connection:
+            return await listing.detections(connection, workload_uid)
+
+    async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
+        """The newest diagnosis reports about a workload, oldest first."""
+        async with self._database.reading() as connection:
+            return await read_diagnoses(connection, workload_uid, data_type)
+
+    async def version(self, workload_uid: str) -> str:
+        """A text that changes with every write about this workload."""
+        async with self._database.reading() as connection:
+            return await listing.version(connection, workload_uid)
