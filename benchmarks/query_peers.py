@@ -130,7 +130,7 @@ def _wait(url: str, seconds: float = 180) -> None:
 
 def tensorboard(folder: Path, steps: int) -> dict[str, float]:
     """TensorBoard's data provider, everything kept: seconds to load the run, then to read 1,000 points."""
-    binaries = peer_environment("tensorboard", ["tensorboard", "setuptools<81"])
+    binaries = peer_environment("tensorboard", ["tensorboard==2.21.0", "setuptools<81"])
     command = [str(binaries / "python"), "-c", _TENSORBOARD, str(folder), str(steps), json.dumps(planted(steps))]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=dict(os.environ))
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

@@ -24,6 +24,7 @@ _LAST_ROWS = f"""
         from (select iteration, {_TIME} as at, metrics, row_number() over (order by row_step desc) as place
             from lens_row where stream_id = s.id order by row_step desc limit {_ROWS}) last_rows
     ) r
+    where r.seen_us is not null
 """
 _COLUMNS = """s.run_id, s.attempt, s.data_source, s.rank, r.iteration, s.target_iteration,
     r.passed, r.seen_us, r.took_us, r.newest"""
