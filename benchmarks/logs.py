@@ -75,8 +75,8 @@ def parse(engine: LineEngine, file: Path) -> float:
     with file.open(encoding="utf-8", newline="\n") as source:
         while piece := source.readlines(PIECE_BYTES):
             texts = [line[:-1] for line in piece]
-            for index, words in engine.sift(texts):
-                for reading in engine.read_words(texts[index], words, context):
+            for index, candidates in engine.sift(texts):
+                for reading in engine.read_found(texts[index], candidates, context):
                     steps += reading.kind == "metric"
     seconds = time.perf_counter() - started
     assert steps, "nothing was read"

@@ -1,27 +1,21 @@
 """Reads lines with what all installed detectors declare; built once, and as quick with eighty detectors as with five.
 
-A line's words are looked up in one hash set of all words that anybody needs, at the speed of C. Which formats,
-events and marks a set of found words leaves to be tried is worked out once per set and remembered. So a line that is
-nobody's costs the same however many detectors there are.
+A line's words are looked up in one hash set of all words that anybody needs. Which formats, events and marks a set of
+found words leaves to be tried is worked out once per set and remembered (`sifting.py`). So a line that is nobody's
+costs the same however many detectors there are.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
-
-import msgspec
+from typing import Protocol
 
 from .bars import Bar, last_bar, take_bar
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .formats import EventPattern, LogFormat, Mark, Table
 from .readings import Happening, Reading, Sign
+from .sifting import Candidates, Declared, Sieve
 from .text import open_envelope, strip_colours, unwrap
-from .words import rarest, words_of, words_of_lines
-
-_MEMO_LIMIT = 8192
-_BAR_WORD = b"it"
 
 
 class Declares(Protocol):
@@ -41,18 +35,6 @@ class Declares(Protocol):
     def marks(self) -> Sequence[Mark]: ...
     @property
     def tables(self) -> Sequence[Table]: ...
-
-
-class Candidates(msgspec.Struct, frozen=True):
-    """What a set of words leaves to be tried."""
-
-    formats: tuple[CompiledFormat, ...]
-    events: tuple[CompiledEvent, ...]
-    marks: tuple[CompiledMark, ...]
-    tables: tuple[CompiledTable, ...]
-    bar: bool
-    number: int
-    has_only_marks: bool
 
 
 class Context:
@@ -82,17 +64,9 @@ class LineEngine:
             self._add(detector)
         self.formats.sort(key=lambda item: item.rank)
         self.events.sort(key=lambda item: item.rank)
-        self._plain = frozenset(word for item in self._all() for word in item.words) | {_BAR_WORD}
-        # A colour code without its ESC glues its final "m" to the next word; see strip_colours.
-        self._triggers = self._plain | {b"m" + word for word in self._plain}
-        keys = {rarest(item.words) for item in self._all() if item.words} | {_BAR_WORD}
-        self._keys = frozenset(keys | {b"m" + word for word in keys})
-        self._numbers = itertools.count()
+        self._sieve = Sieve(Declared(self.formats, self.events, self.marks, list(self.tables.values())))
         self._refinements: dict[tuple[str, tuple[CompiledMark, ...]], tuple[tuple[Sign, ...], str]] = {}
         self._marked: dict[tuple[CompiledMark, ...], tuple[Reading]] = {}
-        self._memo: dict[frozenset[bytes], Candidates | None] = {}
-        # Somebody's own pattern may hold no word at all; then every line is shown to it.
-        self._wordless = any(not item.words for item in self._all())
 
     def _add(self, detector: Declares) -> None:
         framework = (detector.framework or detector.name) if detector.layer else ""
@@ -104,40 +78,20 @@ class LineEngine:
             table = CompiledTable(declared, *whose)
             self.tables[table.name] = table
 
-    def _all(self) -> Iterable[CompiledFormat | CompiledEvent | CompiledMark | CompiledTable]:
-        yield from self.formats
-        yield from self.events
-        yield from self.marks
-        yield from self.tables.values()
-
     def read(self, text: str, context: Context | None = None) -> Sequence[Reading]:
         """What a line says; nothing for the most lines. `context` is kept from line to line of one stream."""
-        words = words_of(text)
-        if not self._keys.isdisjoint(words) or self._wordless:
-            return self.read_words(text, words, context)
-        return self._below_header(text, context)
+        return self.read_found(text, self._sieve.find(text), context)
 
-    def sift(self, texts: Sequence[str]) -> list[tuple[int, list[bytes]]]:
-        """The lines that may say something, as (index, words) for `read_words`; all others say nothing.
+    def sift(self, texts: Sequence[str]) -> list[tuple[int, Candidates]]:
+        """The lines that may say something, as (index, candidates) for `read_found`; all others say nothing."""
+        return self._sieve.sift(texts)
 
-        Quicker than `read` for each, because many lines are cut into words at once.
-        """
-        rows = words_of_lines(texts)
-        if self._wordless or len(rows) != len(texts):
-            return [(index, words_of(text)) for index, text in enumerate(texts)]
-        is_nobodys = self._keys.isdisjoint
-        return [(index, words) for index, row in enumerate(rows) if not is_nobodys(words := row.split())]
+    def find(self, text: str) -> Candidates | None:
+        """As `sift`, for one line."""
+        return self._sieve.find(text)
 
-    def words(self, text: str) -> list[bytes]:
-        """The words of a line, for `read_words`."""
-        return words_of(text)
-
-    def read_words(self, text: str, words: list[bytes], context: Context | None = None) -> Sequence[Reading]:
-        """As `read`, for a line whose words are known."""
-        found = self._triggers.intersection(words)
-        candidates = self._memo.get(found, ...)
-        if candidates is ...:
-            candidates = self._candidates(found)
+    def read_found(self, text: str, candidates: Candidates | None, context: Context | None = None) -> Sequence[Reading]:
+        """As `read`, for a line of which it is known what is to be tried on it."""
         if candidates is None:
             return self._below_header(text, context)
         if context is not None and context.skips_known and candidates.has_only_marks:
@@ -155,20 +109,7 @@ class LineEngine:
 
     def words_of(self, text: str) -> frozenset[bytes]:
         """The words of a line that some declaration asks for."""
-        found = self._triggers.intersection(words_of(text))
-        return frozenset(found | {word[1:] for word in found if word not in self._plain}) & self._plain
-
-    def _candidates(self, found: frozenset[bytes]) -> Candidates | None:
-        words = found | {word[1:] for word in found if word[:1] == b"m"}
-        formats, events = _standing_on(self.formats, words), _standing_on(self.events, words)
-        marks, tables = _standing_on(self.marks, words), _standing_on(self.tables.values(), words)
-        says = bool(formats or events or tables or _BAR_WORD in words)
-        made = Candidates(formats, events, marks, tables, _BAR_WORD in words, next(self._numbers), not says)
-        anything = says or marks
-        if len(self._memo) >= _MEMO_LIMIT:
-            self._memo.clear()
-        self._memo[found] = made if anything else None
-        return self._memo[found]
+        return self._sieve.words_of(text)
 
     def _read(self, text: str, candidates: Candidates, context: Context | None) -> Sequence[Reading]:
         if "\x1b" in text or "[0m" in text or "[39m" in text:
@@ -280,10 +221,3 @@ class LineEngine:
         readings[-1].happening = happening
         if event.framework:
             readings[-1].signs += (event.sign,)
-
-
-Item = TypeVar("Item", CompiledFormat, CompiledEvent, CompiledMark, CompiledTable)
-
-
-def _standing_on(items: Iterable[Item], words: frozenset[bytes]) -> tuple[Item, ...]:
-    return tuple(item for item in items if item.words <= words)

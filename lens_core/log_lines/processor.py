@@ -17,6 +17,7 @@ from ..self_metrics import SelfMetrics
 from .engine import Context, LineEngine
 from .memory import FORGET_SECONDS, Job, Memory
 from .reader import Place, StreamReader
+from .sifting import Candidates
 from .text import PARTIAL
 
 MIN_STALL_SECONDS = 60.0
@@ -72,11 +73,11 @@ class DetectorProcessor:
         )
 
     def _go_through(
-        self, records: Sequence[Record], hits: Mapping[int, list[bytes]], now: float
+        self, records: Sequence[Record], hits: Mapping[int, Candidates], now: float
     ) -> tuple[list[Record], int, int]:
         """The records that go on, how many lines said something, and how many became part of another or were known.
 
-        `hits` are the words of the lines that may say something, by the line's number among the lines.
+        `hits` are what is to be tried on the lines that may say something, by the line's number among the lines.
         """
         out: list[Record] = []
         last_origin: Origin | None = None
@@ -97,17 +98,17 @@ class DetectorProcessor:
             if record.position is not None and not self._is_behind(record, place, moved):
                 dropped += 1
                 continue
-            words = hits.get(number)
+            candidates = hits.get(number)
             if place.partial or record.source == PARTIAL:
                 whole = self._reader.join(place, record, now)
                 if whole is None:
                     dropped += 1
                     continue
-                record, words = whole, self.engine.words(whole.text)
+                record, candidates = whole, self.engine.find(whole.text)
             out.append(record)
-            if words is not None or place.context.table is not None:
+            if candidates is not None or place.context.table is not None:
                 header = place.context.columns
-                readings = self.engine.read_words(record.text, words or [], place.context)
+                readings = self.engine.read_found(record.text, candidates, place.context)
                 if place.context.columns is not header:
                     self._reader.remember_table(place, now)
                 if readings:

@@ -9,7 +9,6 @@ _A, _Z = ord("A"), ord("Z")
 _WORDS = bytes(
     code + 32 if _A <= code <= _Z else code if (97 <= code <= 122 or code == 95) else 32 for code in range(256)
 )
-_WORDS_OF_LINES = _WORDS[:10] + b"\n" + _WORDS[11:]
 # Words of many lines, the most common ones first; a declaration is looked for by the rarest of its words.
 _COMMON = (
     b"info py to of in is on at for from the and a s time warning debug rank memory size model data out error not be"
@@ -19,17 +18,20 @@ _COMMON = (
 _RARITY = {word: index for index, word in enumerate(_COMMON)}
 
 
-def words_of(text: str) -> list[bytes]:
-    """Runs of letters and underscores, in lower case."""
+def row_of(text: str) -> bytes:
+    """A line's letters in lower case and underscores, blanks for all else: runs of them are its words."""
     try:
-        return text.encode().translate(_WORDS).split()
+        return text.encode().translate(_WORDS)
     except UnicodeEncodeError:  # half a surrogate pair
-        return text.encode("utf-8", "surrogatepass").translate(_WORDS).split()
+        return text.encode("utf-8", "surrogatepass").translate(_WORDS)
 
 
-def words_of_lines(texts: Sequence[str]) -> list[bytes]:
-    """The words of many lines, with blanks between them, a row for each; more rows if a text has several lines."""
-    return "\n".join(texts).encode("utf-8", "surrogatepass").translate(_WORDS_OF_LINES).split(b"\n")
+def rows_of(texts: Sequence[str]) -> list[bytes]:
+    """The row of each line."""
+    try:
+        return [text.encode().translate(_WORDS) for text in texts]
+    except UnicodeEncodeError:
+        return [row_of(text) for text in texts]
 
 
 def rarest(words: frozenset[bytes]) -> bytes:

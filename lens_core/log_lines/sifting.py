@@ -1,0 +1,130 @@
+"""Which lines may say something, and what is to be tried on them: a look-up instead of a search.
+
+What a line says depends on its words, and a process prints the same few sentences again and again with other numbers
+in them. So a line's *row* (its letters in lower case, blanks for all else) is looked up first among the rows that were
+nobody's before, at the speed of C. A new row is cut into words; it is nobody's if no declaration asks for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
+from .words import rarest, row_of, rows_of
+
+BAR_WORD = b"it"
+_MEMO_LIMIT = 8192
+_ROWS_LIMIT = 8192
+# Longer rows hardly come again, and would cost memory.
+_ROW_BYTES = 1024
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """All that is declared, ready to run, in the order in which it is tried."""
+
+    formats: Sequence[CompiledFormat]
+    events: Sequence[CompiledEvent]
+    marks: Sequence[CompiledMark]
+    tables: Sequence[CompiledTable]
+
+    def all(self) -> Iterable[CompiledFormat | CompiledEvent | CompiledMark | CompiledTable]:
+        """Everything."""
+        return itertools.chain(self.formats, self.events, self.marks, self.tables)
+
+
+class Candidates(msgspec.Struct, frozen=True):
+    """What a set of words leaves to be tried."""
+
+    formats: tuple[CompiledFormat, ...]
+    events: tuple[CompiledEvent, ...]
+    marks: tuple[CompiledMark, ...]
+    tables: tuple[CompiledTable, ...]
+    bar: bool
+    number: int
+    has_only_marks: bool
+
+
+class Sieve:
+    """Finds for each line what is to be tried on it; remembers rows, and sets of words, within bounds."""
+
+    def __init__(self, declared: Declared) -> None:
+        self._declared = declared
+        self._plain = frozenset(word for item in declared.all() for word in item.words) | {BAR_WORD}
+        # A colour code without its ESC glues its final "m" to the next word; see strip_colours.
+        self._triggers = self._plain | {b"m" + word for word in self._plain}
+        keys = {rarest(item.words) for item in declared.all() if item.words} | {BAR_WORD}
+        self._keys = frozenset(keys | {b"m" + word for word in keys})
+        # Somebody's own pattern may hold no word at all; then every line is shown to it.
+        self._wordless = any(not item.words for item in declared.all())
+        self._numbers = itertools.count()
+        self._sets: dict[frozenset[bytes], Candidates | None] = {}
+        self._nobodys: set[bytes] = set()
+        self._somebodys: dict[bytes, Candidates] = {}
+
+    def sift(self, texts: Sequence[str]) -> list[tuple[int, Candidates]]:
+        """The lines that may say something, by their index; all others say nothing."""
+        nobodys, find = self._nobodys, self._of_row
+        return [
+            (index, found)
+            for index, row in enumerate(rows_of(texts))
+            if row not in nobodys and (found := find(row)) is not None
+        ]
+
+    def find(self, text: str) -> Candidates | None:
+        """What is to be tried on one line; None if it is nobody's."""
+        row = row_of(text)
+        return None if row in self._nobodys else self._of_row(row)
+
+    def words_of(self, text: str) -> frozenset[bytes]:
+        """The words of a line that some declaration asks for."""
+        found = self._triggers.intersection(row_of(text).split())
+        return frozenset(found | {word[1:] for word in found if word not in self._plain}) & self._plain
+
+    def _of_row(self, row: bytes) -> Candidates | None:
+        known = self._somebodys.get(row)
+        if known is not None:
+            return known
+        words = row.split()
+        found = None
+        if self._wordless or not self._keys.isdisjoint(words):
+            found = self._of_words(self._triggers.intersection(words))
+        if len(row) <= _ROW_BYTES:
+            self._remember(row, found)
+        return found
+
+    def _remember(self, row: bytes, found: Candidates | None) -> None:
+        if len(self._nobodys) + len(self._somebodys) >= _ROWS_LIMIT:
+            self._nobodys.clear()
+            self._somebodys.clear()
+        if found is None:
+            self._nobodys.add(row)
+        else:
+            self._somebodys[row] = found
+
+    def _of_words(self, found: frozenset[bytes]) -> Candidates | None:
+        if found in self._sets:
+            return self._sets[found]
+        if len(self._sets) >= _MEMO_LIMIT:
+            self._sets.clear()
+        self._sets[found] = made = self._standing_on(found | {word[1:] for word in found if word[:1] == b"m"})
+        return made
+
+    def _standing_on(self, words: frozenset[bytes]) -> Candidates | None:
+        formats, events = _whole(self._declared.formats, words), _whole(self._declared.events, words)
+        marks, tables = _whole(self._declared.marks, words), _whole(self._declared.tables, words)
+        says = bool(formats or events or tables or BAR_WORD in words)
+        if not says and not marks:
+            return None
+        return Candidates(formats, events, marks, tables, BAR_WORD in words, next(self._numbers), not says)
+
+
+Item = TypeVar("Item", CompiledFormat, CompiledEvent, CompiledMark, CompiledTable)
+
+
+def _whole(items: Iterable[Item], words: frozenset[bytes]) -> tuple[Item, ...]:
+    """The items all of whose words are there."""
+    return tuple(item for item in items if item.words <= words)

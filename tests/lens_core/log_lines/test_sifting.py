@@ -1,0 +1,76 @@
+"""Sifting: what is remembered of rows changes nothing but the time that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lens_core import EventPattern, LogFormat, Mark
+from lens_core.log_lines import LineEngine, sifting
+from lens_core.log_lines.formats import Table
+from lens_core.log_lines.words import row_of, rows_of
+
+
+class _Declares:
+    """A detector of two formats; `words` are those of the second one."""
+
+    name = framework = "tests"
+    layer = "base"
+    events: Sequence[EventPattern] = ()
+    marks: Sequence[Mark] = ()
+    tables: Sequence[Table] = ()
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.formats: Sequence[LogFormat] = (
+            LogFormat(name="step", words=("step", "loss"), head=r"step (?P<iteration>\d+)"),
+            LogFormat(name="own", words=words, head=r"#(?P<iteration>\d+)"),
+        )
+
+
+ENGINE = LineEngine([_Declares(("turn",))])
+PIECES = st.sampled_from(["step", " 7 ", "loss", "lossy", "LOSS", "turn", "#5", "mturn", "█", "\n", "\ud800", "x", " "])
+LINES = st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=30)
+
+
+@given(LINES)
+def test_a_body_is_read_as_its_lines_are_one_by_one(lines: list[str]) -> None:
+    fresh = LineEngine([_Declares(("turn",))])
+    expected = {index: found for index, text in enumerate(lines) if (found := fresh.read(text))}
+    for _ in range(2):  # known rows are found as new ones are
+        hits = ENGINE.sift(lines)
+        got = {index: found for index, known in hits if (found := ENGINE.read_found(lines[index], known))}
+        assert got == expected
+
+
+@given(LINES)
+def test_rows_hold_the_words_and_only_them(lines: list[str]) -> None:
+    rows = rows_of(lines)
+    assert rows == [row_of(line) for line in lines]
+    assert not set(b"".join(rows)) - set(b"abcdefghijklmnopqrstuvwxyz_ ")
+
+
+def test_memory_has_bounds_and_a_row_that_was_forgotten_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sifting, "_ROWS_LIMIT", 3)
+    monkeypatch.setattr(sifting, "_MEMO_LIMIT", 1)
+    engine = LineEngine([_Declares(("turn",))])
+    lines = [
+        "step 1 loss",
+        "turn #2",
+        "noise",
+        "more noise",
+        "turn left #3",
+        "step loss",
+        *("word " * 300, "turn step 4"),
+    ]
+    for _ in range(3):
+        assert [index for index, _ in engine.sift(lines)] == [0, 1, 4, 5, 7]
+
+
+def test_a_declaration_without_words_is_shown_every_line() -> None:
+    engine = LineEngine([_Declares(())])
+    assert [index for index, _ in engine.sift(["#1", "noise", ""])] == [0, 1, 2]
+    assert [reading.iteration for reading in engine.read("12 #34")] == [34]
+    assert not engine.read("noise")
