@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import psycopg
@@ -30,6 +30,7 @@ _RESCAN_SECONDS = 600.0
 _RETAIN_SECONDS = 3600.0
 _LOCK = 0x4C454E53 << 32
 _MOST_TRIES = 5
+_GROWN_ROWS = 2 * BLOCK_ROWS
 _COPY = b"""copy lens_column (stream_id, metric, last_step, points, positions, summary, "values")
     from stdin (format binary)"""
 _TIME = "coalesce(event_time_us, received_us)"
@@ -161,10 +162,13 @@ async def compact_stream(connection: Connection, stream_id: int, *, partial: boo
             rows = await _rows(connection, stream_id, range_)
             if not rows or (range_.last_step is None and len(rows) < (PARTIAL_ROWS if partial else BLOCK_ROWS)):
                 break
-            last_step = rows[-1][0] if range_.last_step is None else range_.last_step
-            blocks = await asyncio.to_thread(_build, range_.first_step, last_step, rows)
-            if await _put(connection, stream_id, range_, blocks):
-                made += len(blocks)
+            whole = range_.last_step is not None and len(rows) <= _GROWN_ROWS
+            if not whole:  # only the beginning of it: memory stays bounded, whatever came to a range
+                rows = rows[:BLOCK_ROWS]
+            last_step = range_.last_step if whole and range_.last_step is not None else rows[-1][0]
+            block = await asyncio.to_thread(build_block, range_.first_step, last_step, rows)
+            if await _put(connection, stream_id, range_, block):
+                made += 1
             else:
                 tries += 1
     finally:
@@ -189,32 +193,22 @@ async def _next_range(connection: Connection, stream_id: int) -> _Range | None:
 
 
 async def _rows(connection: Connection, stream_id: int, range_: _Range) -> list[Any]:
-    parameters = {"id": stream_id, "first": range_.first_step, "last": range_.last_step, "limit": BLOCK_ROWS}
+    limit = BLOCK_ROWS if range_.last_step is None else _GROWN_ROWS + 1
+    parameters = {"id": stream_id, "first": range_.first_step, "last": range_.last_step, "limit": limit}
     condition = "" if range_.last_step is None else " and row_step <= %(last)s"
-    limit = " limit %(limit)s" if range_.last_step is None else ""
     cursor = await connection.execute(
         f"select row_step, iteration, {_TIME}, metrics::text from lens_row"
-        f" where stream_id = %(id)s and row_step >= %(first)s{condition} order by row_step{limit}",
+        f" where stream_id = %(id)s and row_step >= %(first)s{condition} order by row_step limit %(limit)s",
         parameters,
     )
     return await cursor.fetchall()
 
 
-def _build(first_step: int, last_step: int, rows: list[Any]) -> list[Block]:
-    """One block, or several where a block made anew has grown beyond its size."""
-    parts = max(1, round(len(rows) / BLOCK_ROWS))
-    blocks = []
-    for part in range(parts):
-        mine = rows[len(rows) * part // parts : len(rows) * (part + 1) // parts]
-        ends = last_step if part == parts - 1 else mine[-1][0]
-        blocks.append(build_block(first_step, ends, mine))
-        first_step = ends + 1
-    return blocks
+async def _put(connection: Connection, stream_id: int, range_: _Range, block: Block) -> bool:
+    """Put a block in place of what there was of its range; false when rows of it were written meanwhile.
 
-
-async def _put(connection: Connection, stream_id: int, range_: _Range, blocks: Iterable[Block]) -> bool:
-    """Put blocks in place of what there was of their range; false when rows of it were written meanwhile."""
-    blocks = list(blocks)
+    A block made anew that has grown beyond its size gives up its beginning, and stays to be made anew.
+    """
     async with connection.transaction():
         cursor = await connection.execute(
             "select late_step from lens_stream where id = %s for no key update", [stream_id]
@@ -222,22 +216,26 @@ async def _put(connection: Connection, stream_id: int, range_: _Range, blocks: I
         row = await cursor.fetchone()
         if row is None:
             return True
-        if row[0] is not None and row[0] <= blocks[-1].last_step:
+        if row[0] is not None and row[0] <= block.last_step:
             await connection.execute("update lens_stream set late_step = null where id = %s", [stream_id])
             return False
         old_rows = 0
-        if range_.last_step is not None:
+        if range_.last_step is not None and range_.last_step == block.last_step:
             old_rows = await _value(
                 connection,
                 "delete from lens_block where stream_id = %s and last_step = %s returning rows",
                 [stream_id, range_.last_step],
             )
-        for block in blocks:
-            await _insert(connection, stream_id, block)
+        elif range_.last_step is not None:
+            await connection.execute(
+                "update lens_block set first_step = %s where stream_id = %s and last_step = %s",
+                [block.last_step + 1, stream_id, range_.last_step],
+            )
+        await _insert(connection, stream_id, block)
         await connection.execute(
             "update lens_stream set blocked_rows = blocked_rows + %s, blocked_step = greatest(blocked_step, %s)"
             " where id = %s",
-            [sum(block.rows for block in blocks) - old_rows, blocks[-1].last_step, stream_id],
+            [block.rows - old_rows, block.last_step, stream_id],
         )
     return True
 

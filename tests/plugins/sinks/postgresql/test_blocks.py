@@ -93,6 +93,19 @@ async def test_answers_are_the_same_with_blocks_and_without(spool: Spool, store:
     assert ask(postgres_dsn, "select rows - blocked_rows from lens_stream") == [(0,)]
 
 
+async def test_rows_that_come_before_all_others_are_split(spool: Spool, store: Any, postgres_dsn: str) -> None:
+    await spool.deliver(*rows_of(range(20_000, 24_096)))
+    await compact(store)
+    await spool.deliver(*rows_of(range(19_000)))
+    before = text(await points(store))
+    assert await compact(store) == 5
+    assert text(await points(store)) == before
+    sizes = ask(postgres_dsn, "select rows, dirty, last_step from lens_block order by last_step")
+    assert [rows for rows, _, _ in sizes] == [4096, 4096, 4096, 4096, 6712]
+    assert not any(dirty for _, dirty, _ in sizes)
+    assert ask(postgres_dsn, "select rows - blocked_rows from lens_stream") == [(0,)]
+
+
 async def test_iterations_of_their_own_come_in_order(spool: Spool, store: Any) -> None:
     rows = [row(step, iteration=step * 10, values={"loss": float(step)}) for step in range(5000)]
     await spool.deliver(*rows)
