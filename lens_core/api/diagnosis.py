@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -37,8 +37,9 @@ from .parameters import workload_uid
 from .state import ApiState
 
 STACK_TRACE = "STACK_TRACE"
-_LOOK_BACK_SECONDS = 3600.0
-_INTERVALS = 64
+# How far back steps are looked for: no further than is needed to know how long one takes.
+_LOOK_BACK_SECONDS = (60.0, 600.0, 6 * 3600.0)
+_ENOUGH_GAPS = 8
 _MAX_EVENTS = 200
 _SHOWN_EVENTS = 20
 _TELLING = frozenset(
@@ -105,31 +106,35 @@ async def progress_of(store: Store, uid: str, now: float) -> Progress | None:
     if detail is None or not detail.runs:
         return None
     newest_ms = max(run.last_seen for run in detail.runs)
-    start = newest_ms - int(_LOOK_BACK_SECONDS * 1000)
-    recent: dict[tuple[str, str, int], deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=_INTERVALS))
-    async for points in store.iteration_times(PointQuery(workload_uid=uid, start_ms=start)):
-        _remember(points, recent)
     best: Progress | None = None
-    for (source, _, _), steps in recent.items():
-        found = _progress_of_steps(source, sorted(steps, key=lambda step: step[1]))
-        if best is None or found.last_step_at > best.last_step_at:
-            best = found
+    for seconds in _LOOK_BACK_SECONDS:
+        recent: _Steps = defaultdict(dict)
+        query = PointQuery(workload_uid=uid, start_ms=newest_ms - int(seconds * 1000))
+        async for points in store.iteration_times(query):
+            _remember(points, recent)
+        found = [_progress_of_steps(source, steps) for (source, _, _), steps in recent.items()]
+        best = max(found, key=lambda progress: progress.last_step_at, default=None)
+        newest = max(recent.values(), key=lambda steps: max(steps.values()), default={})
+        if len(newest) > _ENOUGH_GAPS:
+            break
     return best
 
 
-def _remember(points: Iterable[MetricPoint], recent: dict[tuple[str, str, int], deque[tuple[int, int]]]) -> None:
+# By source, run and attempt: iterations and their times in ms.
+_Steps: TypeAlias = dict[tuple[str, str, int], dict[int, int]]
+
+
+def _remember(points: Iterable[MetricPoint], recent: _Steps) -> None:
+    """Ranks that log one step are one step, made when the first of them logs it."""
     for point in points:
         if point.metric_name == "iteration":
-            recent[point.data_source, point.run_id, point.attempt].append((point.iteration, point.timestamp))
+            steps = recent[point.data_source, point.run_id, point.attempt]
+            steps[point.iteration] = min(point.timestamp, steps.get(point.iteration, point.timestamp))
 
 
-def _progress_of_steps(source: str, steps: Sequence[tuple[int, int]]) -> Progress:
-    """`steps` are iterations and their times in ms; ranks that log one step are one step."""
-    first: dict[int, int] = {}
-    for iteration, at in steps:
-        first.setdefault(iteration, at)
-    times = sorted(first.values())
-    gaps = sorted(later - earlier for earlier, later in pairwise(times))
+def _progress_of_steps(source: str, times_of: Mapping[int, int]) -> Progress:
+    steps = sorted(times_of.items(), key=lambda step: step[1])
+    gaps = sorted(later[1] - earlier[1] for earlier, later in pairwise(steps))
     usual = gaps[len(gaps) // 2] / 1000 if len(gaps) >= 2 else None
     return Progress(last_step_at=steps[-1][1] / 1000, usual_seconds=usual, iteration=steps[-1][0], data_source=source)
 

@@ -40,9 +40,14 @@ class RankProcess(NamedTuple):
 def find_ranks(own_job: Mapping[str, str] | None = None, limit: int | None = None) -> list[RankProcess]:
     """The ranks that run here, of one job if its variables are given; without any rank the caller's children.
 
-    The children of a rank (data loaders) inherit its environment; only the first of each line is a rank.
+    A launcher (that has no rank itself) finds those that it has started. The children of a rank (data loaders)
+    inherit its environment; only the first of each line is a rank.
     """
     wanted = {name: own_job[name] for name in _JOB if own_job and own_job.get(name)}
+    if own_job is not None and _numbers(own_job) == (None, None):
+        below = _ranks_among(psutil.Process().children(recursive=True), {})
+        if below:
+            return below[:limit]
     ranks = _ranks_among(psutil.process_iter(), wanted)
     return ranks[:limit] if ranks else list(children_of(os.getpid()))[:limit]
 

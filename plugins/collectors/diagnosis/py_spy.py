@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,12 @@ def _read(pid: int, native: bool, may_pause: bool) -> tuple[list[dict[str, Any]]
     attempts += [["--nonblocking"]] * _TRIES
     attempts += [[]] if may_pause else []
     error = StackError("py-spy was not run")
+    ends = time.monotonic() + TIMEOUT_SECONDS
     for options in attempts:
+        if time.monotonic() >= ends:
+            break
         try:
-            threads = _dump(pid, options)
+            threads = _dump(pid, options, ends - time.monotonic())
         except StackError as problem:
             error = problem
             if not psutil.pid_exists(pid):
@@ -79,15 +83,13 @@ def _read(pid: int, native: bool, may_pause: bool) -> tuple[list[dict[str, Any]]
     raise error
 
 
-def _dump(pid: int, options: list[str]) -> list[dict[str, Any]]:
+def _dump(pid: int, options: list[str], seconds: float) -> list[dict[str, Any]]:
     program = executable()
     if program is None:
         raise StackError('py-spy is not installed: pip install "lens-agent[stacks]"')
     command = [program, "dump", "--json", "--locals", "--pid", str(pid), *options]
     try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=TIMEOUT_SECONDS, check=False, stdin=subprocess.DEVNULL
-        )
+        done = subprocess.run(command, capture_output=True, timeout=seconds, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         raise StackError(f"py-spy took longer than {TIMEOUT_SECONDS:g} s") from None
     except OSError as error:
