@@ -21,7 +21,9 @@ VIEWS = {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browse: Browse, scheme: str) -> None:
     found = []
-    for view, (path, wait) in VIEWS.items():
+    # The colours differ in the dark, the structure does not.
+    views = VIEWS if scheme == "light" else {view: VIEWS[view] for view in ("list", "charts", "why", "health")}
+    for view, (path, wait) in views.items():
         # axe's own script is put into the page from outside, which the page's policy rightly refuses.
         with browse(color_scheme=scheme, bypass_csp=True) as watched:
             page = watched.open(path, wait)

@@ -113,6 +113,7 @@ export async function draw(place, found, options, events, label, zoomed) {
   const { layout: wanted, marks } = layout(options, events, label);
   const all = marks.length ? [...found, markTrace(marks)] : found;
   const isNew = !place.data;
+  if (isNew) place.replaceChildren();
   await Plotly.react(place, all, wanted, CONFIG);
   if (!isNew) return;
   place.on("plotly_relayout", (change) => {

@@ -1,11 +1,12 @@
 // The charts of one workload or of several: which metrics, how they are drawn, zoom, share link, CSV.
 
 import { apiUrl, request, workloadPath } from "./api.js";
-import { draw, forget, plotly } from "./chart.js";
+import { draw, forget } from "./chart.js";
 import { button, el, name, throttle } from "./dom.js";
 import { inOrder, latest, timesOf, toCsv } from "./gridtools.js";
 import { empty } from "./pieces.js";
 import { Points } from "./points.js";
+import { preview } from "./preview.js";
 import { Palette, traces } from "./series.js";
 
 const MOST_AT_FIRST = 24;
@@ -68,7 +69,7 @@ export class ChartGrid {
     this.onWhole = () => this.zoom(null);
     document.addEventListener("lens:theme", this.onTheme);
     document.addEventListener("lens:whole", this.onWhole);
-    plotly().catch(this.say);
+    this.queue = new Set(); // cards that wait for the chart library, one at a time, so that the page stays quick
     this.arrange();
   }
 
@@ -177,7 +178,7 @@ export class ChartGrid {
       const card = entry.target.card;
       const came = entry.isIntersecting && !card.visible;
       card.visible = entry.isIntersecting;
-      if (came) this.paint(card).catch(this.say);
+      if (came) this.look(card).catch(this.say);
     }
     if (this.options.range) this.refine();
   }
@@ -187,7 +188,39 @@ export class ChartGrid {
   }
 
   redraw() {
-    for (const card of this.visible()) this.paint(card).catch(this.say);
+    this.visible().forEach((card) => this.wait(card));
+  }
+
+  // First its lines, at once; then the whole chart when it is its turn.
+  async look(card) {
+    const series = await this.points.load(card.metric);
+    if (this.signal.aborted || !card.place.isConnected) return;
+    if (!card.place.data) {
+      preview(card.place, traces(series, this.fine.get(card.metric), this.options, this.palette), this.options);
+      card.box.dataset.seen = "1";
+      this.paintLegend();
+    }
+    card.last.textContent = latest(series);
+    this.wait(card);
+  }
+
+  wait(card) {
+    this.queue.add(card);
+    this.pumping ??= this.pump().catch(this.say).finally(() => (this.pumping = null));
+  }
+
+  async pump() {
+    await nextPaint();
+    while (this.queue.size && !this.signal.aborted) {
+      const card = this.queue.has(this.active) ? this.active : [...this.queue].find((one) => one.visible);
+      if (!card) {
+        this.queue.clear();
+        return;
+      }
+      this.queue.delete(card);
+      await this.paint(card);
+      await pause();
+    }
   }
 
   async paint(card) {
@@ -195,7 +228,11 @@ export class ChartGrid {
     if (this.signal.aborted || !card.place.isConnected) return;
     const found = traces(series, this.fine.get(card.metric), this.options, this.palette);
     const options = { ...this.options, tall: this.tall === card.metric };
-    await draw(card.place, found, options, this.events, card.metric, (range) => this.zoom(range));
+    const zoomed = (range) => {
+      this.active = card;
+      this.zoom(range);
+    };
+    await draw(card.place, found, options, this.events, card.metric, zoomed);
     card.last.textContent = latest(series);
     this.paintLegend();
     card.box.dataset.drawn = found.reduce((sum, trace) => sum + trace.x.length, 0);
@@ -223,8 +260,8 @@ export class ChartGrid {
     this.fine = new Map();
     this.reset.hidden = !range;
     this.note();
+    if (range) this.fetchFine().catch(this.say);
     this.redraw();
-    if (range) this.refine();
   }
 
   // Ask for the finer points of what is on the screen, between the times at which the range was logged.
@@ -242,13 +279,14 @@ export class ChartGrid {
     const found = await this.points.between(cards.map((card) => card.metric), ...times);
     if (this.options.range !== range) return;
     for (const [metric, series] of found) this.fine.set(metric, series);
-    for (const card of cards) this.paint(card).catch(this.say);
+    if (cards.includes(this.active)) await this.paint(this.active);
+    for (const card of cards) if (card !== this.active) this.wait(card);
   }
 
   // New data may be there.
   async follow() {
     const grown = new Set(await this.points.follow());
-    for (const card of this.visible()) if (grown.has(card.metric)) this.paint(card).catch(this.say);
+    for (const card of this.visible()) if (grown.has(card.metric)) this.wait(card);
   }
 
   addMetrics(metrics) {
@@ -297,4 +335,16 @@ export class ChartGrid {
     document.removeEventListener("lens:whole", this.onWhole);
     for (const card of this.cards.values()) forget(card.place);
   }
+}
+
+// After the browser has painted what is there.
+function nextPaint() {
+  return new Promise((resolve) => {
+    requestAnimationFrame(() => setTimeout(resolve, 0));
+    setTimeout(resolve, 100); // a page in the background paints nothing
+  });
+}
+
+function pause() {
+  return new Promise((resolve) => setTimeout(resolve, 0));
 }

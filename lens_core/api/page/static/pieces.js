@@ -79,7 +79,9 @@ export function sparkline(values, label) {
     svg(
       "svg",
       { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: "img", "aria-label": `${label}, now ${last}` },
-      svg("path", { d: path.join("") }),
+      numbers.length === 1
+        ? svg("circle", { cx: x(values.indexOf(numbers[0])), cy: HEIGHT / 2, r: 2, class: "dot" })
+        : svg("path", { d: path.join("") }),
       marks,
     ),
     el("span", {}, last),

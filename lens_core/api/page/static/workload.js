@@ -11,6 +11,7 @@ import { link, note } from "./state.js";
 import { diagnosis, events, runs, why } from "./tabs.js";
 
 const MOST = 20;
+const HEAD_EVERY_MS = 3000;
 const TABS = { charts: "Charts", runs: "Runs", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
 
 export async function showWorkload(root, query, { say, signal }) {
@@ -60,6 +61,8 @@ class Workload {
 
   async fetch() {
     const { signal } = this;
+    const looked = get("glance", { uid: this.uids }, { signal });
+    looked.catch(() => {}); // awaited below, after what may fail first
     const each = await Promise.all(
       this.uids.map(async (uid) => {
         const [detail, available, happened] = await Promise.all([
@@ -70,7 +73,8 @@ class Workload {
         return { uid, detail, metrics: available.metrics.map((metric) => metric.name), events: happened.events };
       }),
     );
-    const { glances } = await get("glance", { uid: this.uids }, { signal });
+    const { glances } = await looked;
+    this.fetchedAt = Date.now();
     this.each = each.map((one, place) => ({ ...one, glance: glances[place] }));
     this.names = new Map(each.map((one) => [one.uid, one.detail.name]));
     this.metrics = [...new Set(each.flatMap((one) => one.metrics))];
@@ -178,9 +182,11 @@ class Workload {
   async follow() {
     if (document.hidden) return;
     const before = this.metrics.length;
-    await this.fetch();
+    if (Date.now() - this.fetchedAt > HEAD_EVERY_MS) {
+      await this.fetch();
+      this.paintHead();
+    }
     this.say(null);
-    this.paintHead();
     if (!this.grid && this.tab === "charts") {
       await this.open("charts");
       return;
