@@ -83,6 +83,7 @@ def test_hostile_names_are_only_names(browse: Browse, own_lens: OwnLens) -> None
         page = watched.open("/", "tbody tr .badge")
         assert page.locator("tbody script, tbody img, tbody b, tbody i").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert "\u202e" not in page.locator("tbody").inner_text()
         watched.shot("hostile")
         links = page.locator("tbody tr th a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
         assert len(links) == len(HOSTILE) + (1 if "huge" in page.locator("tbody").inner_text() else 0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from tests.browser.conftest import Browse
 
 
@@ -122,6 +124,8 @@ def test_light_dark_and_a_phone(browse: Browse) -> None:
         page = watched.open("/", "tbody tr .spark path")
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        tops = page.locator("tbody tr").evaluate_all("rows => rows.map(row => [row.offsetTop, row.scrollHeight])")
+        assert all(above[0] + above[1] <= below[0] + 1 for above, below in pairwise(tops))
         watched.shot("list-phone-dark")
         page.get_by_role("link", name="llama-70b").click()
         page.wait_for_selector(".card[data-drawn]")

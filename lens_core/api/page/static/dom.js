@@ -24,9 +24,12 @@ function fill(node, attributes, children) {
 
 const LONGEST = 160;
 
+// Letters that nobody sees and that turn others around: a name must not look like another one.
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+
 // A name that somebody else chose: isolated from the direction of the text around it, cut when it is absurdly long.
 export function name(text, longest = LONGEST) {
-  const whole = String(text);
+  const whole = String(text).replace(UNSEEN, "\ufffd");
   const letters = whole.length > longest ? `${whole.slice(0, longest)}…` : whole;
   return el("bdi", { title: whole.length > longest ? whole.slice(0, 1000) : null }, letters);
 }

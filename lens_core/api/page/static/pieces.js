@@ -65,7 +65,7 @@ export function sparkline(values, label) {
   let pen = "M";
   values.forEach((value, place) => {
     if (typeof value === "number") {
-      path.push(`${pen}${x(place).toFixed(1)} ${y(value).toFixed(1)}`);
+      path.push(`${pen}${x(place).toFixed(1)} ${y(value).toFixed(1)}${pen === "M" ? "h0" : ""}`); // a lone value is a dot
       pen = "L";
     } else {
       pen = "M";
@@ -79,9 +79,7 @@ export function sparkline(values, label) {
     svg(
       "svg",
       { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: "img", "aria-label": `${label}, now ${last}` },
-      numbers.length === 1
-        ? svg("circle", { cx: x(values.indexOf(numbers[0])), cy: HEIGHT / 2, r: 2, class: "dot" })
-        : svg("path", { d: path.join("") }),
+      svg("path", { d: path.join("") }),
       marks,
     ),
     el("span", {}, last),
