@@ -26,8 +26,6 @@ from lens_core.dlrover import MasterConnection, MasterError, Report, Wire, repor
 from lens_core.dlrover.client import DEADLINE_SECONDS
 from lens_core.dlrover.pickles import MAX_PICKLE_BYTES
 
-# A master without an answer is asked again after so long.
-_RETRY_SECONDS = 5.0
 _ROOM_BYTES = 64 * 1024
 
 
@@ -83,7 +81,7 @@ class Dlrover(Sink):
                 self._connection.report(report_to_wire(_report(record)), (record.node_id, record.node_type))
             except MasterError as error:
                 if not error.permanent:
-                    return Retry(str(error), after_seconds=_RETRY_SECONDS)
+                    return Retry(str(error))
                 refused[index] = str(error)
         return Rejected(refused, filtered) if refused else Delivered(filtered)
 
