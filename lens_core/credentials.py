@@ -12,7 +12,6 @@ from typing import Any
 from .errors import ConfigurationError, LensError
 from .secrets import Secret
 
-
 # boto3's own would keep a start waiting for minutes where AWS cannot be reached.
 _PATIENCE: dict[str, Any] = {"connect_timeout": 5, "read_timeout": 10, "retries": {"max_attempts": 2}}
 

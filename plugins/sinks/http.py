@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import email.utils
+import gzip
 import time
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -100,7 +100,7 @@ class Http(Sink):
 
     async def _post(self, body: bytes) -> httpx.Response:
         if self.settings.compression == "gzip":
-            body = zlib.compress(body, level=1, wbits=31)
+            body = gzip.compress(body, 1, mtime=0)
         return await self._client.post(self.settings.url, content=body)
 
 

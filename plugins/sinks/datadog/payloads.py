@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import gzip
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -61,5 +61,5 @@ def _fit(encoded: Sequence[bytes], first: int, end: int, settings: DatadogSettin
 def compress(text: bytes, how: str) -> bytes:
     """The bytes in the encoding of the settings."""
     if how == "gzip":
-        return zlib.compress(text, level=1, wbits=31)
+        return gzip.compress(text, 1, mtime=0)
     return zstandard.ZstdCompressor(level=1).compress(text) if how == "zstd" else text
