@@ -15,6 +15,7 @@ from ..records import Diagnosis
 
 Answer = Literal["yes", "no", "unknown"]
 
+_BEGINNINGS = frozenset({"training_started", "resumed"})
 _ENDS = frozenset({"training_ended", "training_failed", "process_terminated", "out_of_memory"})
 
 
@@ -91,6 +92,7 @@ def judge(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
     """The verdict of all rules together."""
     from .hang_rules import stack_rule, step_rule, watchdog_rule, xpu_rule
 
+    facts = _of_this_attempt(facts)
     ended = _ended(facts)
     if ended is not None:
         return _verdict(ended, [ended])
@@ -114,20 +116,34 @@ def judge(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
     return _verdict(decisive, findings) if decisive is not None else _unknown(findings)
 
 
+def _of_this_attempt(facts: Facts) -> Facts:
+    """Without what nodes reported before the job began again: they may be others now."""
+    began = max((event.at for event in facts.events if event.type in _BEGINNINGS), default=None)
+    if began is None:
+        return facts
+    left = [diagnosis for diagnosis in facts.diagnoses if diagnosis.timestamp >= began]
+    return msgspec.structs.replace(facts, diagnoses=left)
+
+
 def _ended(facts: Facts) -> Finding | None:
-    """A job that said that it ended, and made no step after that, is not hung."""
+    """A job that said that it ended, made no step and showed no process after that, is not hung."""
     newest = max((event for event in facts.events if event.type in _ENDS), key=lambda event: event.at, default=None)
     if newest is None or (facts.progress is not None and facts.progress.last_step_at > newest.at):
         return None
-    if any(event.type in ("training_started", "resumed") and event.at > newest.at for event in facts.events):
+    if any(event.type in _BEGINNINGS and event.at > newest.at for event in facts.events):
         return None
-    if newest.type in ("process_terminated", "out_of_memory") and _is_alive(facts, newest.at):
+    if _is_alive(facts, newest.at):
         return None
     return Finding(rule="events", verdict="no", reason=f"the job is not running: {newest.type}", since=newest.at)
 
 
 def _is_alive(facts: Facts, after: float) -> bool:
-    return any(diagnosis.timestamp > after + LIMITS.stack_fresh_seconds for diagnosis in facts.diagnoses)
+    """Whether processes of the job were seen well after this; a log's end is reported by launchers too."""
+    return any(
+        diagnosis.timestamp > after + LIMITS.stack_fresh_seconds
+        for diagnosis in facts.diagnoses
+        if diagnosis.data_type != "TRAINING_LOG"
+    )
 
 
 def _corroborated(steps: Finding | None, stacks: Finding | None, limits: Limits) -> Finding | None:

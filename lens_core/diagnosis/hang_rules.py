@@ -13,6 +13,7 @@ from .merging import StackGroup, merge_stacks, suspects_of, telling_frame, waits
 from .stacks import RankStack, decode_report, own_frames
 from .xpu_timer import hang_flags
 
+# Type, and rank or (where that is unknown) id: a node that was replaced keeps its rank.
 Node = tuple[str, int, int]
 # More of a core than this is computing (or a collective that spins while it waits).
 _BUSY_CPU = 0.5
@@ -217,7 +218,9 @@ def _by_node(facts: Facts, data_type: str, limits: Limits) -> dict[Node, list[Di
     found: dict[Node, list[Diagnosis]] = defaultdict(list)
     for diagnosis in sorted(facts.diagnoses, key=lambda item: item.timestamp):
         if diagnosis.data_type == data_type and facts.now - diagnosis.timestamp <= limits.window_seconds:
-            found[diagnosis.node_type, diagnosis.node_rank, diagnosis.node_id].append(diagnosis)
+            known = diagnosis.node_rank >= 0
+            node = (diagnosis.node_type, diagnosis.node_rank, -1 if known else diagnosis.node_id)
+            found[node].append(diagnosis)
     return found
 
 

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from lens_core import Collector, Context, Record, hookimpl
@@ -68,8 +67,7 @@ class Stacks(DiagnosisCollector):
         for owner, collector in self._jobs.items():
             data = collector.collect_data()
             if data:
-                record = self.record(collector.to_text(data))
-                records.append(msgspec.structs.replace(record, origin=self.origin_of(owner)))
+                records.append(self.record(collector.to_text(data), owner))
         return records
 
     def _look_for_jobs(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 DEFAULT_NODE_TYPE = "worker"
+NODE_RANK = ("NODE_RANK", "WORKER_RANK", "GROUP_RANK", "PET_NODE_RANK", "SLURM_NODEID")
 # Reports are kept far below the 4 MiB that DLRover's gRPC server takes.
 MAX_CONTENT_BYTES = 256 * 1024
 
@@ -64,8 +65,12 @@ def get_node_type() -> str:
 
 def get_node_rank() -> int:
     """NODE_RANK, or what launchers call it; 0 without any."""
-    names = ("NODE_RANK", "WORKER_RANK", "GROUP_RANK", "PET_NODE_RANK", "SLURM_NODEID")
-    return next((number for number in map(_number, names) if number is not None), 0)
+    return known_node_rank() or 0
+
+
+def known_node_rank() -> int | None:
+    """NODE_RANK, or what launchers call it; None without any."""
+    return next((number for number in map(_number, NODE_RANK) if number is not None), None)
 
 
 def cut_text(text: str, max_bytes: int = MAX_CONTENT_BYTES, *, keep_end: bool = True) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -14,7 +16,7 @@ from msgspec import Meta
 from lens_core import Collector, Context, Diagnosis, Origin, Record, Unavailable
 
 from .base import DataCollector
-from .data import cut_text, get_node_id, get_node_rank, get_node_type
+from .data import cut_text, get_node_id, get_node_type, known_node_rank
 from .master_client import own_origin
 from .processes import Owner
 
@@ -27,6 +29,10 @@ class DiagnosisSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     pod_uid: str = ""
     namespace: str = ""
     node_rank: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="NODE_RANK if not given")] = None
+
+
+def _id_of(name: str) -> int:
+    return zlib.crc32(name.encode()) & 0x7FFFFFFF
 
 
 class DiagnosisCollector(Collector):
@@ -56,16 +62,18 @@ class DiagnosisCollector(Collector):
             return []
         return [self.record(cut_text(self._collector.to_text(data)))]
 
-    def record(self, content: str) -> Diagnosis:
-        """A report of this node, now."""
-        rank = self.settings.node_rank
+    def record(self, content: str, owner: Owner | None = None) -> Diagnosis:
+        """A report of this node, now. A node without a rank has -1; its id, if it has none, is made of its name."""
+        ranks = (self.settings.node_rank, owner and owner.node_rank, known_node_rank())
+        rank = next((rank for rank in ranks if rank is not None), -1)
+        node_id = get_node_id() if os.environ.get("NODE_ID") or rank >= 0 else _id_of(os.uname().nodename)
         return Diagnosis(
-            origin=self.origin_of(),
+            origin=self.origin_of(owner),
             data_type=self._collector.data_type,
             data_content=content,
-            node_id=get_node_id(),
+            node_id=node_id,
             node_type=get_node_type(),
-            node_rank=get_node_rank() if rank is None else rank,
+            node_rank=rank,
             timestamp=time.time(),
         )
 
@@ -73,7 +81,7 @@ class DiagnosisCollector(Collector):
         """Whose report it is: by the settings, by the processes that it is about, by our own environment."""
         known = own_origin()
         if owner is not None:
-            said = {name: value for name, value in owner._asdict().items() if value}
+            said = {name: value for name, value in owner._asdict().items() if value and name != "node_rank"}
             if said:
                 # Our own pod is another one than that of the processes.
                 known = Origin(**said)

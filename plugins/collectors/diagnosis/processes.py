@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import psutil
 
+from .data import NODE_RANK
+
 # Processes of one job agree in these; other jobs on the node differ in one of them.
 _JOB = ("WORKLOAD_UID", "POD_UID", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
@@ -24,6 +26,7 @@ class Owner(NamedTuple):
     pod_uid: str = ""
     pod_name: str = ""
     namespace: str = ""
+    node_rank: int | None = None
 
 
 class RankProcess(NamedTuple):
@@ -117,8 +120,14 @@ def _rank(process: psutil.Process, environment: Mapping[str, str]) -> RankProces
         _number(environment, _LOCAL_RANK),
         _number(environment, _WORLD_SIZE),
         _command(process),
-        Owner(*(environment.get(name, "") for name in ("WORKLOAD_UID", "POD_UID", "POD_NAME", "POD_NAMESPACE"))),
+        _owner(environment),
     )
+
+
+def _owner(environment: Mapping[str, str]) -> Owner:
+    names = ("WORKLOAD_UID", "POD_UID", "POD_NAME", "POD_NAMESPACE")
+    workload_uid, pod_uid, pod_name, namespace = (environment.get(name, "") for name in names)
+    return Owner(workload_uid, pod_uid, pod_name, namespace, _number(environment, NODE_RANK))
 
 
 def _command(process: psutil.Process) -> str:

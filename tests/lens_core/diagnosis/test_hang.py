@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import pytest
 
 from lens_core import Diagnosis
@@ -186,9 +187,23 @@ def test_a_checkpoint_may_take_long() -> None:
 @pytest.mark.parametrize("kind", ["training_ended", "training_failed"])
 def test_a_job_that_ended_is_not_hung(kind: str) -> None:
     overdue = Progress(last_step_at=NOW - 400, usual_seconds=1.0)
-    assert verdict(every_minute(flag(0, "1")), overdue, Happened(kind, NOW - 350)).verdict == "no"
+    before = [xpu(flag(0, "1"), ago) for ago in (480.0, 420.0, 360.0)]
+    assert verdict(before, overdue, Happened(kind, NOW - 350)).verdict == "no"
+    log = Diagnosis(data_type="TRAINING_LOG", data_content="the end", timestamp=NOW)
+    assert verdict([*before, log], overdue, Happened(kind, NOW - 350)).verdict == "no"
     again = verdict(every_minute(flag(0, "1")), overdue, Happened(kind, NOW - 350), Happened("resumed", NOW - 340))
     assert again.verdict == "yes"
+    unsaid = verdict(every_minute(flag(0, "1")), overdue, Happened(kind, NOW - 350))
+    assert unsaid.verdict == "yes"
+
+
+def test_nodes_of_an_earlier_attempt_are_not_silent() -> None:
+    gone = [xpu(flag(1, "0"), ago, node=9) for ago in (900.0, 840.0)]
+    now = every_minute(flag(0, "1"))
+    assert verdict([*gone, *now]).verdict == "unknown"
+    assert verdict([*gone, *now], None, Happened("training_started", NOW - 500)).verdict == "yes"
+    replaced = msgspec.structs.replace(xpu(flag(0, "0"), 600.0), node_id=7)
+    assert verdict([replaced, *now]).verdict == "yes"
 
 
 def test_the_collectives_own_watchdog() -> None:
