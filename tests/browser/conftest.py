@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, sync_playwright
 from psycopg.conninfo import make_conninfo
 
 from tests.browser.browsing import Watched, browsing, launch
-from tests.browser.training import rows, send_events, send_evidence, send_rows
+from tests.browser.training import rows, send_events, send_evidence, send_rows, send_stacks
 from tests.end_to_end.running_lens import RunningLens
 
 Browse = Callable[..., AbstractContextManager[Watched]]
@@ -56,7 +56,7 @@ def lens(tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[str],
 
 
 def fill(daemon: RunningLens) -> None:
-    """Three workloads: one with everything, one that failed, one to compare with."""
+    """One workload with everything, one that failed, one that hangs, one to compare with."""
     now = time.time()
     send_rows(daemon, "llama-70b", rows(600, more=16, now=now))
     send_rows(daemon, "llama-70b", rows(300, seed=2, now=now), run_id="second")
@@ -74,6 +74,9 @@ def fill(daemon: RunningLens) -> None:
     send_evidence(daemon, "gpt-small", {"lr": 1e-3, "width": 768})
     send_rows(daemon, "vit-broken", rows(100, seed=4, now=now - 900))
     send_events(daemon, "vit-broken", [{"type": "out_of_memory", "event_time": now - 899, "iteration": 99}])
+    send_rows(daemon, "stuck", rows(100, seed=5, now=now - 1200))
+    send_events(daemon, "stuck", [{"type": "stalled", "event_time": now - 1100, "iteration": 99}])
+    send_stacks(daemon, "stuck", now)
     daemon.drained()
 
 

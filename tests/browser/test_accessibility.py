@@ -11,7 +11,7 @@ VIEWS = {
     "runs": ("/#/workload?uid=llama-70b&tab=runs", "#panel table"),
     "events": ("/#/workload?uid=llama-70b&tab=events", "#panel table"),
     "why": ("/#/workload?uid=llama-70b&tab=why", ".verdict"),
-    "diagnosis": ("/#/workload?uid=llama-70b&tab=diagnosis", "#panel .empty, #panel .verdict"),
+    "diagnosis": ("/#/workload?uid=stuck&tab=diagnosis", "#panel .verdict"),
     "compare": ("/#/workload?uid=llama-70b&uid=gpt-small&tab=compare", "#panel table"),
     "health": ("/#/health", ".health h2"),
     "login": ("/login", "form"),

@@ -10,9 +10,10 @@ def test_the_list_shows_what_failed_first_and_what_is_known_of_each(browse: Brow
         page = watched.open("/", "tbody tr .badge")
         page.wait_for_selector("tbody tr .spark path")
         names = page.locator("tbody tr th a").all_inner_texts()
-        assert names[0] == "vit-broken"
-        assert set(names) >= {"llama-70b", "gpt-small", "vit-broken"}
-        assert page.locator("tbody tr").first.locator(".state").inner_text() == "Failed"
+        assert set(names[:2]) == {"vit-broken", "stuck"}
+        assert set(names) >= {"llama-70b", "gpt-small"}
+        assert page.locator("tbody tr", has_text="vit-broken").locator(".state").inner_text() == "Failed"
+        assert page.locator("tbody tr", has_text="stuck").locator(".state").inner_text() == "Stalled"
         row = page.locator("tbody tr", has_text="llama-70b")
         assert "deepspeed" in row.locator(".badges").inner_text()
         assert row.locator(".spark .nan").count() == 1
@@ -74,7 +75,18 @@ def test_events_and_runs_have_their_tabs(browse: Browse) -> None:
         page.get_by_role("tab", name="Runs").click()
         page.wait_for_selector("text=second")
         page.get_by_role("tab", name="Diagnosis").click()
-        page.wait_for_selector(".empty, .verdict")
+        page.wait_for_selector(".verdict")
+
+
+def test_a_hang_and_the_stack_that_is_the_odd_one_out(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=stuck&tab=diagnosis", ".verdict")
+        assert "Yes, it hangs" in page.locator(".verdict").inner_text()
+        odd = page.locator("details.stack[open]")
+        assert "rank 1" in odd.inner_text() or "1 rank" in odd.inner_text()
+        assert "the odd one out" in odd.inner_text()
+        assert "load_batch" in odd.inner_text()
+        watched.shot("diagnosis")
 
 
 def test_a_link_shows_somebody_else_the_same(browse: Browse) -> None:

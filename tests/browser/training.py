@@ -7,6 +7,7 @@ import random
 import time
 from typing import Any
 
+from lens_core.diagnosis import RankStack, StackReport, ThreadStack, encode_report
 from tests.end_to_end.running_lens import RunningLens
 
 
@@ -86,3 +87,27 @@ def send_many(lens: RunningLens, count: int, prefix: str = "job") -> None:
         ]
         answer = lens.post("/records", {"version": 1, "producer": "test", "records": records})
         assert answer.status_code == 200, answer.text
+
+
+def send_stacks(lens: RunningLens, workload: str, now: float) -> None:
+    """Four ranks, three of which wait for the one that reads data."""
+    waiting = ("all_reduce (torch/distributed/distributed_c10d.py:2501)", "train_step (train.py:90)")
+    reading = ("read (socket.py:706)", "load_batch (data.py:31)", "train_step (train.py:84)")
+    records = []
+    for rank in range(4):
+        frames = reading if rank == 1 else waiting
+        stack = RankStack(rank=rank, pid=100 + rank, threads=(ThreadStack("MainThread", frames),))
+        report = {
+            "record": "diagnosis",
+            "origin": {"workload_uid": workload},
+            "data_type": "STACK_TRACE",
+            "data_content": encode_report(StackReport(ranks=(stack,))),
+            "node_type": "worker",
+            "node_rank": rank,
+            "node_id": rank,
+            "timestamp": now - 20 + rank,
+        }
+        records.append(report)
+    answer = lens.post("/records", {"version": 1, "producer": "test", "records": records})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["rejected"] == []

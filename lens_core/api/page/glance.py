@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ...plugin_api import Store
-from ...queries import MetricInfo, MetricPoint, PointQuery, RunSummary, WorkloadDetail
+from ...queries import MetricInfo, MetricPoint, PointQuery, Progress, RunSummary
 from ...verdict import fuse
 from ..detection import all_opinions
 from ..point_json import special_name
@@ -24,8 +24,6 @@ from ..state import ApiState
 SPARK_POINTS = 60
 MAX_KEPT = 5000
 AT_ONCE = 4
-# Before downsampling in the store, only so many newest rows are looked at.
-MAX_ROWS_WHOLE = 20_000
 
 # The first that a workload has is shown; patterns over names in lower case.
 LOSS = ("^lm_loss$", "^loss$", "^train[/_]loss$", "^train.*loss$", "^(?!val|eval|test).*loss$", "loss$")
@@ -72,7 +70,9 @@ class Glances:
 
     async def of(self, uids: Sequence[str]) -> list[Glance]:
         """In the order of the names."""
-        return list(await asyncio.gather(*(self._one(uid) for uid in uids)))
+        progress = await self._state.required_store().newest_progress(uids)
+        glances = await asyncio.gather(*(self._one(uid) for uid in uids))
+        return [with_progress(glance, progress.get(glance.workload_uid)) for glance in glances]
 
     async def _one(self, uid: str) -> Glance:
         store = self._state.required_store()
@@ -105,19 +105,17 @@ class Glances:
             iterations_per_second=speed,
             target_iteration=target,
             eta_seconds=eta,
-            **await _values(store, uid, detail, metrics),
+            **await _values(store, uid, metrics),
         )
 
 
-async def _values(
-    store: Store, uid: str, detail: WorkloadDetail | None, metrics: Sequence[MetricInfo]
-) -> dict[str, Any]:
+async def _values(store: Store, uid: str, metrics: Sequence[MetricInfo]) -> dict[str, Any]:
     names = [metric.name for metric in metrics]
     loss, speed, memory = choose(names, LOSS), choose(names, THROUGHPUT), choose(names, MEMORY, NO_MEMORY)
     wanted = tuple(dict.fromkeys(name for name in (loss, speed, memory) if name is not None))
-    query = spark_query(uid, wanted, detail)
-    if query is None or not wanted:
-        return {"loss_name": loss, "throughput_name": speed, "memory_name": memory}
+    if not wanted:
+        return {}
+    query = PointQuery(workload_uid=uid, metrics=wanted, max_points=SPARK_POINTS)
     points: dict[str, list[MetricPoint]] = {name: [] for name in wanted}
     async for piece in store.metric_points(query):
         for point in piece:
@@ -141,17 +139,6 @@ def choose(names: Sequence[str], patterns: Sequence[str], without: re.Pattern[st
         if found:
             return found[0]
     return None
-
-
-def spark_query(uid: str, metrics: tuple[str, ...], detail: WorkloadDetail | None) -> PointQuery | None:
-    """Few points of these metrics: downsampled where the store can, else of runs that are small enough."""
-    if "max_points" in PointQuery.__struct_fields__:
-        return msgspec.convert(
-            {"workload_uid": uid, "metrics": metrics, "max_points": SPARK_POINTS}, PointQuery, strict=False
-        )
-    if detail is None or detail.summary.rows > MAX_ROWS_WHOLE:
-        return None
-    return PointQuery(workload_uid=uid, metrics=metrics)
 
 
 def newest_attempt(points: Sequence[MetricPoint]) -> list[MetricPoint]:
@@ -182,6 +169,18 @@ def _telling(share: Sequence[float]) -> float | str:
 
 def _last(points: Sequence[MetricPoint]) -> float | None:
     return next((point.value for point in reversed(points) if math.isfinite(point.value)), None)
+
+
+def with_progress(glance: Glance, progress: Progress | None) -> Glance:
+    """The pace of the last rows, where the store knows it, in the place of the whole attempt's."""
+    if progress is None:
+        return glance
+    return msgspec.structs.replace(
+        glance,
+        iterations_per_second=progress.iterations_per_second or glance.iterations_per_second,
+        target_iteration=progress.target_iteration or glance.target_iteration,
+        eta_seconds=progress.remaining_seconds if progress.remaining_seconds is not None else glance.eta_seconds,
+    )
 
 
 def time_left(runs: Sequence[RunSummary]) -> tuple[float | None, int | None, float | None]:

@@ -29,14 +29,6 @@ export async function get(path, parameters = {}, options = {}) {
   return response.json();
 }
 
-let routes = null;
-
-// Whether this daemon answers a route at all.
-export async function hasRoute(path) {
-  routes ??= (await get("openapi.json")).paths;
-  return `/api/v1${path}` in routes;
-}
-
 export async function request(url, options = {}) {
   let response;
   try {

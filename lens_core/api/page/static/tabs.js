@@ -1,6 +1,6 @@
 // What there is to know of a workload beside its charts: runs, events, the evidence of a detection, a diagnosis.
 
-import { ApiError, get, hasRoute, workloadPath } from "./api.js";
+import { get, workloadPath } from "./api.js";
 import { code, el, name, table } from "./dom.js";
 import { ago, count, duration, moment, words } from "./format.js";
 import { empty, frameworkBadges } from "./pieces.js";
@@ -96,31 +96,7 @@ function because(facts) {
   return short.length <= 160 ? name(short, 160) : json(facts);
 }
 
-export async function diagnosis(place, { uid, signal }) {
-  const found = (await hasRoute("/workloads/{uid}/diagnosis")) ? await diagnosed(uid, signal) : null;
-  if (found === null) {
-    place.append(empty("No diagnosis of this workload", el("span", {}, "Stacks and a verdict on hangs come from the diagnosis collectors on its nodes: ", code("lens plugins"), " lists them.")));
-    return;
-  }
-  const { workload_uid: ignored, verdict, hang, stacks, ...rest } = found;
-  const hung = hang ?? verdict;
-  if (hung !== undefined) place.append(el("p", { class: "verdict" }, "Does it hang? ", el("strong", {}, typeof hung === "string" ? hung : JSON.stringify(hung))));
-  for (const stack of stacks ?? []) {
-    place.append(el("details", { open: true }, el("summary", {}, name(stack.title ?? `rank ${stack.rank ?? stack.node_rank ?? ""}`, 80)), el("pre", {}, String(stack.text ?? stack.data_content ?? JSON.stringify(stack, null, 1)).slice(0, 100000))));
-  }
-  if (Object.keys(rest).length) place.append(json(rest));
-}
-
-async function diagnosed(uid, signal) {
-  try {
-    return await get(workloadPath(uid, "/diagnosis"), {}, { signal });
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 404) return null;
-    throw error;
-  }
-}
-
-function json(value) {
+export function json(value) {
   const text = JSON.stringify(value);
   return text.length < 80 ? el("code", {}, text) : el("details", { class: "json" }, el("summary", {}, "details"), pretty(value));
 }

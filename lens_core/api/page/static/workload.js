@@ -3,12 +3,13 @@
 import { get, workloadPath } from "./api.js";
 import { ChartGrid } from "./chartgrid.js";
 import { compare } from "./compare.js";
+import { diagnosis } from "./diagnosis.js";
 import { button, el, name, throttle } from "./dom.js";
 import { ago, count, moment } from "./format.js";
 import { listen } from "./live.js";
 import { empty, frameworkBadges, progress, stateBadge } from "./pieces.js";
 import { link, note } from "./state.js";
-import { diagnosis, events, runs, why } from "./tabs.js";
+import { events, runs, why } from "./tabs.js";
 
 const MOST = 20;
 const HEAD_EVERY_MS = 3000;
