@@ -71,6 +71,9 @@ class Columns:
         return slot
 
     def _choose_loss(self, values: dict[str, float], losses: dict[str, float]) -> None:
+        if len(losses) == 1:
+            values["lm_loss"] = losses.popitem()[1]
+            return
         printed = {normalise(name): name for name in losses}
         best = next((printed[name] for name in self._loss if name in printed), None)
         if best is not None:

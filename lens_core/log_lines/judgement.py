@@ -21,7 +21,9 @@ def judge(reading: Reading) -> Happening | None:
     skipped = _all_skipped(values)
     if skipped is not None:
         return Happening("step_skipped", reading.framework, reading.iteration, None, {"skipped": skipped})
-    bad = {name: spell(value) for name, value in values.items() if not math.isfinite(value) and _matters(name)}
+    bad: dict[str, str] = {}
+    if not math.isfinite(sum(values.values())):  # quicker than to look at each; a sum that overflows is looked into too
+        bad = {name: spell(value) for name, value in values.items() if not math.isfinite(value) and _matters(name)}
     if values.get("nan_iterations_number", 0.0) > 0.0:
         bad["nan_iterations_number"] = spell(values["nan_iterations_number"])
     if not bad and _is_silent(values):
@@ -42,8 +44,10 @@ def _matters(name: str) -> bool:
 
 
 def _is_silent(values: dict[str, float]) -> bool:
-    return all(name in values for name in _COUNTERS) and not any(
-        "loss" in name and name != "loss_scale" for name in values
+    return (
+        "lm_loss" not in values
+        and all(name in values for name in _COUNTERS)
+        and not any("loss" in name and name != "loss_scale" for name in values)
     )
 
 

@@ -109,11 +109,13 @@ class Memory:
         return unreadable
 
     def job(self, name: str, origin: Origin) -> Job:
-        """A job, made if it is new; call `touch` when it changes."""
+        """A job that is about to change, made if it is new: of the origin it keeps what identifies a job."""
         key = f"{PREFIX}job/{name}"
+        if key not in self._changed:
+            self._changed[key] = self._stored.get(key)
         found = self._kept.get(key)
         if not isinstance(found, Job):
-            found = self._kept[key] = Job(origin=origin)
+            found = self._kept[key] = Job(origin=_bare(origin))
         return found
 
     def stream(self, name: str) -> Stream:
@@ -173,6 +175,18 @@ class Memory:
                 self._kept[key] = decoder.decode(value)
                 self._stored[key] = value
         self._changed, self._before = {}, {}
+
+
+def _bare(origin: Origin) -> Origin:
+    """The part of an origin that identifies a job."""
+    return Origin(
+        cluster=origin.cluster,
+        workload_uid=origin.workload_uid,
+        pod_name=origin.pod_name,
+        pod_uid=origin.pod_uid,
+        namespace=origin.namespace,
+        node=origin.node,
+    )
 
 
 def _decoder_of(key: str) -> msgspec.msgpack.Decoder[Any] | None:

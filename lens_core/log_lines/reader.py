@@ -139,8 +139,7 @@ class StreamReader:
                 local_rank=origin.local_rank if origin.local_rank is not None else local_rank,
             )
             name = f"{place.stream}/{rank}/{local_rank}"
-        job = self._memory.job(place.job, origin=_bare(place.origin))
-        self._memory.touch_job(place.job)
+        job = self._memory.job(place.job, place.origin)
         self._memory.touch_stream(name)
         stream = self._memory.stream(name)
         stream.seen_at = job.seen_at = now
@@ -224,7 +223,7 @@ class StreamReader:
         job.intervals = min(job.intervals + 1, 1000)
 
     def _row(self, moment: _Moment, reading: Reading, row_step: int, attempt: int) -> None:
-        values = dict(reading.values)
+        values = reading.values.copy()
         iteration = reading.iteration
         if iteration is not None:
             values["current_iteration"] = float(iteration)
@@ -259,15 +258,3 @@ class StreamReader:
 
 def _newest(job: Job) -> int:
     return job.attempts[-1].number if job.attempts else 1
-
-
-def _bare(origin: Origin) -> Origin:
-    """The part of an origin that identifies a job."""
-    return Origin(
-        cluster=origin.cluster,
-        workload_uid=origin.workload_uid,
-        pod_name=origin.pod_name,
-        pod_uid=origin.pod_uid,
-        namespace=origin.namespace,
-        node=origin.node,
-    )

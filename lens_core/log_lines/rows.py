@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import OrderedDict
 
@@ -31,17 +32,19 @@ class RowMerger:
         key = (row.attempt or 1, row.row_step)
         rank = _NO_RANK if row.origin.rank is None else row.origin.rank
         said = self._remembered(job, key)
-        news = {name: value for name, value in row.values.items() if _is_news(said.get(name), rank, value)}
+        values = row.values
+        news = (
+            {name: value for name, value in values.items() if _is_news(said.get(name), rank, value)} if said else values
+        )
         if not news:
             self.merged += 1
             return
-        for name, value in news.items():
-            said[name] = (rank, value)
+        said.update(zip(news, zip(itertools.repeat(rank), news.values()), strict=True))
         known = self._rows.get((job, key, rank))
         if known is not None:
             self.merged += 1
             news = {**known.values, **news}
-        self._rows[job, key, rank] = msgspec.structs.replace(row, values=news)
+        self._rows[job, key, rank] = row if news is values else msgspec.structs.replace(row, values=news)
 
     def finish(self) -> list[StepMetrics]:
         """The rows of the batch; of one step those of several ranks in one, the lowest rank's."""
