@@ -130,16 +130,16 @@ class PipelineDoor:
         """Fill in origins; records of one request mostly share one, which is looked up once."""
         if self._identity is None:
             return records
-        last: Origin | None = None
-        completed: Origin | None = None
-        out: list[Record] = []
-        for record in records:
-            if completed is None or record.origin is not last:
-                last = record.origin
-                completed = self._identity.complete(last)
-            same = completed is record.origin
-            out.append(record if same else msgspec.structs.replace(record, origin=completed))
-        return out
+        complete = self._identity.complete
+        known = {id(record.origin): record.origin for record in records}
+        completed = {key: complete(origin) for key, origin in known.items()}
+        if all(completed[key] is origin for key, origin in known.items()):
+            return records
+        wholes = (completed[id(record.origin)] for record in records)
+        return [
+            record if whole is record.origin else msgspec.structs.replace(record, origin=whole)
+            for record, whole in zip(records, wholes, strict=True)
+        ]
 
     def _unwanted(self, records: Sequence[Record]) -> int:
         """How many of the records no pipeline lets in."""

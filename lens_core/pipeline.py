@@ -222,7 +222,7 @@ class Pipeline:
 
     async def _store(self, records: list[Record], state: Mapping[str, bytes | None]) -> None:
         """Spool what at least one sink may want, with the state, in one transaction."""
-        kept = records if self._spooled.takes_all(records) else list(filter(self._spooled, records))
+        kept = self._spooled.select(records)
         received_at = self._clock()
         if len(kept) <= RECORDS_PER_BATCH:
             batches = _encode(kept, received_at)
@@ -270,8 +270,7 @@ class Pipeline:
 
 
 def _matching(matcher: Matcher, records: Sequence[Record]) -> list[Record]:
-    everything = list(records)
-    return everything if matcher.takes_all(everything) else list(filter(matcher, everything))
+    return matcher.select(list(records))
 
 
 def _kinds(senders: Sequence[Sender]) -> set[type[Record]]:

@@ -53,6 +53,13 @@ class Matcher:
         """Whether no record needs a closer look: the usual case, and quick."""
         return self._only_kinds and self.kinds.issuperset(map(type, records))
 
+    def select(self, records: list[Record]) -> list[Record]:
+        """The records that pass; the same list if all do."""
+        if not self._only_kinds:
+            return list(filter(self, records))
+        kinds = self.kinds
+        return records if kinds.issuperset(map(type, records)) else [one for one in records if type(one) in kinds]
+
     def __call__(self, record: Record) -> bool:
         """Whether this record passes."""
         if type(record) not in self.kinds:

@@ -7,7 +7,7 @@ metadata names itself by `workload_uid`, `pod_uid`, `pod_name`, or by the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 
 import msgspec
@@ -24,7 +24,7 @@ _MICROSECONDS = 1e14
 _NANOSECONDS = 1e17
 
 
-class Kubernetes(msgspec.Struct, frozen=True):
+class Kubernetes(msgspec.Struct, frozen=True, gc=False):
     """What the shipper's kubernetes filter adds."""
 
     pod_name: str = ""
@@ -35,7 +35,8 @@ class Kubernetes(msgspec.Struct, frozen=True):
     labels: dict[str, object] | None = None
 
 
-class Entry(msgspec.Struct, frozen=True):
+# gc=False: an entry holds no cycles, and there are thousands in a body.
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One entry; unknown fields are passed over. `kubernetes` stays raw: most entries of a body share it."""
 
     message: str | None = None
@@ -63,11 +64,15 @@ _kubernetes = msgspec.json.Decoder(Kubernetes, strict=False)
 
 
 class EntryConverter:
-    """Makes records of the entries of one body; `base` says what the request knows of all of them."""
+    """Makes records of the entries of one body; `base` says what the request knows of all of them.
 
-    def __init__(self, base: Origin, max_line_bytes: int) -> None:
+    `complete` fills in what is known of an origin: here once for each, so that the door need not for every line.
+    """
+
+    def __init__(self, base: Origin, max_line_bytes: int, complete: Callable[[Origin], Origin]) -> None:
         self._base = base
         self._max_line_bytes = max_line_bytes
+        self._complete = complete
         self._origins: dict[tuple[object, ...], Origin] = {}
         self._last_raw = b""
         self._last = base
@@ -78,31 +83,37 @@ class EntryConverter:
         text = entry.message or entry.log or entry.msg
         if text is None:
             return NO_MESSAGE if entry.message is None and entry.log is None and entry.msg is None else ""
-        origin = self._origin(entry)
-        if not origin.is_known:
-            return NO_IDENTITY
-        if text[-1:] == "\n":
-            text = text.rstrip("\r\n")
-        when = entry.date
-        if when is None:
-            when = entry.timestamp if entry.timestamp is not None else entry.time
-        moment = seconds_of(when if when is not None else entry.at_timestamp)
-        partial = entry.logtag == "P"
-        if entry.logtag is None and text.startswith("20"):
-            text, printed, partial = split_container_prefix(text)
-            moment = printed if printed is not None else moment
-        if len(text) * 4 > self._max_line_bytes and len(text.encode()) > self._max_line_bytes:
-            text = text.encode()[: self._max_line_bytes].decode("utf-8", "ignore")
-            self.cut += 1
-        stream = entry.stream or ""
-        if partial:
-            return LogLine(origin=origin, text=text, event_time=moment, stream=stream, source=PARTIAL)
-        return LogLine(origin=origin, text=text, event_time=moment, stream=stream)
-
-    def _origin(self, entry: Entry) -> Origin:
         raw = bytes(entry.kubernetes)
         if raw and raw == self._last_raw:
-            return self._last
+            origin = self._last
+        else:
+            origin = self._origin(entry, raw)
+            if not origin.is_known:
+                return NO_IDENTITY
+        if text[-1:] == "\n":
+            text = text.rstrip("\r\n")
+        moment = entry.date
+        if type(moment) is not float or not 0.0 < moment < _MILLISECONDS:
+            moment = _moment(entry)
+        tag = entry.logtag
+        partial = tag == "P"
+        if tag is None and text.startswith("20"):
+            text, printed, partial = split_container_prefix(text)
+            moment = printed if printed is not None else moment
+        if len(text) * 4 > self._max_line_bytes:
+            text = self._within_limit(text)
+        if partial:
+            return LogLine(origin=origin, text=text, event_time=moment, stream=entry.stream or "", source=PARTIAL)
+        return LogLine(origin=origin, text=text, event_time=moment, stream=entry.stream or "")
+
+    def _within_limit(self, text: str) -> str:
+        encoded = text.encode()
+        if len(encoded) <= self._max_line_bytes:
+            return text
+        self.cut += 1
+        return encoded[: self._max_line_bytes].decode("utf-8", "ignore")
+
+    def _origin(self, entry: Entry, raw: bytes) -> Origin:
         key = (
             raw,
             entry.workload_uid,
@@ -115,7 +126,7 @@ class EntryConverter:
         )
         origin = self._origins.get(key)
         if origin is None:
-            origin = self._origins[key] = _origin(entry, self._base)
+            origin = self._origins[key] = self._complete(_origin(entry, self._base))
         # Beside kubernetes metadata an entry's own fields only say what is missing there.
         if raw and origin.pod_name and not any(key[1:]):
             self._last_raw, self._last = raw, origin
@@ -146,6 +157,12 @@ def _labels(labels: Mapping[str, object]) -> dict[str, str]:
     kept = {name: str(labels[name]) for name in ordered if isinstance(labels[name], str | int)}
     short = {name: value for name, value in kept.items() if len(name) + len(value) <= MAX_LABEL_BYTES}
     return dict(list(short.items())[:MAX_LABELS])
+
+
+def _moment(entry: Entry) -> float | None:
+    """The time of an entry, in whichever field it stands."""
+    candidates = (entry.date, entry.timestamp, entry.time, entry.at_timestamp)
+    return seconds_of(next((when for when in candidates if when is not None), None))
 
 
 def seconds_of(when: float | str | None) -> float | None:

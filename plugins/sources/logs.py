@@ -76,7 +76,7 @@ class Logs(Source):
         return Reply(body=body)
 
     def _parse(self, request: IngestRequest, now: float) -> _Parsed:
-        converter = EntryConverter(_base(request.query), self.settings.max_line_bytes)
+        converter = EntryConverter(_base(request.query), self.settings.max_line_bytes, self.context.directory.complete)
         entries, rejected = decode_entries(request.body, _is_text(request.headers))
         parsed = _Parsed([], len(entries) + len(rejected), rejected)
         wrong = {index for index, _ in rejected}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -69,3 +71,11 @@ def test_settings_come_from_plain_data_and_are_checked() -> None:
         msgspec.convert({"kinds": ["events"]}, RecordFilter)
     with pytest.raises(msgspec.ValidationError, match="unknown field"):
         msgspec.convert({"kind": ["event"]}, RecordFilter)
+
+
+@pytest.mark.parametrize("settings", [{}, {"kinds": ["event"]}, {"data_sources": ["log"]}, {"labels": {"team": "a"}}])
+def test_selecting_many_is_as_asking_for_each(settings: dict[str, Any]) -> None:
+    matcher = Matcher(RecordFilter(**settings))
+    records: list[Record] = [row("log", team="a"), row(), LogLine(text="x"), Event(type="resumed")]
+    assert matcher.select(records) == [record for record in records if matcher(record)]
+    assert matcher.select([]) == []

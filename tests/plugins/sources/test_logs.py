@@ -16,7 +16,7 @@ import uvicorn
 from lens_plugins.sources.log_entries import seconds_of
 from lens_plugins.sources.logs import Logs, LogsSettings
 
-from lens_core import IngestRequest, LogLine
+from lens_core import IngestRequest, LogLine, Pod
 from lens_core.testing import RecordingDoor, check_source, make_context, until
 from tests.plugins.sources.ingest_app import IngestApp
 
@@ -86,6 +86,18 @@ async def test_identity_may_stand_in_the_entry_or_in_the_query(ingest_app: Make)
     assert answer.json()["accepted"] == 2
     origins = [(line.origin.workload_uid, line.origin.pod_name, line.origin.rank) for line in lines_of(app)]
     assert origins == [("w1", "", 3), ("w2", "", 5), ("", "p3", None), ("", "p3", None)]
+
+
+async def test_what_is_known_of_a_pod_is_filled_in_once_for_all_its_lines(ingest_app: Make) -> None:
+    app = ingest_app(Logs)
+    app.source.context.directory.learn([Pod(uid="u-1", name="p", namespace="ns", node="node-9")])
+    bodies = [{"message": "a", "pod_name": "p"}, {"message": "b", "pod_name": "p"}, {"message": "c", "pod_name": "q"}]
+    await app.post("/logs", json=bodies)
+    first, second, other = (line.origin for line in lines_of(app))
+    assert (first.pod_uid, first.namespace, first.node, first.cluster) == ("u-1", "ns", "node-9", "default")
+    assert second is first
+    assert (other.pod_uid, other.cluster) == ("", "default")
+    assert 'log_consume_latency_seconds_count{node="node-9"}' not in app.metrics.exposition().decode()  # no times
 
 
 async def test_bad_entries_lose_no_neighbour(ingest_app: Make) -> None:
