@@ -11,6 +11,11 @@ Bar = tuple[int, int | None]
 _BAR = re.compile(r"(?<![\w.])(\d+)/(\d+) \[(?=[\d?:]+<)")
 
 
+def cannot_hold_bar(text: str) -> bool:
+    """Whether a raw line certainly holds no bar: no time that is left, nor anything that has to be opened first."""
+    return "<" not in text and text[:1] != "{" and "\r" not in text
+
+
 def last_bar(text: str) -> Bar | None:
     """The last bar on a text, as (done, total)."""
     if "<" not in text:  # the time that is left: every bar has it

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from .bars import Bar, last_bar, take_bar
+from .bars import Bar, cannot_hold_bar, last_bar, take_bar
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .formats import EventPattern, LogFormat, Mark, Table
 from .readings import Happening, Reading, Sign
@@ -93,6 +93,8 @@ class LineEngine:
     def read_found(self, text: str, candidates: Candidates | None, context: Context | None = None) -> Sequence[Reading]:
         """As `read`, for a line of which it is known what is to be tried on it."""
         if candidates is None:
+            return self._below_header(text, context)
+        if candidates.has_only_bar and cannot_hold_bar(text):  # the word is English, too
             return self._below_header(text, context)
         if context is not None and context.skips_known and candidates.has_only_marks:
             if candidates.number in context.told:

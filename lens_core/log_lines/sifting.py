@@ -46,6 +46,7 @@ class Candidates(msgspec.Struct, frozen=True):
     bar: bool
     number: int
     has_only_marks: bool
+    has_only_bar: bool
 
 
 class Sieve:
@@ -116,10 +117,12 @@ class Sieve:
     def _standing_on(self, words: frozenset[bytes]) -> Candidates | None:
         formats, events = _whole(self._declared.formats, words), _whole(self._declared.events, words)
         marks, tables = _whole(self._declared.marks, words), _whole(self._declared.tables, words)
-        says = bool(formats or events or tables or BAR_WORD in words)
-        if not says and not marks:
+        bar = BAR_WORD in words
+        says = bool(formats or events or tables)
+        if not (says or bar or marks):
             return None
-        return Candidates(formats, events, marks, tables, BAR_WORD in words, next(self._numbers), not says)
+        number = next(self._numbers)
+        return Candidates(formats, events, marks, tables, bar, number, not (says or bar), bar and not (says or marks))
 
 
 Item = TypeVar("Item", CompiledFormat, CompiledEvent, CompiledMark, CompiledTable)
