@@ -254,6 +254,11 @@ class Sink(Component):
     async def send(self, batch: Batch) -> Answer:
         """Store a batch: Delivered, Retry, Rejected or Poisoned. An exception counts as Retry with its text."""
 
+    @classmethod
+    def is_exclusive(cls, settings: Any) -> bool:
+        """Whether only one process may have it open (it writes files of its own); `lens collect` then makes way."""
+        return False
+
     def limits(self) -> BatchLimits:
         """When a batch is full."""
         return BatchLimits()

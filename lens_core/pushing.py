@@ -14,9 +14,11 @@ import msgspec
 
 from .assembly import Assembly, assemble
 from .config import Config, PipelineConfig, SinkConfig, SpoolSettings
+from .data_dir import running_address
 from .door import PipelineDoor
 from .errors import LensError
 from .identity import Directory
+from .plugin_api import Sink
 from .plugin_host import PluginHost
 from .records import Record, encode_envelope
 from .self_metrics import SelfMetrics
@@ -40,7 +42,9 @@ async def push_to_sinks(
 ) -> AsyncIterator[Push]:
     """The pipelines that this collector feeds, with a spool in memory: a daemon may be using the one on disk."""
     directory = Directory(config.server.cluster_name)
-    assembly = await assemble(only_sinks(config, collector), host, metrics, directory)
+    reduced = only_sinks(config, collector)
+    _make_way(reduced)
+    assembly = await assemble(reduced, host, metrics, directory)
     door = PipelineDoor(collector, assembly.pipelines, metrics=metrics, identity=directory)
 
     async def push(records: Sequence[Record]) -> None:
@@ -51,6 +55,23 @@ async def push_to_sinks(
         yield push
     finally:
         await assembly.stop(_STOP_SECONDS)
+
+
+def _make_way(config: Config) -> None:
+    """Raise LensError when a daemon on this data directory has a sink open that only one process may have."""
+    used = {name for pipeline in config.pipelines.values() for name in pipeline.sinks}
+    exclusive = [name for name in sorted(used) if _is_exclusive(config.sinks[name])]
+    address = running_address(config.data_dir) if exclusive else None
+    if address is not None:
+        raise LensError(
+            f"the daemon at {address.url} has {', '.join(exclusive)} open, and only one process may; "
+            "it runs this collector itself if it has the same configuration"
+        )
+
+
+def _is_exclusive(sink: SinkConfig) -> bool:
+    assert issubclass(sink.plugin, Sink)
+    return sink.plugin.is_exclusive(sink.settings)
 
 
 def only_sinks(config: Config, collector: str) -> Config:

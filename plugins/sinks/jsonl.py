@@ -48,6 +48,11 @@ class Jsonl(Sink):
     _mark: _Mark
     _order: asyncio.Lock
 
+    @classmethod
+    def is_exclusive(cls, settings: JsonlSettings) -> bool:
+        """The file has one writer."""
+        return True
+
     async def start(self) -> None:
         """Open the file and cut off what an unfinished write left behind."""
         self._order = asyncio.Lock()

@@ -81,6 +81,11 @@ class PostgreSQL(Asking):
         options = msgspec.structs.replace(self._options, blocks=False, dsn=Secret(running) if running else dsn)
         return PostgreSQL(options, self.context)
 
+    @classmethod
+    def is_exclusive(cls, settings: PostgreSQLSettings) -> bool:
+        """Without a DSN it runs its own server."""
+        return not settings.dsn
+
     async def start(self) -> None:
         """Bring PostgreSQL up; an absent one raises nothing, a database of a newer Lens does."""
         await self._database.start()

@@ -164,6 +164,9 @@ def test_a_running_daemon_takes_a_push_and_runs_collectors_itself(tmp_path: Path
         wait_for(lambda: any("by" in line["tags"] for line in lines(tmp_path) if "tags" in line), what="its own run")
         lens_collect(tmp_path, "host", "--push")
         wait_for(lambda: any("by" not in line.get("tags", {}) for line in lines(tmp_path)), what="the push")
+        path = tmp_path / "data.yaml"
+        done = lens_collect(tmp_path, "machine", "--config", str(path), "--push", code=1)
+        assert "has out open, and only one process may" in done.stderr
         status = lens.drained()
         ledgers_add_up(status)
         machine = next(source for source in status["sources"] if source["name"] == "machine")
