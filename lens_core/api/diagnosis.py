@@ -17,6 +17,7 @@ from ..diagnosis import (
     Facts,
     Finding,
     HangVerdict,
+    Happened,
     Progress,
     RankFailure,
     RankStack,
@@ -26,7 +27,6 @@ from ..diagnosis import (
     judge,
     merge_stacks,
 )
-from ..diagnosis.hang import Happened
 from ..errors import LensError
 from ..plugin_api import Store
 from ..queries import EventRow, MetricPoint, PointQuery

@@ -59,8 +59,7 @@ def command(
 async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
     """Look at processes through the installed stacks collector, with the rules of the daemon on a shorter time."""
     from ..api.diagnosis import newest_stacks
-    from ..diagnosis import Facts, decode_report, judge, merge_stacks
-    from ..diagnosis.hang import Limits
+    from ..diagnosis import Facts, Limits, decode_report, judge, merge_stacks
 
     diagnoses = []
     for number in range(_SAMPLES):

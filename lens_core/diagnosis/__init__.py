@@ -6,9 +6,10 @@ Pure functions without I/O. `stacks` and `xpu_timer` read what collectors report
 
 from __future__ import annotations
 
+from .facts import Facts, Finding, HangVerdict, Happened, Limits, Progress
 from .failure_patterns import Cause
 from .failures import Advice, Decision, RankFailure, advise
-from .hang import Facts, Finding, HangVerdict, Progress, judge
+from .hang import judge
 from .merging import StackGroup, merge_stacks, suspects_of
 from .stacks import RankStack, StackReport, ThreadStack, decode_report, encode_report
 
@@ -19,6 +20,8 @@ __all__ = [
     "Facts",
     "Finding",
     "HangVerdict",
+    "Happened",
+    "Limits",
     "Progress",
     "RankFailure",
     "RankStack",

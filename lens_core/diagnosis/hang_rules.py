@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..errors import LensError
 from ..records import Diagnosis
-from .hang import Answer, Facts, Finding, Limits
+from .facts import Answer, Facts, Finding, Limits
 from .merging import StackGroup, merge_stacks, suspects_of, telling_frame, waits_for_others
 from .stacks import RankStack, decode_report, own_frames
 from .xpu_timer import hang_flags
@@ -163,6 +163,11 @@ def _stack_finding(states: Mapping[str, _RankState], silent: list[str], missing:
             return Finding(rule="stacks", verdict="yes", reason=reason, since=since, ranks=suspects)
         weak = f"{reason}, but no local variables say whether it is one and the same step"
         return Finding(rule="stacks", verdict="unknown", reason=weak, since=since, ranks=suspects)
+    ended = [name for name, state in states.items() if state.state == "ended"]
+    if ended and still and len(ended) + len(still) == len(states) and not silent and not missing:
+        reason = f"stacks: the process of {_ranks(ended)} is gone, {_ranks(still)} {_verb(still, 'stand')} still{place}"
+        since = max(state.since for state in still.values())
+        return Finding(rule="stacks", verdict="yes", reason=reason, since=since, ranks=ended)
     parts = [*silent, *([f"{_ranks(missing)} report nothing"] if missing else [])]
     if still:
         parts.insert(0, f"{_ranks(still)} {_verb(still, 'stand')} still{place}")
@@ -194,6 +199,8 @@ def _rank_states(reports: Sequence[Diagnosis], limits: Limits) -> dict[str, _Ran
 
 def _rank_state(items: Sequence[tuple[float, RankStack]], limits: Limits) -> _RankState:
     at, last = items[-1]
+    if last.has_ended:
+        return _RankState(last, "ended", at)
     since = after = at
     count = 0
     for moment, rank in reversed(items):

@@ -35,7 +35,8 @@ class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
 class RankStack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What one rank's process was doing; `error` says why its stacks could not be read.
 
-    `cpu_seconds` and `io_bytes` are what the process has used and moved in all its life.
+    `has_ended`: the process is gone while others of its job are not. `cpu_seconds` and `io_bytes` are what the process
+    has used and moved in all its life.
     """
 
     rank: int | None = None
@@ -46,6 +47,7 @@ class RankStack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     threads: tuple[ThreadStack, ...] = ()
     mark: str = ""
     is_native: bool = False
+    has_ended: bool = False
     cpu_seconds: float = 0.0
     io_bytes: int = 0
     error: str = ""

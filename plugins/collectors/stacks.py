@@ -74,14 +74,13 @@ class Stacks(DiagnosisCollector):
         found: dict[Owner, list[int]] = defaultdict(list)
         for rank in find_ranks(limit=self.settings.local_world_size):
             found[rank.owner].append(rank.pid)
-        known = self._jobs
-        # A job whose processes are the same goes on being followed; another is looked at anew.
-        self._jobs = {
-            owner: known[owner]
-            if owner in known and known[owner].pids == pids
-            else StackCollector(pids=pids, may_pause=self.settings.may_pause)
-            for owner, pids in found.items()
-        }
+        jobs: dict[Owner, StackCollector] = {}
+        for owner, pids in found.items():
+            collector = self._jobs.get(owner) or StackCollector(pids=pids, may_pause=self.settings.may_pause)
+            if collector.pids != pids:
+                collector.look_at(pids)
+            jobs[owner] = collector
+        self._jobs = jobs
 
 
 @hookimpl

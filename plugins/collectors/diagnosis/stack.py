@@ -41,11 +41,18 @@ class StackCollector(DataCollector):
         self._runs = 0
         self._still = 0
         self._watched: tuple[int, Any] | None = None
+        # Every rank that was seen, by its number: one that is gone while others are not is news.
+        self._seen: dict[int, RankProcess] = {}
 
     @property
     def pids(self) -> list[int]:
         """The processes that are named."""
         return self._pids
+
+    def look_at(self, pids: Sequence[int]) -> None:
+        """Name other processes: some have ended, some have begun."""
+        self._pids = list(pids)
+        self._ranks = []
 
     def is_enabled(self) -> bool:
         """Whether py-spy is installed."""
@@ -53,24 +60,36 @@ class StackCollector(DataCollector):
 
     def collect_data(self) -> dict[str, RankStack]:
         """The stacks by the ranks' names; empty when there are no ranks. All ranks are looked at in the first run."""
-        is_first = self._runs % _LOOK_FOR_RANKS_EVERY == 0
+        is_due = self._runs % _LOOK_FOR_RANKS_EVERY == 0
+        is_first = not self._runs
         self._runs += 1
-        if is_first or not self._ranks:
+        if is_due or not self._ranks:
             self._look_for_ranks()
-        if not self._ranks:
+        watched = self._watch()
+        if watched is None:
             return {}
-        watched = py_spy.stack_of(self._ranks[0], may_pause=self._may_pause)
-        if watched.error:
-            self._look_for_ranks()
-        self._follow(watched)
-        if self._still < 1 and self._runs > 1 and not watched.error:
+        if not (self._still or is_first):
             return {watched.name: watched}
+        if not is_due:
+            self._look_for_ranks()  # a rank that died is why others stand still
+        return {stack.name: stack for stack in [*self._look_at_all(watched), *self._gone()]}
+
+    def _watch(self) -> RankStack | None:
+        """The stack of the first rank that can be read; None without any rank."""
+        for rank in list(self._ranks):
+            stack = py_spy.stack_of(rank, may_pause=self._may_pause)
+            if not stack.error or rank is self._ranks[-1]:
+                self._follow(stack)
+                return stack
+        return None
+
+    def _look_at_all(self, watched: RankStack) -> list[RankStack]:
         # Native frames once, when it has stood still so long that a pause of milliseconds disturbs nobody.
         native = self._still == _NATIVE_AFTER
-        rest = self._ranks if native else self._ranks[1:]
+        rest = [rank for rank in self._ranks if native or rank.pid != watched.pid]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             found = list(pool.map(lambda rank: py_spy.stack_of(rank, native=native, may_pause=self._may_pause), rest))
-        return {stack.name: stack for stack in ([] if native else [watched]) + found}
+        return found if native else [watched, *found]
 
     def to_text(self, data: Any) -> str:
         """The report as text."""
@@ -88,6 +107,24 @@ class StackCollector(DataCollector):
             self._ranks = by_pids(self._pids)
         else:
             self._ranks = find_ranks(os.environ, self._local_world_size)
+        self._seen.update({rank.rank: rank for rank in self._ranks if rank.rank is not None})
+
+    def _gone(self) -> list[RankStack]:
+        """The ranks that are not there any more, while others are."""
+        here = {rank.rank for rank in self._ranks}
+        world = max((rank.world_size or 0 for rank in self._ranks), default=0)
+        lost = [rank for number, rank in sorted(self._seen.items()) if number not in here and number < world]
+        return [
+            RankStack(
+                rank=rank.rank,
+                local_rank=rank.local_rank,
+                world_size=rank.world_size,
+                pid=rank.pid,
+                has_ended=True,
+                error="the process has ended",
+            )
+            for rank in lost
+        ]
 
     def _follow(self, watched: RankStack) -> None:
         place = (watched.pid, watched.mark or own_frames(watched.frames))

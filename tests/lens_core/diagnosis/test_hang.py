@@ -8,8 +8,17 @@ import msgspec
 import pytest
 
 from lens_core import Diagnosis
-from lens_core.diagnosis import Facts, HangVerdict, Progress, RankStack, StackReport, ThreadStack, encode_report, judge
-from lens_core.diagnosis.hang import Happened
+from lens_core.diagnosis import (
+    Facts,
+    HangVerdict,
+    Happened,
+    Progress,
+    RankStack,
+    StackReport,
+    ThreadStack,
+    encode_report,
+    judge,
+)
 
 NOW = 1_800_000_000.0
 LABELS = 'ip="10.0.0.1",job_name="j",local_rank="{rank}",pod_name="p",rank="{rank}"'

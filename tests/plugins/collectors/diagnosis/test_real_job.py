@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,8 +13,7 @@ from lens_plugins.collectors.diagnosis import StackCollector
 from lens_plugins.collectors.stacks import Stacks, StacksSettings
 
 from lens_core import Diagnosis
-from lens_core.diagnosis import Facts, decode_report, judge, merge_stacks, suspects_of
-from lens_core.diagnosis.hang import Limits
+from lens_core.diagnosis import Facts, Limits, decode_report, judge, merge_stacks, suspects_of
 from lens_core.testing.hosts import make_context
 from tests.end_to_end.running_lens import RunningLens, wait_for
 from tests.plugins.collectors.diagnosis.clients import RecordingClient
@@ -80,9 +81,40 @@ def test_one_rank_is_watched_and_all_are_looked_at_when_it_stands(tmp_path: Path
         assert decode_report(report.data_content).ranks[2].command.endswith(".py")
 
 
-def test_processes_that_are_gone_or_are_not_python_are_said() -> None:
-    import subprocess
+async def test_a_rank_that_died_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import time\ndef all_reduce(step):\n    print(flush=True)\n    time.sleep(1000)\nall_reduce(5)\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script)], env={"RANK": str(rank), "WORLD_SIZE": "3"}, stdout=subprocess.PIPE
+        )
+        for rank in range(3)
+    ]
+    try:
+        pids = tuple(process.pid for process in processes)
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+        collector = Stacks(StacksSettings(pids=pids), make_context("stacks", tmp_path))
+        found = list(await collector.collect())
+        processes[1].kill()
+        processes[1].wait()
+        for _ in range(4):
+            await asyncio.sleep(1.0)
+            found += await collector.collect()
+        diagnoses = [record for record in found if isinstance(record, Diagnosis)]
+        verdict = judge(Facts(now=time.time(), diagnoses=diagnoses), QUICK)
+        assert (verdict.verdict, verdict.ranks) == ("yes", ["1"]), verdict.reason
+        assert "the process of rank 1 is gone" in verdict.reason
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
 
+
+def test_processes_that_are_gone_or_are_not_python_are_said() -> None:
     sleeper = subprocess.Popen(["sleep", "60"])
     try:
         [stack] = StackCollector(pids=[sleeper.pid]).collect_data().values()
