@@ -13,7 +13,8 @@ from .arrays import pack, pack_positions, pack_spaced, unpack_doubles, unpack_in
 BLOCK_ROWS = 4096
 SUMMARY_POINTS = 128
 LOWEST_STEP = -(2**63)
-_decode_metrics = msgspec.json.Decoder(dict[str, float | str]).decode
+_decode_metrics = msgspec.json.Decoder(list[dict[str, float | str]]).decode
+_decode_integers = msgspec.json.Decoder(list[int]).decode
 
 
 class Column(NamedTuple):
@@ -77,29 +78,55 @@ class Series(NamedTuple):
         return Series(self.iterations[low:high], self.times[low:high], self.values[low:high], self.steps[low:high])
 
 
-def build_block(first_step: int, last_step: int, rows: Sequence[tuple[int, int, int, str]]) -> Block:
-    """A block of rows (row_step, iteration, time in microseconds, metrics as JSON) in the order of their steps."""
-    steps, iterations, times = (array("q", numbers) for numbers in zip(*(row[:3] for row in rows), strict=True))
-    same = steps == iterations
-    numbers = iterations.tolist()
+class Rows(NamedTuple):
+    """Rows in the order of their steps, column by column; times are microseconds since the epoch."""
+
+    steps: Sequence[int]
+    iterations: Sequence[int]
+    times: Sequence[int]
+    metrics: Sequence[dict[str, float | str]]
+
+    def first(self, count: int) -> Rows:
+        """The first so many."""
+        return Rows(self.steps[:count], self.iterations[:count], self.times[:count], self.metrics[:count])
+
+
+def decode_rows(steps: str, iterations: str, times: str, metrics: str) -> Rows:
+    """Rows out of comma-separated numbers and JSON objects: one text for each column costs least on both sides."""
+    return Rows(
+        _decode_integers(f"[{steps}]"),
+        _decode_integers(f"[{iterations}]"),
+        _decode_integers(f"[{times}]"),
+        _decode_metrics(f"[{metrics}]"),
+    )
+
+
+def build_block(first_step: int, last_step: int, rows: Rows) -> Block:
+    """A block of rows."""
+    steps, iterations, times = array("q", rows.steps), array("q", rows.iterations), array("q", rows.times)
     return Block(
         first_step=first_step,
         last_step=last_step,
-        rows=len(rows),
-        ordered=numbers == sorted(numbers),
+        rows=len(steps),
+        ordered=rows.iterations == sorted(rows.iterations),
         first_iteration=min(iterations),
         last_iteration=max(iterations),
         first_us=min(times),
         last_us=max(times),
         steps=pack_spaced(steps),
-        iterations=None if same else pack_spaced(iterations),
+        iterations=None if steps == iterations else pack_spaced(iterations),
         times=pack_spaced(times),
-        columns=_columns([_decode_metrics(row[3]) for row in rows], iterations, times),
+        columns=_columns(rows.metrics, iterations, times),
     )
 
 
 def _columns(documents: Sequence[dict[str, float | str]], iterations: array[int], times: array[int]) -> list[Column]:
-    found: dict[str, tuple[list[int], list[Any]]] = {}
+    names = documents[0].keys()
+    if all(document.keys() == names for document in documents):
+        # The usual case. jsonb keeps keys in an order of its own, so that equal keys come in the same order.
+        columns = zip(*(document.values() for document in documents), strict=True)
+        return [_column(name, None, values, iterations, times) for name, values in zip(names, columns, strict=True)]
+    found: dict[str, tuple[list[int], list[float | str]]] = {}
     for position, document in enumerate(documents):
         for metric, value in document.items():
             present = found.get(metric)
@@ -110,21 +137,25 @@ def _columns(documents: Sequence[dict[str, float | str]], iterations: array[int]
     return [_column(metric, *found[metric], iterations, times) for metric in sorted(found)]
 
 
-def _column(metric: str, positions: list[int], given: list[Any], iterations: array[int], times: array[int]) -> Column:
+def _column(
+    metric: str, positions: list[int] | None, given: Sequence[Any], iterations: array[int], times: array[int]
+) -> Column:
     try:
         values = array("d", given)
     except TypeError:  # the special values are strings
         values = array("d", map(float, given))
-    dense = len(positions) == len(times)
+    if positions is not None and len(positions) == len(times):
+        positions = None
     parts = range(0, len(values), SUMMARY_POINTS)
     kept = sorted({0, len(values) - 1, *(p for low in parts for p in extremes(values, low, low + SUMMARY_POINTS))})
-    at = kept if dense else [positions[position] for position in kept]
+    at = kept if positions is None else [positions[position] for position in kept]
     summary = (
         pack(array("q", [iterations[p] for p in at]))
         + pack(array("q", [times[p] for p in at]))
         + pack(array("d", [values[p] for p in kept]))
     )
-    return Column(metric, len(values), None if dense else pack_positions(positions), summary, pack(values))
+    packed = None if positions is None else pack_positions(positions)
+    return Column(metric, len(values), packed, summary, pack(values))
 
 
 def extremes(values: array[float], low: int, high: int) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from .blocks import BLOCK_ROWS, LOWEST_STEP, Block, build_block
+from .blocks import BLOCK_ROWS, LOWEST_STEP, Block, build_block, decode_rows
 from .database import Database, NotReady
 from .encoding import StreamChange
 from .errors import describe
@@ -159,14 +159,12 @@ async def compact_stream(connection: Connection, stream_id: int, *, partial: boo
             range_ = await _next_range(connection, stream_id)
             if range_ is None:
                 break
-            rows = await _rows(connection, stream_id, range_)
-            if not rows or (range_.last_step is None and len(rows) < (PARTIAL_ROWS if partial else BLOCK_ROWS)):
+            found = await _rows(connection, stream_id, range_)
+            count = 0 if found is None else found[0]
+            wanted = (PARTIAL_ROWS if partial else BLOCK_ROWS) if range_.last_step is None else 1
+            if found is None or count < wanted:
                 break
-            whole = range_.last_step is not None and len(rows) <= _GROWN_ROWS
-            if not whole:  # only the beginning of it: memory stays bounded, whatever came to a range
-                rows = rows[:BLOCK_ROWS]
-            last_step = range_.last_step if whole and range_.last_step is not None else rows[-1][0]
-            block = await asyncio.to_thread(build_block, range_.first_step, last_step, rows)
+            block = await asyncio.to_thread(_build, range_, count, found[1:])
             if await _put(connection, stream_id, range_, block):
                 made += 1
             else:
@@ -192,16 +190,27 @@ async def _next_range(connection: Connection, stream_id: int) -> _Range | None:
     return _Range(LOWEST_STEP if row[0] is None else int(row[0]) + 1, None)
 
 
-async def _rows(connection: Connection, stream_id: int, range_: _Range) -> list[Any]:
+async def _rows(connection: Connection, stream_id: int, range_: _Range) -> tuple[Any, ...] | None:
+    """How many rows the range has, as far as a block may go, and each of their columns as one text."""
     limit = BLOCK_ROWS if range_.last_step is None else _GROWN_ROWS + 1
-    parameters = {"id": stream_id, "first": range_.first_step, "last": range_.last_step, "limit": limit}
     condition = "" if range_.last_step is None else " and row_step <= %(last)s"
     cursor = await connection.execute(
-        f"select row_step, iteration, {_TIME}, metrics::text from lens_row"
-        f" where stream_id = %(id)s and row_step >= %(first)s{condition} order by row_step limit %(limit)s",
-        parameters,
+        "select count(*), string_agg(row_step::text, ','), string_agg(iteration::text, ','),"
+        " string_agg(at::text, ','), string_agg(metrics::text, ',') from ("
+        f"select row_step, iteration, {_TIME} as at, metrics from lens_row"
+        f" where stream_id = %(id)s and row_step >= %(first)s{condition} order by row_step limit %(limit)s) rows",
+        {"id": stream_id, "first": range_.first_step, "last": range_.last_step, "limit": limit},
     )
-    return await cursor.fetchall()
+    return await cursor.fetchone()
+
+
+def _build(range_: _Range, count: int, columns: tuple[str, str, str, str]) -> Block:
+    """A block of the range; of one that has grown only the beginning, so that memory stays bounded."""
+    rows = decode_rows(*columns)
+    if range_.last_step is not None and count <= _GROWN_ROWS:
+        return build_block(range_.first_step, range_.last_step, rows)
+    rows = rows.first(BLOCK_ROWS)
+    return build_block(range_.first_step, rows.steps[-1], rows)
 
 
 async def _put(connection: Connection, stream_id: int, range_: _Range, block: Block) -> bool:
