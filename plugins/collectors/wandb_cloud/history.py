@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from lens_core import ConfigurationError, LensError, Origin, StepMetrics
+from lens_core import LensError, Origin, StepMetrics
 
 from .facts import RunFacts, read_object
 from .settings import Access, WandbCloudSettings
@@ -48,7 +48,7 @@ class History:
             self._chosen[run.id] = run
 
     def rows(self, access: Access) -> list[StepMetrics]:
-        """What is new of the chosen runs, those that lag most first; raises ConfigurationError or LensError."""
+        """What is new of the chosen runs, those that lag most first; raises LensError."""
         if not self._chosen:
             return []
         cursors = read_cursors(self._path)
@@ -116,7 +116,7 @@ class History:
 
 
 def fetch_page(client: httpx.Client, access: Access, run_id: str, first: int, size: int) -> list[Any]:
-    """Rows of a run from step `first` on; retried where that helps. Raises ConfigurationError or LensError."""
+    """Rows of a run from step `first` on; retried where that helps. Raises LensError."""
     variables = {
         "entity": access.entity,
         "project": access.project,
@@ -139,7 +139,7 @@ def fetch_page(client: httpx.Client, access: Access, run_id: str, first: int, si
             return _page_of(response.content, access, run_id)
         reason = f"HTTP {response.status_code}"
         if response.status_code in (401, 403):
-            raise ConfigurationError(f"{access.base_url} refused the API key ({reason})")
+            raise LensError(f"{access.base_url} refused the API key ({reason})")
         if response.status_code not in _RETRIED:
             break
     raise LensError(f"{access.base_url}: the history of run {run_id} cannot be read: {reason}")

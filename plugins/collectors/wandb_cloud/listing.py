@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lens_core import ConfigurationError, LensError
+from lens_core import LensError
 
 from .settings import Access
 
@@ -30,7 +30,7 @@ def window_filter(begins: float) -> dict[str, Any]:
 
 
 def connect(access: Access, request_timeout_seconds: int, folder: Path) -> Any:
-    """A `wandb.Api`. Raises ConfigurationError for a refused key, LensError when the server cannot be asked.
+    """A `wandb.Api`. Raises LensError when the key is refused, or the server cannot be asked.
 
     Whatever wandb keeps on disk goes to `folder`: neither a home nor a settings file of somebody's is read or written.
     """
@@ -83,7 +83,7 @@ def _asking(access: Access, ask: Callable[[], T]) -> T:
     except Exception as error:  # noqa: BLE001 - whatever wandb and its transport raise is said in words
         text = " ".join(str(error).split()).replace(access.api_key.reveal(), "***")[:500]
         if _is_about_the_key(error, text):
-            raise ConfigurationError(
+            raise LensError(
                 f"{access.base_url} refused the API key (or it is no key): {text}; see WANDB_API_KEY or `api_key`"
             ) from None
         raise LensError(f"{access.base_url}: {type(error).__name__}: {text}") from None

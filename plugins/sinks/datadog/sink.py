@@ -16,6 +16,7 @@ from lens_core import (
     Batch,
     BatchLimits,
     ConfigurationError,
+    Context,
     Delivered,
     LensError,
     Measurement,
@@ -44,7 +45,11 @@ class Datadog(Sink):
     accepts = (Measurement, StepMetrics)
 
     settings: DatadogSettings
-    _client: httpx.AsyncClient
+
+    def __init__(self, settings: DatadogSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._client: httpx.AsyncClient | None = None
+        self._refused = False
 
     @classmethod
     def settings_from(cls, environ: Mapping[str, str]) -> DatadogSettings | None:
@@ -52,30 +57,43 @@ class Datadog(Sink):
         return DatadogSettings() if environ.get("DD_API_KEY") else None
 
     async def start(self) -> None:
-        """Find the key and open the client; raises ConfigurationError when there is no key."""
-        key = await asyncio.to_thread(self._key)
-        headers = {"DD-API-KEY": key, "Content-Type": "application/json", "Accept": "application/json"}
-        encoding = ENCODINGS[self.settings.compression]
-        if encoding:
-            headers["Content-Encoding"] = encoding
-        self._client = httpx.AsyncClient(headers=headers, timeout=self.settings.timeout_seconds)
-        self._refused = False
+        """Find the key and open the client; raises ConfigurationError when there is no key.
+
+        A key that cannot be fetched now (AWS does not answer) is fetched when there is something to send.
+        """
         env = self.settings.env or os.environ.get("DD_ENV", "")
         common = [*self.settings.tags, *([f"env:{env}"] if env else [])]
         if self.context.cluster != "default":
             common.append(f"cluster:{self.context.cluster}")
         self._builder = Builder(self.settings, common)
+        try:
+            await self._open()
+        except ConfigurationError:
+            raise
+        except LensError as error:
+            self.context.logger.warning("%s", error)
 
     async def stop(self) -> None:
         """Close the client."""
-        if hasattr(self, "_client"):
+        if self._client is not None:
             await self._client.aclose()
+            self._client = None
+
+    async def _open(self) -> httpx.AsyncClient:
+        if self._client is None:
+            headers = {"DD-API-KEY": await asyncio.to_thread(self._key), "Accept": "application/json"}
+            headers["Content-Type"] = "application/json"
+            encoding = ENCODINGS[self.settings.compression]
+            if encoding:
+                headers["Content-Encoding"] = encoding
+            self._client = httpx.AsyncClient(headers=headers, timeout=self.settings.timeout_seconds)
+        return self._client
 
     async def check(self) -> None:
         """Ask whether the key is valid; raises LensError that says so."""
         await self.start()
         try:
-            response = await self._client.get(f"{self._base}/api/v1/validate")
+            response = await (await self._open()).get(f"{self._base}/api/v1/validate")
         except httpx.HTTPError as error:
             raise LensError(f"{self._base}: {type(error).__name__}: {error}") from None
         finally:
@@ -126,11 +144,15 @@ class Datadog(Sink):
         self, payload: Payload, series: list[Series], owners: list[list[int]], built: Built
     ) -> Answer | None:
         try:
-            response = await self._client.post(f"{self._base}/api/v2/series", content=payload.body)
+            response = await (await self._open()).post(f"{self._base}/api/v2/series", content=payload.body)
         except httpx.HTTPError as error:
             return Retry(f"{type(error).__name__}: {error}")
+        except LensError as error:
+            return Retry(str(error), _KEY_PAUSE_SECONDS)
         if response.status_code == 413:
             return await self._halves(series, owners, built)
+        if response.status_code in (401, 403) and self.settings.aws_secret:
+            await self.stop()  # the secret may have been rotated: it is read again
         return self._classify(response)
 
     async def _halves(self, series: list[Series], owners: list[list[int]], built: Built) -> Answer | None:

@@ -112,7 +112,7 @@ def test_an_empty_project_is_zeros(version: str, tmp_path: Path) -> None:
 def test_a_wrong_key_is_said_and_never_shown(wandb_server: WandbServer, version: str, tmp_path: Path) -> None:
     wrong = "f" * 40
     done = collect(wandb_server, version, tmp_path, WANDB_API_KEY=wrong)
-    assert done.code == 78
+    assert done.code == 1
     assert not done.answer["up"]
     assert done.answer["measurements"] == []
     assert "refused the API key" in done.answer["errors"][0]

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+
+import boto3
+import pytest
+from lens_plugins.collectors.wandb_cloud.collector import find_access
+from lens_plugins.collectors.wandb_cloud.settings import WandbCloudSettings
+from moto import mock_aws
+
+from lens_core import ConfigurationError, Secret
+
+REGION = "us-east-1"
+COMPLETE = {"WANDB_API_KEY": "k", "WANDB_ENTITY": "acme", "WANDB_PROJECT": "llm"}
+
+
+def test_settings_win_over_the_environment() -> None:
+    settings = WandbCloudSettings(entity="other", api_key=Secret("mine"), base_url="http://w/")
+    found = find_access(settings, {**COMPLETE, "WANDB_BASE_URL": "http://v"})
+    assert (found.path, found.api_key.reveal(), found.base_url) == ("other/llm", "mine", "http://w")
+    assert find_access(WandbCloudSettings(), COMPLETE).base_url == "https://api.wandb.ai"
+
+
+@pytest.mark.parametrize("missing", list(COMPLETE))
+def test_nothing_has_a_default(missing: str) -> None:
+    with pytest.raises(ConfigurationError, match=missing):
+        find_access(WandbCloudSettings(), {**COMPLETE, missing: ""})
+
+
+def test_the_secret_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    name = "dev/datadog/collectors/wandb"
+    with mock_aws():
+        boto3.client("secretsmanager", region_name=REGION).create_secret(Name=name, SecretString=json.dumps(COMPLETE))
+        for settings, environ in (
+            (WandbCloudSettings(aws_secret=name, aws_region=REGION), {}),
+            (WandbCloudSettings(aws_region=REGION), {"LENS_WANDB_AWS_SECRET": name}),
+        ):
+            found = find_access(settings, environ)
+            assert (found.path, found.api_key.reveal()) == ("acme/llm", "k")
+    assert repr(found.api_key) == "***"
