@@ -13,10 +13,13 @@ import psutil
 import pytest
 
 from tests.end_to_end.running_lens import RunningLens, ledgers_add_up, wait_for
+from tests.plugins.collectors.tensorboard.test_tensorboard import copy_events, written
 from tests.plugins.collectors.wandb_cloud.test_figures import EXPECTED
 from tests.plugins.collectors.wandb_cloud.wandb_server import KEY, WandbServer, serving, table
+from tests.plugins.collectors.wandb_offline.test_wandb_offline import offline_run
 from tests.plugins.sinks.datadog.intake import KEY as DATADOG_KEY
 from tests.plugins.sinks.datadog.intake import Intake, Scripted, running
+from tests.plugins.sources.wandb_hook.environments import NEWEST
 
 
 @pytest.fixture
@@ -95,3 +98,39 @@ def wandb_processes(lens: RunningLens) -> list[int]:
     """The processes that the daemon runs now for isolated collectors."""
     assert lens.process is not None
     return [child.pid for child in psutil.Process(lens.process.pid).children(recursive=True)]
+
+
+def test_event_files_and_offline_logs_become_points_with_attempts(tmp_path: Path) -> None:
+    logs = tmp_path / "logs" / "job" / "run"
+    for number, steps in enumerate((range(10), range(6, 12))):
+        copy_events(written(tmp_path / f"part{number}", steps), logs, f"events.out.tfevents.{number + 1}00.node.1.0")
+    offline_run(NEWEST, tmp_path / "w")
+    content = {
+        "collectors": {
+            "boards": {
+                "type": "tensorboard",
+                "paths": [str(tmp_path / "logs")],
+                "workload": "tb",
+                "interval_seconds": 1,
+            },
+            "airgapped": {"type": "wandb_offline", "paths": [str(tmp_path / "w")], "interval_seconds": 1},
+        }
+    }
+    lens = RunningLens(tmp_path / "data", json.dumps(content)).start()
+    try:
+        points = wait_for(lambda: lens.points("tb", metrics="loss"), 60, "points of the event files")
+        found = [(point["attempt"], point["iteration"], point["value"]) for point in points]
+        assert found == [
+            *((1, step, pytest.approx(1 / (step + 1))) for step in range(10)),
+            *((2, step, pytest.approx(1 / (step + 1))) for step in range(6, 12)),
+        ]
+        assert {(point["run_id"], point["data_source"]) for point in points} == {("job/run", "tensorflow")}
+        offline = wait_for(lambda: lens.points("r1", metrics="loss"), 60, "points of the offline log")
+        assert [point["iteration"] for point in offline] == list(range(300))
+        ledgers_add_up(lens.drained())
+        lens.kill()
+        lens.start()
+        lens.drained()
+        assert len(lens.points("tb", metrics="loss")) == 16, "a restart reads nothing twice"
+    finally:
+        lens.end()
