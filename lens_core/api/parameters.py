@@ -14,6 +14,7 @@ Format = Literal["json", "csv", "arrow"]
 MOST_POINTS = 1_000_000
 _INTERVAL = re.compile(r"(\d+)\s*(ms|s|m|h|d|)")
 _MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_OTHER_NAMES = {"avg": "mean", "average": "mean"}
 _TYPES: dict[str, Format] = {"text/csv": "csv", "application/vnd.apache.arrow.stream": "arrow"}
 
 
@@ -84,7 +85,7 @@ def aggregate_of(name: str, interval: str) -> tuple[Aggregate | None, int | None
     if not name and not interval:
         return None, None
     for known in get_args(Aggregate):
-        if name == known:
+        if _OTHER_NAMES.get(name, name) == known:
             if not interval:
                 raise BadRequest("aggregate needs interval, for example interval=1m")
             return known, interval_ms(interval)

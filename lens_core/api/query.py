@@ -146,19 +146,28 @@ class QueryRoutes:
     async def workload(self, request: Request) -> Response:
         """One workload: its framework, how far it is, what it said last, its runs and attempts."""
         uid = workload_uid(request)
-        found = None if self._is_elsewhere(request) else await self._state.required_store().workload(uid)
-        if found is None:
-            raise NotFound(f"nothing is known about workload {uid!r}")
-        (line,) = await self._lines.of([found.summary])
-        return json_response({**line, "runs": found.runs})
+        store = self._state.required_store()
+
+        async def answer() -> Response:
+            found = None if self._is_elsewhere(request) else await store.workload(uid)
+            if found is None:
+                raise NotFound(f"nothing is known about workload {uid!r}")
+            (line,) = await self._lines.of([found.summary])
+            return json_response({**line, "runs": found.runs})
+
+        return await self._with_etag(request, uid, answer)
 
     async def events(self, request: Request) -> Response:
         """What happened to a workload, newest first."""
         uid = workload_uid(request)
         limit = integer(request, "limit", minimum=1, maximum=10_000) or 1000
         store = self._state.required_store()
-        found = [] if self._is_elsewhere(request) else await store.events(uid, limit=limit)
-        return json_response({"workload_uid": uid, "events": found, "total_count": len(found)})
+
+        async def answer() -> Response:
+            found = [] if self._is_elsewhere(request) else await store.events(uid, limit=limit)
+            return json_response({"workload_uid": uid, "events": found, "total_count": len(found)})
+
+        return await self._with_etag(request, uid, answer)
 
     def _is_elsewhere(self, request: Request) -> bool:
         return request.query_params.get("cluster", "") not in ("", self._state.cluster_name)
@@ -166,6 +175,8 @@ class QueryRoutes:
     async def _with_etag(self, request: Request, uid: str, answer: Callable[[], Awaitable[Response]]) -> Response:
         """The answer, or 304. The version is read first: a write in between makes an answer newer than its ETag."""
         version = await self._state.required_store().version(uid)
+        if version == "none":  # only the directory knows it, or nobody; neither says when that changes
+            return await answer()
         asked = f"{version} {request.url.path}?{request.url.query} {request.headers.get('accept', '')}"
         etag = f'W/"{hashlib.sha256(asked.encode()).hexdigest()[:32]}"'
         wanted = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}

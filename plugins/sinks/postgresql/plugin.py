@@ -21,6 +21,7 @@ from lens_core import (
     Diagnosis,
     Event,
     Evidence,
+    LensError,
     Pod,
     Position,
     Record,
@@ -36,7 +37,7 @@ from .compacting import Compactor
 from .database import Database, NotReady
 from .diagnoses import write_diagnoses
 from .embedded import running_dsn
-from .errors import DATA_ERRORS, StreamsGone, answer_for
+from .errors import DATA_ERRORS, StreamsGone, answer_for, describe
 from .facts import write_detections, write_events, write_evidence, write_pods
 from .figures import touch_subjects
 from .grouping import NameCache
@@ -193,7 +194,9 @@ class PostgreSQL(Asking):
             metrics.wandb_metrics_store_errors.inc(wandb_points)
 
     async def tidy(self) -> dict[str, Any]:
-        """Make all blocks that can be made, vacuum all tables. Raises NotReady or psycopg.Error."""
-        connection = await self._database.connect_when_ready(timeout_seconds=0.0)
-        async with connection:
-            return await upkeep.tidy(connection, policy_of(self._options))
+        """Remove what is too old, make all blocks that can be made, vacuum all tables. Raises LensError."""
+        try:
+            async with await self._database.connect_when_ready(timeout_seconds=0.0) as connection:
+                return await upkeep.tidy(connection, policy_of(self._options))
+        except psycopg.Error as error:
+            raise LensError(f"PostgreSQL refused: {describe(error)}") from None

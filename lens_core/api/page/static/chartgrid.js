@@ -260,6 +260,7 @@ export class ChartGrid {
     this.fine = new Map();
     this.reset.hidden = !range;
     this.note();
+    performance.mark("lens:zoom");
     if (range) this.fetchFine().catch(this.say);
     this.redraw();
   }
@@ -279,7 +280,10 @@ export class ChartGrid {
     const found = await this.points.between(cards.map((card) => card.metric), ...times);
     if (this.options.range !== range) return;
     for (const [metric, series] of found) this.fine.set(metric, series);
-    if (cards.includes(this.active)) await this.paint(this.active);
+    if (cards.includes(this.active)) {
+      await this.paint(this.active);
+      performance.mark("lens:finer");
+    }
     for (const card of cards) if (card !== this.active) this.wait(card);
   }
 
