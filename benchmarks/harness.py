@@ -170,6 +170,12 @@ class Daemon:
         assert self._process is not None
         return float(psutil.Process(self._process.pid).memory_info().rss) / 2**20
 
+    def cpu_seconds(self) -> float:
+        """CPU time that the daemon alone has taken, without its database."""
+        assert self._process is not None
+        used = psutil.Process(self._process.pid).cpu_times()
+        return float(used.user + used.system)
+
     def status(self) -> Any:
         """What /api/v1/status answers."""
         return httpx.get(f"{self.url}/api/v1/status", timeout=30).json()

@@ -1,4 +1,7 @@
-"""The log lines that `benchmarks/logs.py` reads: what containers of training jobs print, one line in twenty a step."""
+"""The log lines that `benchmarks/logs.py` reads: what containers of training jobs print, one line in twenty a step.
+
+A quarter of the noise holds something random made of letters (addresses, ids, hashes), so that it never comes again.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,16 @@ METRICS = (
 NOISE = (
     "2026-11-27 22:01:{s:02d},123 - INFO - worker-{n} dataloader prefetch queue depth {n} of 64, memory 412.3 GB free",
     "worker-0:53:401 [0] NCCL INFO Channel {n:02d}/16 : 0[1000] -> 1[2000] via P2P/IPC/read",
-    "worker-0:53:401 [0] NCCL INFO {n} coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels per peer",
+    "worker-0:53:401 [0] NCCL INFO comm 0x{h:012x} rank {n} nranks 16 cudaDev 0 busId 1000 - Init COMPLETE",
     "  {n}_layers ........................................ 48",
-    'INFO: 10.0.{n}.1:53412 - "GET /healthz HTTP/1.1" 200 OK',
+    'INFO: 10.0.{n}.1:53412 - "GET /v1/jobs/{h:012x} HTTP/1.1" 200 OK',
     "/usr/lib/python3/dist-packages/torch/utils/data/dataloader.py:{n}: UserWarning: This will create 8 workers",
     "time (ms) | forward-compute: 306.62 | backward-compute: 575.17 | optimizer: 94.{n:02d} | batch-generator: 2.97",
     "I0131 11:17:43.038159 136759033735168 max_utils.py:695] Total memory size: 6.{n} GB, Output size: 0.2 GB",
     "[2024-01-19 08:22:00,088] [INFO] [axolotl.load_model:625] [PID:6548] [RANK:{n}] GPU memory usage: 25.701GB",
     "model.safetensors:  10%|█         | {n}00M/4.00G [00:05<00:45, 75.0MB/s]",
     '  File "/srv/app/train.py", line {n}, in train_step',
-    "W1127 22:01:{s:02d}.123456 140 kubelet.go:{n}] Pod sandbox changed, it will be killed and re-created",
+    "W1127 22:01:{s:02d}.123456 140 kubelet.go:{n}] Sandbox {h:012x} changed, it will be killed and re-created",
 )
 KUBERNETES = {
     "pod_name": "llama-70b-worker-3",
@@ -61,7 +64,7 @@ def lines(count: int, seed: int = 7) -> Iterator[str]:
             form = METRICS[index // 20_000 % len(METRICS)]
             yield form.format(step=step, samples=step * 128, loss=2.0 + dice.random(), epoch=step / 1000)
         else:
-            yield dice.choice(NOISE).format(n=dice.randrange(16), s=dice.randrange(60))
+            yield dice.choice(NOISE).format(n=dice.randrange(16), s=dice.randrange(60), h=dice.getrandbits(48))
 
 
 def bodies(count: int, per_body: int) -> Iterator[tuple[bytes, int]]:

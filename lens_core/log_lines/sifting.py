@@ -68,36 +68,31 @@ class Sieve:
 
     def sift(self, texts: Sequence[str]) -> list[tuple[int, Candidates]]:
         """The lines that may say something, by their index; all others say nothing."""
-        nobodys, find = self._nobodys, self._of_row
+        nobodys, somebodys, learn = self._nobodys, self._somebodys.get, self._learn
         return [
             (index, found)
             for index, row in enumerate(rows_of(texts))
-            if row not in nobodys and (found := find(row)) is not None
+            if row not in nobodys and (found := somebodys(row) or learn(row)) is not None
         ]
 
     def find(self, text: str) -> Candidates | None:
         """What is to be tried on one line; None if it is nobody's."""
         row = row_of(text)
-        return None if row in self._nobodys else self._of_row(row)
+        return None if row in self._nobodys else self._somebodys.get(row) or self._learn(row)
 
     def words_of(self, text: str) -> frozenset[bytes]:
         """The words of a line that some declaration asks for."""
         found = self._triggers.intersection(row_of(text).split())
         return frozenset(found | {word[1:] for word in found if word not in self._plain}) & self._plain
 
-    def _of_row(self, row: bytes) -> Candidates | None:
-        known = self._somebodys.get(row)
-        if known is not None:
-            return known
+    def _learn(self, row: bytes) -> Candidates | None:
+        """What is to be tried on a row that is new, or too long to be remembered."""
         words = row.split()
         found = None
         if self._wordless or not self._keys.isdisjoint(words):
             found = self._of_words(self._triggers.intersection(words))
-        if len(row) <= _ROW_BYTES:
-            self._remember(row, found)
-        return found
-
-    def _remember(self, row: bytes, found: Candidates | None) -> None:
+        if len(row) > _ROW_BYTES:
+            return found
         if len(self._nobodys) + len(self._somebodys) >= _ROWS_LIMIT:
             self._nobodys.clear()
             self._somebodys.clear()
@@ -105,6 +100,7 @@ class Sieve:
             self._nobodys.add(row)
         else:
             self._somebodys[row] = found
+        return found
 
     def _of_words(self, found: frozenset[bytes]) -> Candidates | None:
         if found in self._sets:
