@@ -111,16 +111,16 @@ def _text(message: Any) -> str:
 
 
 def _whole(value: Any) -> int | None:
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         return int(value)
     return None
 
 
 def _time(value: Any) -> float | None:
     """Seconds since the epoch of a number or of DLRover's `YYYY-MM-DD HH:MM:SS` (torch elastic: with an underscore)."""
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         return float(value)
     for form in ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d_%H:%M:%S"):
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             return time.mktime(time.strptime(value, form))
     return None

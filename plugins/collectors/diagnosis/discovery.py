@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from lens_core.plugin_host import PluginHost
@@ -30,5 +32,16 @@ def installed_collectors(options: AgentOptions) -> list[DataCollector]:
 
 
 def _collector_classes() -> list[Any]:
-    host = PluginHost.load()
+    """All collector classes; of our own plugins nothing else is imported, for this may be a training process."""
+    others = {found.name for found in entry_points(group="lens") if _is_ours(found) and not _may_collect(found)}
+    unwanted = {name.strip() for name in os.environ.get("LENS_DISABLED_PLUGINS", "").split(",")}
+    host = PluginHost.load(disabled=others | unwanted)
     return [host.collector(name) for name in host.names("collector")]
+
+
+def _is_ours(found: EntryPoint) -> bool:
+    return found.value.startswith("lens_plugins.")
+
+
+def _may_collect(found: EntryPoint) -> bool:
+    return found.value.startswith("lens_plugins.collectors.")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lens_plugins.collectors.diagnosis import DiagnosisAgent, LogCollector, WorkerTrainingMetric
 
+from tests.end_to_end.running_lens import wait_for
 from tests.plugins.collectors.diagnosis.clients import RecordingClient, example
 
 
@@ -50,6 +52,18 @@ def test_the_whole_with_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     agent = run("whole", train_one_epoch=train_one_epoch)["agent"]
     assert "Diagnosis action: RESTART_WORKER" in capsys.readouterr().out
     assert not agent.is_running
+
+
+def test_a_collector_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "acme_lens.py").write_text(example("plugin"))
+    monkeypatch.setenv("LENS_PLUGINS_DIR", str(tmp_path))
+    agent = DiagnosisAgent()
+    client = RecordingClient()
+    agent.set_client(client)
+    agent.start()
+    [report] = wait_for(lambda: client.of_type("ACME_PROBE"))
+    assert report.data_content == "temperature 63"
+    agent.stop()
 
 
 def test_the_seeds_messages(caplog: pytest.LogCaptureFixture) -> None:
