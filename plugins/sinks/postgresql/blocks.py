@@ -146,8 +146,7 @@ def _column(
         values = array("d", map(float, given))
     if positions is not None and len(positions) == len(times):
         positions = None
-    parts = range(0, len(values), SUMMARY_POINTS)
-    kept = sorted({0, len(values) - 1, *(p for low in parts for p in extremes(values, low, low + SUMMARY_POINTS))})
+    kept = _telling(values)
     at = kept if positions is None else [positions[position] for position in kept]
     summary = (
         pack(array("q", [iterations[p] for p in at]))
@@ -156,6 +155,17 @@ def _column(
     )
     packed = None if positions is None else pack_positions(positions)
     return Column(metric, len(values), packed, summary, pack(values))
+
+
+def _telling(values: array[float]) -> list[int]:
+    """Positions of what a summary keeps: both ends, and what is extreme in each part."""
+    parts = range(0, len(values), SUMMARY_POINTS)
+    return sorted({0, len(values) - 1, *(p for low in parts for p in extremes(values, low, low + SUMMARY_POINTS))})
+
+
+def summarised(series: Series) -> Series:
+    """Points as coarse as a summary, so that points out of rows have no more weight than those out of blocks."""
+    return series.select(_telling(series.values)) if series.values else series
 
 
 def extremes(values: array[float], low: int, high: int) -> list[int]:

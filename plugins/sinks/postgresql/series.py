@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from .arrays import unpack_doubles, unpack_positions, unpack_spaced
-from .blocks import SUMMARY_POINTS, Series, summary_series
+from .blocks import SUMMARY_POINTS, Series, summarised, summary_series
 from .identity import Connection
 from .reducing import concatenated, in_time, reduce_series
 from .streams import Header, Segment, Stream, Window, segments
@@ -45,17 +45,25 @@ async def read_reduced(
 ) -> Series:
     """At most `max_points` of the stream's points, its extremes among them, in the order of their steps."""
     parts = segments(stream, blocks, window)
-    rows = sum(block.rows for part in parts for block in part.blocks)
-    # With fewer points than this a summary would have fewer parts than the answer.
-    by_summary = metric is not None and rows * 2 >= SUMMARY_POINTS * max_points
+    if metric is None or 2 * _points_expected(stream, blocks, parts) < SUMMARY_POINTS * max_points:
+        # A summary would have fewer parts than the answer.
+        pieces = [piece for part in parts async for piece in _segment(connection, stream, part, metric, window)]
+        return reduce_series(concatenated(pieces), max_points)
     found: list[Series] = []
-    for segment in parts:
-        inside, partly = _split(segment.blocks, window) if by_summary else ([], [])
-        if not inside:
-            found += [piece async for piece in _segment(connection, stream, segment, metric, window)]
-            continue
-        found += await _around(connection, stream, metric or "", window, inside, partly)
+    for part in parts:
+        inside, partly = _split(part.blocks, window)
+        if inside:
+            found += await _around(connection, stream, metric, window, inside, partly)
+        else:
+            found += [summarised(piece) async for piece in _segment(connection, stream, part, metric, window)]
     return reduce_series(concatenated(found), max_points)
+
+
+def _points_expected(stream: Stream, blocks: Sequence[Header], parts: Sequence[Segment]) -> float:
+    """About how many points of the metric there are in what is to be read."""
+    outside_of_blocks = max(0, stream.rows - sum(block.rows for block in blocks if not block.dirty))
+    rows = outside_of_blocks + sum(block.rows for part in parts for block in part.blocks)
+    return rows * stream.points / max(1, stream.rows)
 
 
 async def _around(
@@ -66,7 +74,7 @@ async def _around(
         block.last_step: [summary_series(data)] for block, data in await _summaries(connection, stream, metric, inside)
     }
     for block in partly:
-        pieces = [piece async for piece in _blocks(connection, stream, (block,), metric, window)]
+        pieces = [summarised(piece) async for piece in _blocks(connection, stream, (block,), metric, window)]
         found[block.last_step] = pieces
     return [piece for last_step in sorted(found) for piece in found[last_step]]
 

@@ -27,6 +27,7 @@ class Stream(NamedTuple):
     rank: int
     own_iterations: bool
     blocked_step: int | None
+    rows: int
     points: int
 
 
@@ -77,7 +78,8 @@ async def streams_by_metric(connection: Connection, query: PointQuery) -> list[t
     """The stored names of the wanted metrics in the order of their own names, and the streams that have them."""
     wanted = None if query.metrics is None else sorted({metric_key(name) for name in query.metrics})
     cursor = await connection.execute(
-        "select c.metric, s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, c.points"
+        "select c.metric, s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.rows,"
+        " c.points"
         " from lens_stream s join lens_catalogue c on s.id = c.stream_id"
         " where s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
         " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
@@ -96,8 +98,8 @@ async def streams_by_metric(connection: Connection, query: PointQuery) -> list[t
 async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]:
     """The streams of a query, each with its number of rows."""
     cursor = await connection.execute(
-        "select s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.rows"
-        " from lens_stream s"
+        "select s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.rows,"
+        " s.rows from lens_stream s"
         " where s.rows > 0 and s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
         " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
         " and (%(source)s = '' or s.data_source = %(source)s)"

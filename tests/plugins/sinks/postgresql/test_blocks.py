@@ -155,6 +155,23 @@ async def test_every_spike_is_among_few_points(spool: Spool, store: Any) -> None
         await compact(store)
 
 
+async def test_rows_have_no_more_weight_than_blocks(spool: Spool, store: Any) -> None:
+    await spool.deliver(*(row(step, values={"loss": float(step % 997)}) for step in range(20_000)))
+    await compact(store, partial=False)  # the last 3,616 rows are in no block
+    found = [p.iteration for p in await points(store, max_points=200)]
+    assert 100 <= len(found) <= 200
+    assert sum(step >= 16_384 for step in found) < 60
+
+
+async def test_a_rare_metric_is_drawn_from_all_its_points(spool: Spool, store: Any) -> None:
+    rows = [
+        row(step, values={"loss": 1.0, **({"eval": float(step)} if step % 20 == 0 else {})}) for step in range(20_000)
+    ]
+    await spool.deliver(*rows)
+    await compact(store)
+    assert len(await points(store, metrics=("eval",), max_points=1000)) == 1000
+
+
 async def test_pages_hold_everything_once(spool: Spool, store: Any) -> None:
     await spool.deliver(*rows_of(range(700)), *rows_of(range(50), run_id="run-2"))
     await spool.deliver(*(r for rank in range(3) for r in rows_of(range(40), run_id="ranks", data_source=f"s{rank}")))
