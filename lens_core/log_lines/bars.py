@@ -8,17 +8,14 @@ from .readings import Reading
 
 Bar = tuple[int, int | None]
 
+# It stands before the time that is left, in every bar.
+BAR_TEXT = "<"
 _BAR = re.compile(r"(?<![\w.])(\d+)/(\d+) \[(?=[\d?:]+<)")
-
-
-def cannot_hold_bar(text: str) -> bool:
-    """Whether a raw line certainly holds no bar: no time that is left, nor anything that has to be opened first."""
-    return "<" not in text and text[:1] != "{" and "\r" not in text
 
 
 def last_bar(text: str) -> Bar | None:
     """The last bar on a text, as (done, total)."""
-    if "<" not in text:  # the time that is left: every bar has it
+    if BAR_TEXT not in text:
         return None
     found = None
     for match in _BAR.finditer(text):

@@ -13,7 +13,7 @@ from .layouts import LAYOUTS
 from .limited import LimitedPattern
 from .numbers import parse_number
 from .readings import Happening, Reading, Sign
-from .searching import searcher
+from .searching import searcher, sought
 from .text import words_before
 
 _LOOK_ALIKE = re.compile(
@@ -45,6 +45,7 @@ class CompiledFormat(_Declared):
         limit = declared.time_limit_seconds
         self._head = LimitedPattern(self.name, declared.head, limit).search if limit > 0 else searcher(declared.head)
         self._reject = re.compile(declared.reject) if declared.reject else None
+        self.beginning = "" if limit > 0 else sought(declared.head)
         self._groups = tuple(re.compile(declared.head).groupindex)
         self._layout = LAYOUTS[declared.layout]
         self._columns = Columns(declared.fields, declared.loss, declared.unlabelled)
@@ -118,6 +119,7 @@ class CompiledEvent(_Declared):
         super().__init__(declared.words, framework if declared.names_framework else "", layer, detector)
         self.declared = declared
         self._search = searcher(declared.pattern)
+        self.beginning = sought(declared.pattern)
         self.sign = Sign(self.framework, layer, declared.confidence, f"{detector}.{declared.type}")
         self.rank = (not self.framework, -len(self.words), -declared.confidence, detector)
 
@@ -146,6 +148,7 @@ class CompiledMark(_Declared):
         super().__init__(declared.words, framework, layer, detector)
         self.refines = frozenset(declared.refines)
         self.search = searcher(declared.pattern)
+        self.beginning = sought(declared.pattern)
         self.sign = Sign(framework, layer, declared.confidence, f"{detector}.mark")
         self.confidence = declared.confidence
 

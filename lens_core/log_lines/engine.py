@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from .bars import Bar, cannot_hold_bar, last_bar, take_bar
+from .bars import Bar, last_bar, take_bar
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .formats import EventPattern, LogFormat, Mark, Table
 from .readings import Happening, Reading, Sign
@@ -94,13 +94,16 @@ class LineEngine:
         """As `read`, for a line of which it is known what is to be tried on it."""
         if candidates is None:
             return self._below_header(text, context)
-        if candidates.has_only_bar and cannot_hold_bar(text):  # the word is English, too
+        told = context.told if context is not None and context.skips_known and candidates.has_only_marks else None
+        if told is not None and candidates.number in told:
             return self._below_header(text, context)
-        if context is not None and context.skips_known and candidates.has_only_marks:
-            if candidates.number in context.told:
-                return self._below_header(text, context)
-            context.told.add(candidates.number)
-        return self._read(text, candidates, context)
+        needed = candidates.needed
+        if needed and not any(map(text.__contains__, needed)) and _is_plain(text):
+            return self._below_header(text, context)
+        readings = self._read(text, candidates, context)
+        if told is not None and readings:
+            told.add(candidates.number)
+        return readings
 
     def _below_header(self, text: str, context: Context | None) -> Sequence[Reading]:
         """A row without any words, below a table's header."""
@@ -124,7 +127,7 @@ class LineEngine:
             readings = self._read_segments(text.split("\r"), candidates, context)
         else:
             readings = self._read_segment(text, candidates, context, None)
-        marks = [mark for mark in candidates.marks if mark.search(text, 0) is not None]
+        marks = [mark for mark in candidates.marks if mark.beginning in text and mark.search(text, 0) is not None]
         if not marks:
             return readings
         if not readings:
@@ -191,6 +194,8 @@ class LineEngine:
 
     def _steps(self, text: str, candidates: Candidates, bar: Bar | None) -> list[Reading]:
         for fmt in candidates.formats:
+            if fmt.beginning not in text:
+                continue
             readings: list[Reading] = []
             start = 0
             while True:
@@ -223,3 +228,8 @@ class LineEngine:
         readings[-1].happening = happening
         if event.framework:
             readings[-1].signs += (event.sign,)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether patterns see a line as it is: without colours, without an envelope."""
+    return text[:1] != "{" and "\x1b" not in text and "[0m" not in text and "[39m" not in text

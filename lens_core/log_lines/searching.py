@@ -44,11 +44,17 @@ def _has_alternatives(pattern: str) -> bool:
     return False
 
 
+def sought(pattern: str) -> str:
+    """The beginning of a pattern's matches, if it is long enough for looking for it to be worth while."""
+    beginning = beginning_of(pattern)
+    return beginning if len(beginning) >= 3 else ""
+
+
 def searcher(pattern: str) -> Search:
     """A function like `re.compile(pattern).search`, quick for patterns that begin with a known text."""
     compiled = re.compile(pattern)
-    beginning = beginning_of(pattern)
-    if len(beginning) < 3:
+    beginning = sought(pattern)
+    if not beginning:
         return compiled.search
 
     def search(text: str, start: int = 0) -> re.Match[str] | None:

@@ -13,12 +13,13 @@ from typing import TypeVar
 
 import msgspec
 
+from .bars import BAR_TEXT
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .words import rarest, row_of, rows_of
 
 BAR_WORD = b"it"
 _MEMO_LIMIT = 8192
-_ROWS_LIMIT = 8192
+_ROWS_LIMIT = 4096
 # Longer rows hardly come again, and would cost memory.
 _ROW_BYTES = 1024
 
@@ -37,7 +38,10 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """What a set of words leaves to be tried."""
+    """What a set of words leaves to be tried.
+
+    Of `needed` one must stand on a line, else nothing of it can be found there; empty if that cannot be said.
+    """
 
     formats: tuple[CompiledFormat, ...]
     events: tuple[CompiledEvent, ...]
@@ -46,7 +50,7 @@ class Candidates(msgspec.Struct, frozen=True):
     bar: bool
     number: int
     has_only_marks: bool
-    has_only_bar: bool
+    needed: tuple[str, ...]
 
 
 class Sieve:
@@ -117,8 +121,22 @@ class Sieve:
         says = bool(formats or events or tables)
         if not (says or bar or marks):
             return None
-        number = next(self._numbers)
-        return Candidates(formats, events, marks, tables, bar, number, not (says or bar), bar and not (says or marks))
+        number, needed = next(self._numbers), _needed(formats, events, marks, tables, bar)
+        return Candidates(formats, events, marks, tables, bar, number, not (says or bar), needed)
+
+
+def _needed(
+    formats: Sequence[CompiledFormat],
+    events: Sequence[CompiledEvent],
+    marks: Sequence[CompiledMark],
+    tables: Sequence[CompiledTable],
+    bar: bool,
+) -> tuple[str, ...]:
+    """The texts with which all these begin, and a bar's own; none if one of them may begin with anything."""
+    beginnings = dict.fromkeys(item.beginning for items in (formats, events, marks) for item in items)
+    if tables or "" in beginnings:
+        return ()
+    return (*beginnings, BAR_TEXT) if bar else tuple(beginnings)
 
 
 Item = TypeVar("Item", CompiledFormat, CompiledEvent, CompiledMark, CompiledTable)

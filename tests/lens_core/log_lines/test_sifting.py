@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_core import EventPattern, LogFormat, Mark
-from lens_core.log_lines import LineEngine, sifting
+from lens_core.log_lines import Context, LineEngine, sifting
 from lens_core.log_lines.formats import Table
 from lens_core.log_lines.words import row_of, rows_of
 
@@ -74,3 +74,21 @@ def test_a_declaration_without_words_is_shown_every_line() -> None:
     assert [index for index, _ in engine.sift(["#1", "noise", ""])] == [0, 1, 2]
     assert [reading.iteration for reading in engine.read("12 #34")] == [34]
     assert not engine.read("noise")
+
+
+def test_what_shows_a_framework_is_read_until_it_has_shown_it() -> None:
+    declares = _Declares(("turn",))
+    declares.marks = (Mark(words=("rank",), pattern=r"\[rank-\d+/"),)
+    engine, context = LineEngine([declares]), Context(skips_known=True)
+    assert not engine.read("comm 0x5 rank 3 of 8", context)
+    (shown,) = engine.read("[rank-3/8] starts", context)
+    assert shown.framework == "tests"
+    assert not engine.read("[rank-4/8] starts", context)
+    assert engine.read("[rank-4/8] starts")
+
+
+@pytest.mark.parametrize("text", ["\x1b[1m[ra\x1b[0mnk-3/8]", '{"log": "[\\u0072ank-3/8] starts \\u003crank>"}'])
+def test_what_has_to_be_opened_first_is_not_passed_over(text: str) -> None:
+    declares = _Declares(("turn",))
+    declares.marks = (Mark(words=(), pattern=r"\[rank-\d+/"),)
+    assert LineEngine([declares]).read(text)
