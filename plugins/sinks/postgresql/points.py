@@ -13,7 +13,7 @@ from .blocks import Series
 from .database import Database
 from .identity import Connection
 from .paging import Page, Place
-from .reducing import Aggregator, aggregated
+from .reducing import Aggregator, aggregated, shares
 from .series import is_in_order, read_reduced, read_whole
 from .streams import Header, Stream, Window, all_streams, headers, streams_by_metric, window_of
 from .unordered import read_sorted
@@ -79,7 +79,8 @@ async def _metric(
     page: Page,
 ) -> AsyncIterator[Piece]:
     window = window_of(query)
-    total = sum(stream.points for stream in streams) or 1
+    wanted = query.max_points or 0
+    share_of = dict(zip(streams, shares([stream.points for stream in streams], wanted), strict=True))
     for (run_id, attempt), group in groupby(streams, lambda s: (s.run_id, s.attempt)):
         members = list(group)
         place = page.place
@@ -89,8 +90,8 @@ async def _metric(
         if query.aggregate is not None:
             pieces = _aggregated(connection, query, stored, members, blocks, window)
         elif query.max_points is not None:
-            shares = [max(2, query.max_points * stream.points // total) for stream in members]
-            pieces = _reduced(connection, stored, list(zip(members, shares, strict=True)), blocks, window)
+            asked = [(stream, share_of[stream]) for stream in members if share_of[stream]]
+            pieces = _reduced(connection, stored, asked, blocks, window)
         else:
             pieces = _whole(connection, stored, members, blocks, window, after, page.remaining)
         async for piece in pieces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,6 +36,24 @@ def reduce_series(series: Series, max_points: int) -> Series:
         if low < high:
             kept.update(extremes(series.values, low, high))
     return series.select(sorted(kept))
+
+
+def shares(counts: Sequence[int], max_points: int) -> list[int]:
+    """How many of `max_points` each of several series gets: two, if there are that many, the rest by its length.
+
+    Where there are more series than points the shortest get none.
+    """
+    longest_first = sorted(range(len(counts)), key=lambda place: (-counts[place], place))
+    found = [0] * len(counts)
+    least = max(1, min(2, max_points // max(1, len(counts))))
+    for place in longest_first[: max_points // least]:
+        found[place] = least
+    left = max_points - sum(found)
+    total = sum(count for count, share in zip(counts, found, strict=True) if share) or 1
+    for place in longest_first:
+        if found[place]:
+            found[place] += left * counts[place] // total
+    return found
 
 
 class Bucket(NamedTuple):

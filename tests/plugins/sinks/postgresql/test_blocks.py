@@ -19,7 +19,7 @@ from lens_plugins.sinks.postgresql import blocks as blocks_module
 from lens_plugins.sinks.postgresql.arrays import pack_spaced, unpack_spaced
 from lens_plugins.sinks.postgresql.blocks import Series, extremes
 from lens_plugins.sinks.postgresql.compacting import compact_stream
-from lens_plugins.sinks.postgresql.reducing import Aggregator, reduce_series
+from lens_plugins.sinks.postgresql.reducing import Aggregator, reduce_series, shares
 
 from lens_core import BadRequest, MetricPoint, PointQuery
 from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store, times
@@ -163,6 +163,12 @@ async def test_rows_have_no_more_weight_than_blocks(spool: Spool, store: Any) ->
     assert sum(step >= 16_384 for step in found) < 60
 
 
+async def test_many_attempts_share_the_points(spool: Spool, store: Any) -> None:
+    await spool.deliver(*(row(step, session=f"s{n}", run_id=f"r{n}") for n in range(60) for step in range(10 + n)))
+    assert 60 <= len(await points(store, max_points=100)) <= 100
+    assert {p.run_id for p in await points(store, max_points=200)} == {f"r{n}" for n in range(60)}
+
+
 async def test_a_rare_metric_is_drawn_from_all_its_points(spool: Spool, store: Any) -> None:
     rows = [
         row(step, values={"loss": 1.0, **({"eval": float(step)} if step % 20 == 0 else {})}) for step in range(20_000)
@@ -223,6 +229,16 @@ def test_reducing_keeps_what_is_extreme(values: list[float], size: int) -> None:
         assert min(known) in reduced.values
         assert max(known) in reduced.values
     assert reduced.steps.tolist() == sorted(set(reduced.steps))
+
+
+@given(st.lists(st.integers(1, 10**7), min_size=1, max_size=300), st.integers(2, 2000))
+def test_shares_are_never_more_than_there_is(counts: list[int], max_points: int) -> None:
+    found = shares(counts, max_points)
+    assert sum(found) <= max_points
+    if 2 * len(counts) <= max_points:
+        assert min(found) >= 2
+    if len(counts) == 1:
+        assert found == [max_points]
 
 
 @given(st.lists(FLOATS, min_size=1, max_size=50))
