@@ -33,6 +33,7 @@ logger = logging.getLogger("lens.assembly")
 TICK_SECONDS = 5.0
 # A source's task that failed is started again after so long; one that ran so long before was well.
 RESTART_SECONDS = 1.0
+CANCEL_AGAIN_SECONDS = 1.0
 RUN_IS_WELL_SECONDS = 60.0
 
 
@@ -87,13 +88,21 @@ class Assembly:
     async def stop(self, deadline_seconds: float) -> None:
         """End sources and collectors, then drain the pipelines within the deadline, then end the sinks."""
         ends = time.monotonic() + deadline_seconds
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await _end(self.tasks)
         await asyncio.gather(*(_stop(source) for source in self.sources))
         await asyncio.gather(*(_stop(run.collector) for run in self.collectors if not run.collector.isolated))
         await asyncio.gather(*(pipeline.stop(max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
         await asyncio.gather(*(_stop(sink) for sink in self.sinks.values()))
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they end: before Python 3.12 asyncio.wait_for swallows a cancellation that meets a result."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, directory: Directory) -> Assembly:
