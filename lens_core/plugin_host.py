@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -22,6 +23,7 @@ import pluggy
 
 from .errors import PluginError
 from .plugin_api import Collector, Component, Detector, HookSpecs, Sink, Source
+from .plugin_files import FOLDER_VARIABLE, plugin_files
 from .plugin_info import KINDS, ComponentInfo, ComponentKind, PluginInfo, kind_of
 from .plugin_loading import Plugin, describe_entry_point, installed_entry_points, load_plugin
 
@@ -66,23 +68,10 @@ class PluginHost:
         """Load every entry point of the group `lens`, or the given ones; a broken one never stops another.
 
         `disabled` are names of entry points that are not even imported; by default those that the variable
-        LENS_DISABLED_PLUGINS lists, with commas between them.
+        LENS_DISABLED_PLUGINS lists, with commas between them. Without given entry points, the files of the folder
+        that LENS_PLUGINS_DIR names are plugins too.
         """
-        plugins: list[Plugin] = []
-        found = installed_entry_points(GROUP, plugins) if entry_points is None else entry_points
-        switched_off = set(os.environ.get(DISABLED_VARIABLE, "").split(",") if disabled is None else disabled)
-        manager = pluggy.PluginManager("lens")
-        manager.add_hookspecs(HookSpecs)
-        for entry_point in found:
-            if entry_point.name in {name.strip() for name in switched_off}:
-                plugin = describe_entry_point(entry_point)
-                plugin.end("disabled", f"listed in {DISABLED_VARIABLE}")
-            else:
-                # What a plugin prints when it is imported must not end up inside `lens plugins --json`.
-                with contextlib.redirect_stdout(sys.stderr):
-                    plugin = load_plugin(entry_point, manager)
-            plugins.append(plugin)
-        return cls(plugins)
+        return cls(load_plugins(entry_points, disabled=disabled))
 
     def source(self, name: str) -> type[Source]:
         """The source plugin of this name; raises PluginError that says why there is none."""
@@ -130,6 +119,10 @@ class PluginHost:
     def plugins(self) -> list[PluginInfo]:
         """Every plugin, whatever its state, by name."""
         return [self._info(plugin) for plugin in self._plugins]
+
+    def loaded_from(self, name: str) -> list[Plugin]:
+        """The plugins of this name, or of a distribution of this name, with their classes; for tools of authors."""
+        return [plugin for plugin in self._plugins if name in (plugin.name, plugin.distribution)]
 
     def record_failure(self, name: str, error: BaseException | str, *, kind: ComponentKind = "sink") -> int:
         """Count a call into a component that raised; the answer is how many did so in a row."""
@@ -180,6 +173,35 @@ class PluginHost:
         )
 
 
+def load_plugins(
+    entry_points: Iterable[EntryPoint] | None = None, *, disabled: Iterable[str] | None = None
+) -> list[Plugin]:
+    """What `PluginHost.load` loads, before conflicts are settled."""
+    plugins: list[Plugin] = []
+    found = installed_entry_points(GROUP, plugins) if entry_points is None else entry_points
+    listed = os.environ.get(DISABLED_VARIABLE, "").split(",") if disabled is None else disabled
+    switched_off = {name.strip() for name in listed}
+    manager = pluggy.PluginManager("lens")
+    manager.add_hookspecs(HookSpecs)
+    plugins += [_load(entry_point, manager, switched_off) for entry_point in found]
+    folder = os.environ.get(FOLDER_VARIABLE, "") if entry_points is None else ""
+    for file in plugin_files(Path(folder)) if folder else ():
+        plugin = file.refused() or _load(file.entry_point, manager, switched_off)
+        plugin.distribution = str(file.path)
+        plugins.append(plugin)
+    return plugins
+
+
+def _load(entry_point: EntryPoint, manager: pluggy.PluginManager, switched_off: set[str]) -> Plugin:
+    if entry_point.name in switched_off:
+        plugin = describe_entry_point(entry_point)
+        plugin.end("disabled", f"listed in {DISABLED_VARIABLE}")
+        return plugin
+    # What a plugin prints when it is imported must not end up inside `lens plugins --json`.
+    with contextlib.redirect_stdout(sys.stderr):
+        return load_plugin(entry_point, manager)
+
+
 def _settle_conflicts(plugins: list[Plugin]) -> None:
     """Two distributions that claim one name: neither wins, except that nobody silently replaces a built-in."""
     claims: dict[tuple[str, str], list[Plugin]] = {}
@@ -204,4 +226,4 @@ def _settle(kind: str, name: str, claimants: list[Plugin]) -> None:
         plugin.end("conflicting", f"the {kind} name {name} is claimed by {others}; {mend}")
 
 
-__all__ = ["DISABLED_VARIABLE", "GROUP", "PluginHost"]
+__all__ = ["DISABLED_VARIABLE", "FOLDER_VARIABLE", "GROUP", "PluginHost", "load_plugins"]

@@ -5,12 +5,15 @@ Third-party packages are those of the environment that runs the tests (a .pth fi
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,6 +92,14 @@ class FreshEnvironment:
         python = str(self._scripts / "python")
         done = self.run(sys.executable, "-m", "pip", "--python", python, action, *_PIP, *arguments)
         assert done.returncode == 0, f"pip {action} {arguments}:\n{done.stdout}\n{done.stderr}"
+
+
+@functools.cache
+def agent_wheel() -> Path:
+    """The wheel of lens-agent from this checkout, built once for all tests of a process."""
+    folder = Path(tempfile.mkdtemp(prefix="lens-agent-wheel-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return build_wheel(CHECKOUT, folder)
 
 
 def build_wheel(source: Path, folder: Path) -> Path:

@@ -17,6 +17,7 @@ COMMANDS = {
     "validate": "validate",
     "schema": "schema",
     "plugins": "plugins",
+    "plugin": "plugin",
     "graph": "graph",
     "explain": "explain",
     "status": "status",

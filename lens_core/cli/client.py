@@ -26,6 +26,23 @@ def data_dir_option(function: F) -> F:
     )(function)
 
 
+def plugins_dir_option(function: F) -> F:
+    """The option --plugins-dir; it is handed on as LENS_PLUGINS_DIR, which other processes read too."""
+    return click.option(
+        "--plugins-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_set_plugins_dir,
+        is_eager=True,
+        help="A folder whose *.py are plugins too, for trying things out [default: $LENS_PLUGINS_DIR].",
+    )(function)
+
+
+def _set_plugins_dir(context: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
+    if folder is not None:
+        os.environ["LENS_PLUGINS_DIR"] = str(folder.absolute())
+
+
 def url_option(function: F) -> F:
     """The option --url."""
     return click.option(

@@ -11,6 +11,7 @@ import msgspec
 from ..errors import PluginError
 from ..plugin_host import PluginHost
 from ..plugin_info import ComponentInfo, PluginInfo
+from .client import plugins_dir_option
 
 _COLOURS = {
     "loaded": "green",
@@ -23,6 +24,7 @@ _COLOURS = {
 
 @click.command("plugins")
 @click.argument("name", required=False)
+@plugins_dir_option
 @click.option("--json", "as_json", is_flag=True, help="A JSON array, with every setting of every component.")
 def command(name: str | None, as_json: bool) -> None:
     """List every plugin: state, kind, distribution, import time; with NAME its settings too.
@@ -32,6 +34,7 @@ def command(name: str | None, as_json: bool) -> None:
       lens plugins                   all of them
       lens plugins postgresql        one, with its settings
       lens plugins --json | jq '.[] | select(.state != "loaded")'
+      lens plugins --plugins-dir .   the files of this folder too
 
     A plugin is switched off by LENS_DISABLED_PLUGINS=name,name.
     """

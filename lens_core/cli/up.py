@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .client import data_dir_option
+from .client import data_dir_option, plugins_dir_option
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.command("up")
 @click.option("--config", "-c", type=click.Path(dir_okay=False, path_type=Path), help="The configuration file.")
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen; wins over the file. Port 0 takes a free one.")
+@plugins_dir_option
 @data_dir_option
 @click.option("--announce-json", is_flag=True, help="Print one JSON line on standard output when ready, nothing else.")
 @click.option("--exit-with-parent", type=int, metavar="PID", help="End when this process is gone.")

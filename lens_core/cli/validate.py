@@ -14,6 +14,7 @@ from ..identity import Directory
 from ..plugin_host import PluginHost
 from ..self_metrics import SelfMetrics
 from . import EXIT_CONFIGURATION, EXIT_FAILED
+from .client import plugins_dir_option
 
 CHECK_TIMEOUT_SECONDS = 15.0
 
@@ -21,6 +22,7 @@ CHECK_TIMEOUT_SECONDS = 15.0
 @click.command("validate")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--connect", is_flag=True, help="Also try whether every sink can be reached.")
+@plugins_dir_option
 @click.option("--data-dir", type=click.Path(path_type=Path), help="As for `lens up`.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
 def command(file: Path, connect: bool, data_dir: Path | None, as_json: bool) -> None:

@@ -1,29 +1,40 @@
 """For tests of plugins: a host of given classes, a context, and contract checks that any plugin can be run through.
 
 `SINK_CHECKS` with a `SinkHarness`, `check_source`, `check_collector`, `check_detector`. A check that finds something
-raises AssertionError with what the plugin did and what it should have done.
+raises AssertionError with what the plugin did and what it should have done. The fixtures are those of `lens_pytest`.
 """
 
 from __future__ import annotations
 
+from .clock import FakeClock
 from .collectors import check_collector
 from .detectors import check_detector
-from .hosts import host_of, make_context
+from .hosts import host_of, host_with, make_context
+from .lines import detections, evidence, read_line
 from .receiver import HttpReceiver, Trouble
-from .sinks import SINK_CHECKS, SinkHarness
+from .running import LensFactory, RunningLens
+from .sinks import SINK_CHECKS, SinkCheck, SinkHarness
 from .sources import RecordingDoor, check_source
 from .waiting import until
 
 __all__ = [
     "SINK_CHECKS",
+    "FakeClock",
     "HttpReceiver",
+    "LensFactory",
     "RecordingDoor",
+    "RunningLens",
+    "SinkCheck",
     "SinkHarness",
     "Trouble",
     "check_collector",
     "check_detector",
     "check_source",
+    "detections",
+    "evidence",
     "host_of",
+    "host_with",
     "make_context",
+    "read_line",
     "until",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..plugin_api import Component, Context
-from ..plugin_host import PluginHost
+from ..plugin_host import PluginHost, load_plugins
 from ..plugin_info import HOOKS, component_info, kind_of
 from ..plugin_loading import Plugin, check_component
 from ..self_metrics import SelfMetrics
@@ -17,6 +18,10 @@ def host_of(*classes: type[Component]) -> PluginHost:
 
     Raises PluginError for a class that no host would take.
     """
+    return PluginHost(_plugins_of(classes))
+
+
+def _plugins_of(classes: Sequence[type[Component]]) -> list[Plugin]:
     hooks = {kind: hook for hook, kind in HOOKS.items()}
     plugins = []
     for found in classes:
@@ -24,7 +29,18 @@ def host_of(*classes: type[Component]) -> PluginHost:
         plugin = Plugin(name=found.name, module=found.__module__, distribution="under-test", version="0")
         plugin.classes, plugin.components = [found], [component_info(found)]
         plugins.append(plugin)
-    return PluginHost(plugins)
+    return plugins
+
+
+def host_with(*classes: type[Component]) -> PluginHost:
+    """As `host_of`, with the installed plugins too; one that announces a given class already makes room for it."""
+    wanted = {(kind_of(found), found.name) for found in classes}
+    installed = [plugin for plugin in load_plugins() if not wanted & {*map(_claim, plugin.classes)}]
+    return PluginHost([*installed, *_plugins_of(classes)])
+
+
+def _claim(found: type[Component]) -> tuple[str, str]:
+    return kind_of(found), found.name
 
 
 def make_context(name: str, data_dir: Path, *, cluster: str = "default") -> Context:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Literal, NamedTuple
@@ -31,7 +32,7 @@ class HttpReceiver:
 
     Troubles: `absent` refuses connections, `busy` answers 429 with Retry-After 0, `error` 500, `too_large` 413 to
     bodies above `max_body_bytes`, `garbage` what is no HTTP, `hang` nothing at all. `answer` makes the body of a
-    success of the request's; `status` is its status.
+    success of the request's; `status` is its status. `will(503, 429)` scripts the next answers, one each.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class HttpReceiver:
         self._answer = answer
         self._max_body_bytes = max_body_bytes
         self._trouble: Trouble | None = None
+        self._script: deque[int] = deque()
         self._server: asyncio.Server | None = None
         self._port = 0
         self._connections: set[asyncio.StreamWriter] = set()
@@ -75,6 +77,14 @@ class HttpReceiver:
         self._drop_connections()
         if self._server is None:
             await self._listen()
+
+    def will(self, *statuses: int) -> None:
+        """Answer the next requests with these statuses, in this order, and what comes after them as ever."""
+        self._script.extend(statuses)
+
+    def answers(self, body: bytes) -> None:
+        """The body of every success from now on."""
+        self._answer = lambda received: body
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
@@ -129,10 +139,14 @@ class HttpReceiver:
 
     def _respond(self, request: Received) -> tuple[int, str, bytes, str]:
         kind = self._trouble
+        scripted = self._script.popleft() if kind is None and self._script else None
+        if scripted is not None and not 200 <= scripted < 300:
+            return (scripted, "Scripted", b"", "Retry-After: 0\r\n" if scripted in (429, 503) else "")
         if kind is not None and kind in _STATUS and (kind != "too_large" or len(request.body) > self._max_body_bytes):
             return (*_STATUS[kind], b"", "Retry-After: 0\r\n" if kind == "busy" else "")
         self.received.append(request)
-        return (self._status, "OK", b"" if self._status == 204 else self._answer(request), "")
+        status = scripted or self._status
+        return (status, "OK", b"" if status == 204 else self._answer(request), "")
 
 
 async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:

@@ -55,7 +55,14 @@ def test_every_section_and_host_key_is_documented() -> None:
 def test_defaults_are_as_the_table_says() -> None:
     table = dict(re.findall(r"^\| `(\w+)` \| `?([^`|]+)`? \|", CONFIGURATION, flags=re.M))
     defaults = {**msgspec.to_builtins(ServerSettings()), **msgspec.to_builtins(SpoolSettings())}
-    shown = {"–": ("", None), "16 MiB": (16 * 2**20,), "64 MiB": (64 * 2**20,), "1 GiB": (2**30,), "5": (5.0,)}
+    shown = {
+        "–": ("", None),
+        "16 MiB": (16 * 2**20,),
+        "64 MiB": (64 * 2**20,),
+        "1 GiB": (2**30,),
+        "5": (5.0,),
+        "900": (900.0,),
+    }
     for name, default in defaults.items():
         text = table[name].strip()
         assert default in shown.get(text, (text, text == "true")), name

@@ -1,0 +1,48 @@
+"""The pages about writing plugins: their code is used, their tests are run, their commands too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import blocks, run_console
+
+# Page → the file into which its first Python block is saved, as the page says.
+PAGES = {
+    "write_a_detector.md": "trying/acme.py",
+    "write_a_sink.md": "trying/acme.py",
+    "add_a_collector.md": "trying/queue_length.py",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "trying").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_print_what_the_page_shows(page: str, folder: Path) -> None:
+    (folder / PAGES[page]).write_text('"""As the page has it."""\n\n' + blocks(page, "python")[0])
+    for text in blocks(page, "yaml"):
+        (folder / "lens.yaml").write_text(text)
+    consoles = blocks(page, "console")
+    environ = {} if page != "write_a_sink.md" else {"LENS_PLUGINS_DIR": str(folder / "trying")}
+    for block in consoles:
+        run_console(block, folder, **environ)
+    assert consoles
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tests_of_the_page_pass(page: str, folder: Path) -> None:
+    (folder / "test_page.py").write_text("\n\n".join(blocks(page, "python")))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+    command += ["-o", "asyncio_default_fixture_loop_scope=function"]
+    done = subprocess.run(
+        [*command, "-W", "error", "test_page.py"], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout

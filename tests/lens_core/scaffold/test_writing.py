@@ -1,0 +1,97 @@
+"""What `lens plugin new` writes passes its own tests, its own linters, and ours: as generated, installed as a wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from lens_core.errors import LensError
+from lens_core.plugin_info import ComponentKind
+from lens_core.scaffold import Scaffold, write_distribution
+from tests.fresh_environment import FreshEnvironment, agent_wheel, build_wheel
+
+KINDS: tuple[ComponentKind, ...] = get_args(ComponentKind)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> FreshEnvironment:
+    """Lens and a distribution of each kind, as wheels, in a fresh environment; their sources are beside it."""
+    folder = tmp_path_factory.mktemp("scaffold")
+    made = FreshEnvironment(folder / "environment")
+    wheels = [agent_wheel()]
+    for kind in KINDS:
+        source = folder / "environment" / f"lens-new-{kind}"
+        write_distribution(Scaffold(f"new_{kind}", kind), source)
+        (folder / kind).mkdir()
+        wheels.append(build_wheel(source, folder / kind))
+    made.install(*wheels)
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_plugin_is_in_order_as_generated(environment: FreshEnvironment, kind: str) -> None:
+    source = environment.folder / f"lens-new-{kind}"
+    tests = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(source),
+        "-c",
+        str(source / "pyproject.toml"),
+    ]
+    assert " passed" in environment.python(*tests, str(source / "tests"))
+    mypy = ["-m", "mypy", "--config-file", str(source / "pyproject.toml"), str(source / "src"), str(source / "tests")]
+    assert "Success" in environment.python(*mypy)
+    environment.python("-m", "ruff", "check", "--no-cache", str(source))
+    environment.python("-m", "ruff", "format", "--no-cache", "--check", str(source))
+    assert environment.lens("plugin", "check", f"new_{kind}", "--strict").endswith("\nIn order\n")
+
+
+@pytest.mark.slow
+def test_the_wheels_hold_what_type_checkers_need(environment: FreshEnvironment) -> None:
+    for kind in KINDS:
+        (marker,) = environment.folder.glob(f"lib/python*/site-packages/lens_new_{kind}/py.typed")
+        assert marker.is_file()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["acme", "lens-acme", "a2b_3", "lens_two_words"])
+def test_no_placeholder_is_left(tmp_path: Path, kind: ComponentKind, name: str) -> None:
+    scaffold = Scaffold(name, kind)
+    files = write_distribution(scaffold, tmp_path / "new")
+    assert Path("pyproject.toml") in files
+    assert Path(".github/workflows/test.yml") in files
+    for file in files:
+        text = (tmp_path / "new" / file).read_text()
+        assert "@@" not in text, file
+        assert "@@" not in str(file)
+        if file.suffix == ".py":
+            compile(text, str(file), "exec")
+
+
+@pytest.mark.parametrize(
+    ("name", "distribution", "class_name"),
+    [("acme", "lens-acme", "Acme"), ("lens-big-data", "lens-big-data", "BigData"), ("a2b_3", "lens-a2b-3", "A2B3")],
+)
+def test_names_are_made_of_the_name(name: str, distribution: str, class_name: str) -> None:
+    scaffold = Scaffold(name, "sink")
+    assert (scaffold.distribution, scaffold.words()["class"]) == (distribution, class_name)
+
+
+@pytest.mark.parametrize("name", ["", "Acme", "2fast", "a b", "../up", "x" * 60, "lens-"])
+def test_a_name_that_cannot_be_used_is_refused(name: str) -> None:
+    with pytest.raises(LensError, match="cannot be used; take lower case letters"):
+        Scaffold(name, "sink")
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(LensError, match="is not empty"):
+        write_distribution(Scaffold("acme", "sink"), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
