@@ -20,7 +20,7 @@ from ..plugin_api import API_VERSION
 from ..plugin_info import ComponentKind
 
 TEMPLATES = Path(__file__).parent / "templates"
-LONGEST_NAME = 40
+LONGEST_NAME = 30
 _ENDING = ".tmpl"
 _PLACEHOLDER = re.compile(r"@@([a-z_]+)@@")
 _NAME = re.compile(rf"[a-z][a-z0-9_]{{0,{LONGEST_NAME - 1}}}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -9,7 +11,7 @@ import pytest
 
 from lens_core.errors import LensError
 from lens_core.plugin_info import ComponentKind
-from lens_core.scaffold import Scaffold, write_distribution
+from lens_core.scaffold import LONGEST_NAME, Scaffold, write_distribution
 from tests.fresh_environment import FreshEnvironment, agent_wheel, build_wheel
 
 KINDS: tuple[ComponentKind, ...] = get_args(ComponentKind)
@@ -73,6 +75,16 @@ def test_no_placeholder_is_left(tmp_path: Path, kind: ComponentKind, name: str) 
         assert "@@" not in str(file)
         if file.suffix == ".py":
             compile(text, str(file), "exec")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [1, LONGEST_NAME])
+def test_code_is_formatted_whatever_the_name(tmp_path: Path, kind: ComponentKind, length: int) -> None:
+    write_distribution(Scaffold("n" * length, kind), tmp_path / "new")
+    for arguments in (["check"], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *arguments, "--no-cache", str(tmp_path / "new")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(
