@@ -38,7 +38,7 @@ def judge(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
     if corroborated is not None and not found:
         found = [corroborated]
     if found:
-        return _hung(found, findings)
+        return _hung(found, findings, facts)
     decisive = next((item for item in findings if item.verdict == "no"), None)
     return _verdict(decisive, findings) if decisive is not None else _unknown(findings)
 
@@ -92,9 +92,12 @@ def _said(findings: Sequence[Finding], rule: str, verdict: Answer) -> bool:
     return any(item.rule == rule and item.verdict == verdict for item in findings)
 
 
-def _hung(found: Sequence[Finding], findings: Sequence[Finding]) -> HangVerdict:
+def _hung(found: Sequence[Finding], findings: Sequence[Finding], facts: Facts) -> HangVerdict:
     ranks = next((item.ranks for item in sorted(found, key=_names_best) if item.ranks), [])
-    since = min((item.since for item in found if item.since is not None), default=None)
+    # A hang began at the latest when it was first seen, and at the earliest with the last step.
+    times = [item.since for item in found if item.since is not None]
+    times += [facts.progress.last_step_at] if facts.progress is not None else []
+    since = min(times, default=None)
     reason = "; ".join(item.reason for item in found)
     return HangVerdict(verdict="yes", reason=reason, since=since, ranks=ranks, findings=list(findings))
 

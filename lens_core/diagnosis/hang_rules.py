@@ -67,12 +67,13 @@ def xpu_rule(facts: Facts, limits: Limits) -> Finding | None:
     unclear: list[str] = []
     for node, reports in by_node.items():
         newest = reports[-1]
-        flags = hang_flags(newest.data_content).by_rank
         if facts.now - newest.timestamp > limits.xpu_fresh_seconds:
             unclear.append(f"node {_node_name(node)} is silent")
-        elif not flags:
+            continue
+        flags = hang_flags(newest.data_content).by_rank
+        if not flags:
             unclear.append(f"node {_node_name(node)} reports no hang flag")
-        for rank, flag in flags.items() if facts.now - newest.timestamp <= limits.xpu_fresh_seconds else ():
+        for rank, flag in flags.items():
             name = rank if rank.isdigit() else f"{_node_name(node)}{rank}"
             since = _flagged_since(reports, rank, limits)
             if not flag:
@@ -173,6 +174,7 @@ def _stack_finding(states: Mapping[str, _RankState], silent: list[str], missing:
         parts.insert(0, f"{_ranks(still)} {_verb(still, 'stand')} still{place}")
     if moving:
         parts.append(f"{_ranks(moving)} {_verb(moving, 'move')}")
+    parts += [f"rank {name}: {state.rank.error}" for name, state in states.items() if state.state == "unreadable"]
     is_whole = still and not silent and not missing
     began = max(state.since for state in still.values()) if is_whole else None
     reason = f"stacks: {', '.join(parts) or 'too few samples yet'}"
@@ -181,19 +183,28 @@ def _stack_finding(states: Mapping[str, _RankState], silent: list[str], missing:
 
 def _rank_states(reports: Sequence[Diagnosis], limits: Limits) -> dict[str, _RankState]:
     samples: dict[str, list[tuple[float, RankStack]]] = defaultdict(list)
+    still_since: float | None = None
     for report in reports:
         try:
-            ranks = decode_report(report.data_content).ranks
+            found = decode_report(report.data_content)
         except LensError:
             continue  # somebody else's format: stored and shown, but it proves nothing
-        for rank in ranks:
+        still_since = found.still_since
+        for rank in found.ranks:
             samples[rank.name].append((report.timestamp, rank))
     newest = max((items[-1][0] for items in samples.values()), default=0.0)
     # Ranks that are looked at less often are judged only while all are looked at.
-    return {
+    states = {
         name: _rank_state(items, limits)
         for name, items in samples.items()
         if newest - items[-1][0] <= limits.stack_gap_seconds / 3
+    }
+    if still_since is None:
+        return states
+    # The store keeps only so many reports; the node knows for longer since when it stands.
+    return {
+        name: state._replace(since=min(state.since, still_since)) if state.state == "still" else state
+        for name, state in states.items()
     }
 
 
@@ -201,6 +212,8 @@ def _rank_state(items: Sequence[tuple[float, RankStack]], limits: Limits) -> _Ra
     at, last = items[-1]
     if last.has_ended:
         return _RankState(last, "ended", at)
+    if last.error:
+        return _RankState(last, "unreadable", at)
     since = after = at
     count = 0
     for moment, rank in reversed(items):

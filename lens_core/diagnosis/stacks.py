@@ -66,11 +66,15 @@ class RankStack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class StackReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The ranks of one node at one time; `cut` counts the threads and frames that the size limit took away."""
+    """The ranks of one node at one time; `cut` counts the threads and frames that the size limit took away.
+
+    `still_since`: the time (s) since which the rank that is watched has not moved; None while it moves.
+    """
 
     version: int = 1
     ranks: tuple[RankStack, ...] = ()
     local_world_size: int | None = None
+    still_since: float | None = None
     cut: int = 0
 
 

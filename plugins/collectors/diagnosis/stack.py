@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -40,7 +41,9 @@ class StackCollector(DataCollector):
         self._ranks: list[RankProcess] = []
         self._runs = 0
         self._still = 0
+        self._still_since: float | None = None
         self._watched: tuple[int, Any] | None = None
+        self._watched_since = 0.0
         # Every rank that was seen, by its number: one that is gone while others are not is news.
         self._seen: dict[int, RankProcess] = {}
 
@@ -100,7 +103,9 @@ class StackCollector(DataCollector):
         stacks = tuple(data.values())
         if not all(isinstance(stack, RankStack) for stack in stacks):
             raise TypeError("stacks are given as RankStack")
-        return encode_report(StackReport(ranks=stacks, local_world_size=self._local_world_size))
+        return encode_report(
+            StackReport(ranks=stacks, local_world_size=self._local_world_size, still_since=self._still_since)
+        )
 
     def _look_for_ranks(self) -> None:
         if self._pids:
@@ -128,5 +133,9 @@ class StackCollector(DataCollector):
 
     def _follow(self, watched: RankStack) -> None:
         place = (watched.pid, watched.mark or own_frames(watched.frames))
-        self._still = self._still + 1 if place == self._watched and watched.frames else 0
+        if place == self._watched and watched.frames:
+            self._still += 1
+            self._still_since = self._watched_since
+        else:
+            self._still, self._still_since, self._watched_since = 0, None, time.time()
         self._watched = place

@@ -16,6 +16,7 @@ from lens_core.diagnosis import (
     RankStack,
     StackReport,
     ThreadStack,
+    decode_report,
     encode_report,
     judge,
 )
@@ -132,6 +133,25 @@ def test_ranks_that_stand_still_name_the_guilty_one() -> None:
     assert "ranks 0, 1, 3 in barrier" in found.reason
 
 
+def test_it_is_hung_since_the_last_step_or_since_the_node_says() -> None:
+    overdue = Progress(last_step_at=NOW - 900, usual_seconds=1.0)
+    assert verdict(standing(STUCK), overdue).since == NOW - 900
+    report = decode_report(stacks(0.0, STUCK).data_content)
+    text = encode_report(msgspec.structs.replace(report, still_since=NOW - 700))
+    samples = standing(STUCK)
+    samples[-1] = msgspec.structs.replace(samples[-1], data_content=text)
+    assert verdict(samples).since == NOW - 700
+
+
+def test_a_rank_that_cannot_be_read_is_said() -> None:
+    samples = []
+    for sample in standing(STUCK):
+        ranks = [*decode_report(sample.data_content).ranks[:3], RankStack(rank=3, world_size=4, error="no permission")]
+        samples.append(msgspec.structs.replace(sample, data_content=encode_report(StackReport(ranks=tuple(ranks)))))
+    found = verdict(samples)
+    assert (found.verdict, "rank 3: no permission" in found.reason) == ("unknown", True)
+
+
 def test_two_samples_are_too_few() -> None:
     assert verdict(standing(STUCK)[2:]).verdict == "unknown"
 
@@ -217,7 +237,7 @@ def test_nodes_of_an_earlier_attempt_are_not_silent() -> None:
 
 def test_the_collectives_own_watchdog() -> None:
     found = verdict([], Progress(last_step_at=NOW - 700, usual_seconds=1.0), Happened("collective_timeout", NOW - 60))
-    assert (found.verdict, found.since) == ("yes", NOW - 60)
+    assert (found.verdict, found.since) == ("yes", NOW - 700)
 
 
 def test_foreign_stack_reports_prove_nothing() -> None:
