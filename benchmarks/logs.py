@@ -80,9 +80,11 @@ def parse(engine: LineEngine, file: Path) -> float:
     context = Context(skips_known=True)
     started = time.process_time()
     with file.open(encoding="utf-8", newline="\n") as source:
-        while piece := source.readlines(PIECE_BYTES):
-            texts = [line[:-1] for line in piece]
-            for index, candidates in engine.sift(texts):
+        rest = ""
+        while piece := source.read(PIECE_BYTES):
+            texts = (rest + piece).split("\n")
+            rest = texts.pop()
+            for index, candidates in engine.sift(texts, context):
                 for reading in engine.read_found(texts[index], candidates, context):
                     steps += reading.kind == "metric"
     seconds = time.process_time() - started

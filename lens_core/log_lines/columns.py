@@ -14,9 +14,10 @@ _KEY = re.compile(r"[A-Za-z_][\w ./()%@#:+-]{0,98}")
 _AVERAGED = re.compile(r"\s*([^\s/()]+)\s*(?:/\s*|\(\s*(?:avg\s*)?)([^\s/()]+)\)?\s*")
 _MEMO_LIMIT = 4096
 
-# What a printed key means: whether it may be the headline loss, its field, whether that was declared by anybody.
-Slot = tuple[bool, Field | None, bool]
-_SKIP: Slot = (False, None, False)
+# What a printed key means: whether it may be the headline loss, its field, whether that was declared by anybody, and
+# the name under which a bare number is stored as it is (empty where it has to be converted).
+Slot = tuple[bool, Field | None, bool, str]
+_SKIP: Slot = (False, None, False, "")
 
 
 class Columns:
@@ -34,23 +35,21 @@ class Columns:
         losses: dict[str, float] = {}
         memo = self._memo
         for key, text in pairs:
-            slot = memo.get(key)
-            is_loss, field, is_known = self._slot(key) if slot is None else slot
-            if field is None:
-                continue
+            is_loss, field, is_known, name = memo.get(key) or self._slot(key)
             target = losses if is_loss else values
-            if field.kind != "number" or field.factor != 1.0 or type(field.names) is not str:
-                read_into(target, field, text)
+            if not name:
+                if field is not None:
+                    read_into(target, field, text)
                 continue
             try:
-                target.setdefault(field.names, float(text))
+                target.setdefault(name, float(text))
             except ValueError:  # a pair, a unit, thousands separators
-                if text[-4:-3] == "," and _read_thousands(target, field.names, text):
+                if text[-4:-3] == "," and _read_thousands(target, name, text):
                     continue
-                if is_known:
+                if is_known and field is not None:
                     read_into(target, field, text)
                 else:
-                    _read_loosely(target, field.names, text)
+                    _read_loosely(target, name, text)
         if losses:
             self._choose_loss(values, losses)
         return values
@@ -59,11 +58,11 @@ class Columns:
         plain = normalise(key)
         slot: Slot
         if plain in self._loss:
-            slot = (True, Field(key.strip()), False)
+            slot = (True, Field(key.strip()), False, key.strip())
         elif (known := lookup(plain, self._fields)) is not None:
-            slot = (False, known, True)
+            slot = (False, known, True, _name_of_bare(known))
         elif self._unlabelled and _KEY.fullmatch(key.strip()):
-            slot = (False, Field(key.strip()), False)
+            slot = (False, Field(key.strip()), False, key.strip())
         else:
             slot = _SKIP
         if len(self._memo) < _MEMO_LIMIT:
@@ -83,6 +82,11 @@ class Columns:
                 values["lm_loss_avg"] = value
             else:
                 values.setdefault(name, value)
+
+
+def _name_of_bare(field: Field) -> str:
+    """The name of a field whose values are stored as they are printed; empty for all others."""
+    return field.names if field.kind == "number" and field.factor == 1.0 and isinstance(field.names, str) else ""
 
 
 def _read_loosely(values: dict[str, float], name: str, text: str) -> None:

@@ -19,7 +19,6 @@ from .text import words_before
 _LOOK_ALIKE = re.compile(
     r"\b(?:valid|validation|validate|validating|val|eval|evaluation|evaluate|evaluating|test|testing|sanity)\b", re.I
 )
-_LOOK_ALIKE_STEMS = ("val", "test", "sanity")
 _MAY_STAND_BEFORE = {"stderr", "stdout", "root", "train", "training", "info", "debug", "warning", "log", "message"}
 NO_HEAD = "its head was not found"
 _PREFIX_CHARACTERS = 400
@@ -46,7 +45,6 @@ class CompiledFormat(_Declared):
         self._head = LimitedPattern(self.name, declared.head, limit).search if limit > 0 else searcher(declared.head)
         self._reject = re.compile(declared.reject) if declared.reject else None
         self.beginning = "" if limit > 0 else sought(declared.head)
-        self._groups = tuple(re.compile(declared.head).groupindex)
         self._layout = LAYOUTS[declared.layout]
         self._columns = Columns(declared.fields, declared.loss, declared.unlabelled)
         self.signs = (Sign(framework, layer, declared.confidence, self.name),) if framework else ()
@@ -65,7 +63,7 @@ class CompiledFormat(_Declared):
         rest = text[match.end() :]
         if self.declared.layout == "mapping":
             rest = rest.partition("}")[0] + ("}" if "}" in rest else "")
-        pairs = [(name, match.group(name)) for name in self._groups if match.group(name) is not None]
+        pairs = [pair for pair in match.groupdict().items() if pair[1] is not None]
         pairs.extend(self._layout(before, rest))
         values = self._columns.read(pairs)
         iteration = values.pop("iteration", None)
@@ -78,7 +76,8 @@ class CompiledFormat(_Declared):
             return ""
         near = before[-_PREFIX_CHARACTERS:]
         lowered = near.lower()
-        if any(stem in lowered for stem in _LOOK_ALIKE_STEMS) and _LOOK_ALIKE.search(words_before(near)):
+        has_stem = "val" in lowered or "test" in lowered or "sanity" in lowered
+        if has_stem and _LOOK_ALIKE.search(words_before(near)):
             return "it is about validation or a test"
         tail = near.rstrip(" :\t")
         if self.declared.standalone and tail[-1:].islower():

@@ -82,9 +82,12 @@ class LineEngine:
         """What a line says; nothing for the most lines. `context` is kept from line to line of one stream."""
         return self.read_found(text, self._sieve.find(text), context)
 
-    def sift(self, texts: Sequence[str]) -> list[tuple[int, Candidates]]:
-        """The lines that may say something, as (index, candidates) for `read_found`; all others say nothing."""
-        return self._sieve.sift(texts)
+    def sift(self, texts: Sequence[str], context: Context | None = None) -> list[tuple[int, Candidates]]:
+        """The lines that may say something, as (index, candidates) for `read_found`; all others say nothing.
+
+        With a context that `skips_known` neither do those that only show what it has been shown.
+        """
+        return self._sieve.sift(texts) if context is None else self._sieve.sift(texts, context.told)
 
     def find(self, text: str) -> Candidates | None:
         """As `sift`, for one line."""

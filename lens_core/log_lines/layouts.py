@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 Pair = tuple[str, str]
 
@@ -14,13 +14,12 @@ _MAPPED = re.compile(r"['\"]([^'\"]+)['\"]\s*:\s*(?:'([^']*)'|\"([^\"]*)\"|([^,{
 _BAR = re.compile(r"[^\[\r]*?(?:(?<=[\s|])|^)(\d+)(?:/(\d+)|/\?|it)?\s*(?:\[(?=[\d?])|(?=\d+:\d\d))")
 
 
-def pipes(before: str, rest: str) -> Iterator[Pair]:
+def pipes(before: str, rest: str) -> list[Pair]:
     """`key: value | key value |`; segments before the head count too."""
+    pairs: list[Pair] = []
     if "|" in before:
-        for segment in before.split("|"):
-            last = _LAST_PAIR.search(segment)
-            if last is not None:
-                yield last.group(1), last.group(2)
+        found = (_LAST_PAIR.search(segment) for segment in before.split("|"))
+        pairs += [(last.group(1), last.group(2)) for last in found if last is not None]
     for segment in rest.split("|"):
         key, colon, value = segment.partition(":")
         if not colon:
@@ -28,7 +27,8 @@ def pipes(before: str, rest: str) -> Iterator[Pair]:
             if not equals:
                 key, _, value = segment.strip().rpartition(" ")
         if value:
-            yield key, value
+            pairs.append((key, value))
+    return pairs
 
 
 def commas(before: str, rest: str) -> Iterator[Pair]:
@@ -41,10 +41,9 @@ def commas(before: str, rest: str) -> Iterator[Pair]:
             yield key.strip(), value.strip().rstrip(",")
 
 
-def spaced(before: str, rest: str) -> Iterator[Pair]:
+def spaced(before: str, rest: str) -> list[Pair]:
     """`key: value  key=value`, keys without blanks."""
-    for match in _SPACED.finditer(rest):
-        yield match.group(1), match.group(2).rstrip(",;")
+    return [(key, value.rstrip(",;")) for key, value in _SPACED.findall(rest)]
 
 
 def dashes(before: str, rest: str) -> Iterator[Pair]:
@@ -86,7 +85,7 @@ def bar(before: str, rest: str) -> Iterator[Pair]:
             yield "tflops", key
 
 
-LAYOUTS: dict[str, Callable[[str, str], Iterator[Pair]]] = {
+LAYOUTS: dict[str, Callable[[str, str], Iterable[Pair]]] = {
     "groups": groups,
     "pipes": pipes,
     "commas": commas,

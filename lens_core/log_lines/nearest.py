@@ -26,8 +26,7 @@ def nearest(engine: LineEngine, text: str) -> Near | None:
     found: Near | None = None
     for fmt in engine.formats:
         there = fmt.words & words
-        share = len(there) / len(fmt.words)
-        if not there or share < best[0]:
+        if not there or (share := len(there) / len(fmt.words)) < best[0]:
             continue
         missing = sorted(word.decode() for word in fmt.words - words)
         reason = f"without the word{'s' * (len(missing) > 1)} {', '.join(missing)}" if missing else _why(fmt, text)

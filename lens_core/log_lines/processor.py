@@ -58,7 +58,7 @@ class DetectorProcessor:
         self._memory.begin()
         merged = self._reader.merged
         lines = [record for record in records if type(record) is LogLine]
-        hits = dict(self.engine.sift([line.text for line in lines])) if lines else {}
+        hits = dict(self.engine.sift([line.text for line in lines], self._only_context(lines))) if lines else {}
         out, told, dropped = self._go_through(records, hits, now)
         made = self._reader.finish()
         if not records:
@@ -71,6 +71,11 @@ class DetectorProcessor:
             derived=len(out) - (len(records) - dropped),
             merged=self._reader.merged - merged + dropped,
         )
+
+    def _only_context(self, lines: Sequence[LogLine]) -> Context | None:
+        """The context of all these lines, if it is one."""
+        first = lines[0].origin
+        return self._place(first).context if all(line.origin is first for line in lines) else None
 
     def _go_through(
         self, records: Sequence[Record], hits: Mapping[int, Candidates], now: float

@@ -8,7 +8,7 @@ nobody's before, at the speed of C. A new row is cut into words; it is nobody's 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +22,7 @@ _MEMO_LIMIT = 8192
 _ROWS_LIMIT = 4096
 # Longer rows hardly come again, and would cost memory.
 _ROW_BYTES = 1024
+_NOTHING: frozenset[int] = frozenset()
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -70,13 +71,13 @@ class Sieve:
         self._nobodys: set[bytes] = set()
         self._somebodys: dict[bytes, Candidates] = {}
 
-    def sift(self, texts: Sequence[str]) -> list[tuple[int, Candidates]]:
-        """The lines that may say something, by their index; all others say nothing."""
+    def sift(self, texts: Sequence[str], told: Set[int] = _NOTHING) -> list[tuple[int, Candidates]]:
+        """The lines that may say something, by their index; all others say nothing, or nothing but what is `told`."""
         nobodys, somebodys, learn = self._nobodys, self._somebodys.get, self._learn
         return [
             (index, found)
             for index, row in enumerate(rows_of(texts))
-            if row not in nobodys and (found := somebodys(row) or learn(row)) is not None
+            if row not in nobodys and (found := somebodys(row) or learn(row)) is not None and found.number not in told
         ]
 
     def find(self, text: str) -> Candidates | None:
