@@ -13,6 +13,7 @@ from .blocks import Series
 from .database import Database
 from .identity import Connection
 from .paging import Page, Place
+from .reader import Reader
 from .reducing import Aggregator, aggregated, shares
 from .series import is_in_order, read_reduced, read_whole
 from .streams import Header, Stream, Window, all_streams, headers, streams_by_metric, window_of
@@ -60,8 +61,9 @@ async def _answer(
 ) -> AsyncIterator[PointColumns]:
     ids = sorted({stream.id for _, _, streams in wanted for stream in streams if stream.blocked_step is not None})
     blocks = await headers(connection, ids)
+    reader = Reader(connection, [stored for stored, _, _ in wanted if stored is not None])
     for stored, name, streams in wanted:
-        async for stream, series in _metric(connection, query, stored, name, streams, blocks, page):
+        async for stream, series in _metric(reader, query, stored, name, streams, blocks, page):
             found = page.take(name, stream, series)
             if len(found.values) or page.is_full:
                 yield _columns(name, stream, found, page.next_cursor)
@@ -70,7 +72,7 @@ async def _answer(
 
 
 async def _metric(
-    connection: Connection,
+    reader: Reader,
     query: PointQuery,
     stored: str | None,
     name: str,
@@ -88,18 +90,18 @@ async def _metric(
             continue
         after = place if place is not None and place.is_in(name, run_id, attempt) else None
         if query.aggregate is not None:
-            pieces = _aggregated(connection, query, stored, members, blocks, window)
+            pieces = _aggregated(reader, query, stored, members, blocks, window)
         elif query.max_points is not None:
             asked = [(stream, share_of[stream]) for stream in members if share_of[stream]]
-            pieces = _reduced(connection, stored, asked, blocks, window)
+            pieces = _reduced(reader, stored, asked, blocks, window)
         else:
-            pieces = _whole(connection, stored, members, blocks, window, after, page.remaining)
+            pieces = _whole(reader, stored, members, blocks, window, after, page.remaining)
         async for piece in pieces:
             yield piece
 
 
 async def _whole(
-    connection: Connection,
+    reader: Reader,
     stored: str | None,
     members: list[Stream],
     blocks: dict[int, list[Header]],
@@ -108,24 +110,24 @@ async def _whole(
     limit: int | None,
 ) -> AsyncIterator[Piece]:
     (first, *others) = members
-    if not others and await is_in_order(connection, first, blocks[first.id]):
+    if not others and await is_in_order(reader, first, blocks[first.id]):
         step = None if after is None else after.row_step
-        async for series in read_whole(connection, first, blocks[first.id], stored, window, step):
+        async for series in read_whole(reader, first, blocks[first.id], stored, window, step):
             yield first, series
     else:
-        async for piece in read_sorted(connection, members, stored, window, after, limit):
+        async for piece in read_sorted(reader.connection, members, stored, window, after, limit):
             yield piece
 
 
 async def _reduced(
-    connection: Connection,
+    reader: Reader,
     stored: str | None,
     members: list[tuple[Stream, int]],
     blocks: dict[int, list[Header]],
     window: Window,
 ) -> AsyncIterator[Piece]:
     found = [
-        (stream, await read_reduced(connection, stream, blocks[stream.id], stored, window, share))
+        (stream, await read_reduced(reader, stream, blocks[stream.id], stored, window, share))
         for stream, share in members
     ]
     for piece in _interleaved(found):
@@ -133,7 +135,7 @@ async def _reduced(
 
 
 async def _aggregated(
-    connection: Connection,
+    reader: Reader,
     query: PointQuery,
     stored: str | None,
     members: list[Stream],
@@ -147,7 +149,7 @@ async def _aggregated(
         ranks = list(group)
         gathered = Aggregator(query.aggregate, query.interval_ms * _MILLISECOND)
         for stream in ranks:
-            async for series in read_whole(connection, stream, blocks[stream.id], stored, window):
+            async for series in read_whole(reader, stream, blocks[stream.id], stored, window):
                 gathered.add(series)
         found.append((ranks[0], aggregated(gathered.buckets())))
     for piece in _interleaved(found):

@@ -163,6 +163,16 @@ async def test_rows_have_no_more_weight_than_blocks(spool: Spool, store: Any) ->
     assert sum(step >= 16_384 for step in found) < 60
 
 
+async def test_hundreds_of_metrics_are_each_their_own(spool: Spool, store: Any) -> None:
+    names = [f"m{number:03}" for number in range(150)]
+    rows = [row(step, values={n: float(step + i) for i, n in enumerate(names) if (step + i) % 3}) for step in range(30)]
+    await spool.deliver(*rows)
+    found = await points(store)
+    assert [(p.metric_name, p.iteration, p.value) for p in found] == [
+        (name, step, float(step + i)) for i, name in enumerate(names) for step in range(30) if (step + i) % 3
+    ]
+
+
 async def test_many_attempts_share_the_points(spool: Spool, store: Any) -> None:
     await spool.deliver(*(row(step, session=f"s{n}", run_id=f"r{n}") for n in range(60) for step in range(10 + n)))
     assert 60 <= len(await points(store, max_points=100)) <= 100
