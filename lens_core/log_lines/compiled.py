@@ -102,9 +102,8 @@ class CompiledFormat(_Declared):
     def lacks(self, reading: Reading) -> str:
         """Why a reading is not worth to be called a step; empty if it is."""
         needs = self.declared.needs
-        if needs and not any(
-            name in reading.values or (name == "iteration" and reading.iteration is not None) for name in needs
-        ):
+        has_step = reading.iteration is not None and "iteration" in needs
+        if needs and not has_step and reading.values.keys().isdisjoint(needs):
             return f"none of {', '.join(needs)} is on it"
         if not reading.values and reading.iteration is None:
             return "it holds no number"

@@ -59,12 +59,9 @@ def groups(before: str, rest: str) -> Iterator[Pair]:
     return iter(())
 
 
-def mapping(before: str, rest: str) -> Iterator[Pair]:
+def mapping(before: str, rest: str) -> list[Pair]:
     """The entries of a Python or JSON dictionary up to its closing brace; a value that may be cut off is left out."""
-    for match in _MAPPED.finditer(rest):
-        key, single, double, bare = match.groups()
-        value = single if single is not None else double if double is not None else bare
-        yield key, value
+    return [(key, single or double or bare) for key, single, double, bare in _MAPPED.findall(rest)]
 
 
 def bar(before: str, rest: str) -> Iterator[Pair]:
