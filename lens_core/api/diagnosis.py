@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -28,18 +27,15 @@ from ..diagnosis import (
     merge_stacks,
 )
 from ..errors import LensError
-from ..plugin_api import Store
-from ..queries import EventRow, MetricPoint, PointQuery
+from ..queries import EventRow
 from ..records import Diagnosis
 from .auth import require_role
 from .errors import json_response
 from .parameters import workload_uid
+from .progress import progress_of
 from .state import ApiState
 
 STACK_TRACE = "STACK_TRACE"
-# How far back steps are looked for: no further than is needed to know how long one takes.
-_LOOK_BACK_SECONDS = (60.0, 600.0, 6 * 3600.0)
-_ENOUGH_GAPS = 8
 _MAX_EVENTS = 200
 _SHOWN_EVENTS = 20
 _TELLING = frozenset(
@@ -98,45 +94,6 @@ def describe(
         "advice": _advice(telling),
         "events": [msgspec.to_builtins(event) for event in telling[:_SHOWN_EVENTS]],
     }
-
-
-async def progress_of(store: Store, uid: str, now: float) -> Progress | None:
-    """When the newest step came and how long one usually takes, over all sources; None without any step."""
-    detail = await store.workload(uid)
-    if detail is None or not detail.runs:
-        return None
-    newest_ms = max(run.last_seen for run in detail.runs)
-    best: Progress | None = None
-    for seconds in _LOOK_BACK_SECONDS:
-        recent: _Steps = defaultdict(dict)
-        query = PointQuery(workload_uid=uid, start_ms=newest_ms - int(seconds * 1000))
-        async for points in store.iteration_times(query):
-            _remember(points, recent)
-        found = [_progress_of_steps(source, steps) for (source, _, _), steps in recent.items()]
-        best = max(found, key=lambda progress: progress.last_step_at, default=None)
-        newest = max(recent.values(), key=lambda steps: max(steps.values()), default={})
-        if len(newest) > _ENOUGH_GAPS:
-            break
-    return best
-
-
-# By source, run and attempt: iterations and their times in ms.
-_Steps: TypeAlias = dict[tuple[str, str, int], dict[int, int]]
-
-
-def _remember(points: Iterable[MetricPoint], recent: _Steps) -> None:
-    """Ranks that log one step are one step, made when the first of them logs it."""
-    for point in points:
-        if point.metric_name == "iteration":
-            steps = recent[point.data_source, point.run_id, point.attempt]
-            steps[point.iteration] = min(point.timestamp, steps.get(point.iteration, point.timestamp))
-
-
-def _progress_of_steps(source: str, times_of: Mapping[int, int]) -> Progress:
-    steps = sorted(times_of.items(), key=lambda step: step[1])
-    gaps = sorted(later[1] - earlier[1] for earlier, later in pairwise(steps))
-    usual = gaps[len(gaps) // 2] / 1000 if len(gaps) >= 2 else None
-    return Progress(last_step_at=steps[-1][1] / 1000, usual_seconds=usual, iteration=steps[-1][0], data_source=source)
 
 
 def newest_stacks(diagnoses: Sequence[Diagnosis]) -> list[RankStack]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from .facts import LIMITS, Answer, Facts, Finding, HangVerdict, Limits
-from .hang_rules import stack_rule, step_rule, watchdog_rule, xpu_rule
+from .hang_rules import step_rule, watchdog_rule, xpu_rule
+from .stack_rules import stack_rule
 
 _BEGINNINGS = frozenset({"training_started", "resumed"})
 _ENDS = frozenset({"training_ended", "training_failed", "process_terminated", "out_of_memory"})

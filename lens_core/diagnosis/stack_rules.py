@@ -1,0 +1,148 @@
+"""The rule of the stacks: every rank stands where it stood, and which of them the others wait for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..errors import LensError
+from ..records import Diagnosis
+from .facts import Facts, Finding, Limits
+from .merging import StackGroup, merge_stacks, suspects_of, telling_frame, waits_for_others
+from .stacks import RankStack, decode_report, own_frames
+from .wording import by_node, node_name, ranks_of, verb
+
+# More of a core than this is computing (or a collective that spins while it waits).
+_BUSY_CPU = 0.5
+
+
+class _RankState(NamedTuple):
+    rank: RankStack
+    state: str
+    since: float
+    is_busy: bool = False
+
+
+def stack_rule(facts: Facts, limits: Limits) -> Finding | None:
+    """Every rank stands where it stood, its loop's variables too: yes; all move: no; else unknown."""
+    nodes = by_node(facts, "STACK_TRACE", limits)
+    if not nodes:
+        return None
+    states: dict[str, _RankState] = {}
+    silent: list[str] = []
+    for node, reports in nodes.items():
+        if facts.now - reports[-1].timestamp > limits.stack_fresh_seconds:
+            silent.append(f"node {node_name(node)} is silent")
+        else:
+            states.update(_rank_states(reports, limits))
+    world = max((state.rank.world_size or 0 for state in states.values()), default=0)
+    known = {state.rank.rank for state in states.values() if state.rank.rank is not None}
+    missing = [rank for rank in range(world) if rank not in known] if known and world > len(known) else []
+    # Every rank must have stood for a while, and one of them, the one that is watched, for the whole time.
+    now = max((reports[-1].timestamp for reports in nodes.values()), default=0.0)
+    longest = max((now - state.since for state in states.values() if state.state == "still"), default=0.0)
+    if longest < limits.stack_confirm_seconds:
+        states = {name: _undecided(state) for name, state in states.items()}
+    return _stack_finding(states, silent, missing)
+
+
+def _undecided(state: _RankState) -> _RankState:
+    return state._replace(state="undecided") if state.state == "still" else state
+
+
+def _stack_finding(states: Mapping[str, _RankState], silent: list[str], missing: list[int]) -> Finding:
+    still = {name: state for name, state in states.items() if state.state == "still"}
+    moving = [name for name, state in states.items() if state.state == "moving"]
+    if states and len(moving) == len(states) and not silent:
+        reason = f"stacks: {ranks_of(moving)} {verb(moving, 'move')}"
+        return Finding(rule="stacks", verdict="no", reason=reason)
+    groups = merge_stacks(state.rank for state in states.values())
+    suspects = suspects_of(groups) or (moving if still and moving else [])
+    place = _places(groups)
+    if still and len(still) == len(states) and not silent and not missing:
+        since = max(state.since for state in still.values())
+        has_marks = any(state.rank.mark for state in still.values())
+        reason = f"stacks: {'all ' if len(still) > 1 else ''}{ranks_of(still)} {verb(still, 'stand')} still{place}"
+        if all(state.is_busy and not waits_for_others(state.rank.frames) for state in still.values()):
+            reason = f"{reason}, but all compute and none waits"
+            return Finding(rule="stacks", verdict="unknown", reason=reason, since=since, ranks=suspects)
+        if has_marks:
+            return Finding(rule="stacks", verdict="yes", reason=reason, since=since, ranks=suspects)
+        weak = f"{reason}, but no local variables say whether it is one and the same step"
+        return Finding(rule="stacks", verdict="unknown", reason=weak, since=since, ranks=suspects)
+    ended = [name for name, state in states.items() if state.state == "ended"]
+    if ended and still and len(ended) + len(still) == len(states) and not silent and not missing:
+        reason = (
+            f"stacks: the process of {ranks_of(ended)} is gone, {ranks_of(still)} {verb(still, 'stand')} still{place}"
+        )
+        since = max(state.since for state in still.values())
+        return Finding(rule="stacks", verdict="yes", reason=reason, since=since, ranks=ended)
+    parts = [*silent, *([f"{ranks_of(missing)} report nothing"] if missing else [])]
+    if still:
+        parts.insert(0, f"{ranks_of(still)} {verb(still, 'stand')} still{place}")
+    if moving:
+        parts.append(f"{ranks_of(moving)} {verb(moving, 'move')}")
+    parts += [f"rank {name}: {state.rank.error}" for name, state in states.items() if state.state == "unreadable"]
+    is_whole = still and not silent and not missing
+    began = max(state.since for state in still.values()) if is_whole else None
+    reason = f"stacks: {', '.join(parts) or 'too few samples yet'}"
+    return Finding(rule="stacks", verdict="unknown", reason=reason, since=began, ranks=suspects)
+
+
+def _rank_states(reports: Sequence[Diagnosis], limits: Limits) -> dict[str, _RankState]:
+    samples: dict[str, list[tuple[float, RankStack]]] = defaultdict(list)
+    still_since: float | None = None
+    for report in reports:
+        try:
+            found = decode_report(report.data_content)
+        except LensError:
+            continue  # somebody else's format: stored and shown, but it proves nothing
+        still_since = found.still_since
+        for rank in found.ranks:
+            samples[rank.name].append((report.timestamp, rank))
+    newest = max((items[-1][0] for items in samples.values()), default=0.0)
+    # Ranks that are looked at less often are judged only while all are looked at.
+    states = {
+        name: _rank_state(items, limits)
+        for name, items in samples.items()
+        if newest - items[-1][0] <= limits.stack_gap_seconds / 3
+    }
+    if still_since is None:
+        return states
+    # The store keeps only so many reports; the node knows for longer since when it stands.
+    return {
+        name: state._replace(since=min(state.since, still_since)) if state.state == "still" else state
+        for name, state in states.items()
+    }
+
+
+def _rank_state(items: Sequence[tuple[float, RankStack]], limits: Limits) -> _RankState:
+    at, last = items[-1]
+    if last.has_ended:
+        return _RankState(last, "ended", at)
+    if last.error:
+        return _RankState(last, "unreadable", at)
+    since = after = at
+    count = 0
+    for moment, rank in reversed(items):
+        if _place(rank) != _place(last) or after - moment > limits.stack_gap_seconds or not rank.frames:
+            break
+        since = after = moment
+        count += 1
+    if count >= limits.stack_samples and at - since >= min(limits.stack_each_seconds, limits.stack_confirm_seconds):
+        first = next(rank for moment, rank in items if moment == since)
+        if (last.io_bytes - first.io_bytes) / (at - since) > limits.stack_io_bytes_per_second:
+            return _RankState(last, "moving", since)  # one long call that reads or writes: a checkpoint, a data set
+        return _RankState(last, "still", since, (last.cpu_seconds - first.cpu_seconds) / (at - since) > _BUSY_CPU)
+    has_moved = count == 1 and len(items) > 1 and at - items[-2][0] <= limits.stack_moved_seconds
+    return _RankState(last, "moving" if has_moved else "undecided", since)
+
+
+def _place(rank: RankStack) -> tuple[str, tuple[str, ...], int]:
+    return rank.mark, own_frames(rank.frames) if not rank.mark else (), rank.pid
+
+
+def _places(groups: Iterable[StackGroup]) -> str:
+    texts = [f"{ranks_of(group.ranks)} in {telling_frame(group)}" for group in groups]
+    return f": {', '.join(texts[:4])}" if texts else ""
