@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import msgspec.inspect
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -21,6 +22,7 @@ from ..configuration.expectations import field_types, is_secret, split_annotatio
 from ..plugin_api import API_VERSION, Component, Detector
 from ..plugin_info import settings_of, summary_of
 from ..plugin_loading import OWN_DISTRIBUTION, Plugin
+from ..secrets import Secret
 from .linting_code import code_findings
 
 State = Literal["ok", "warning", "failed"]
@@ -106,6 +108,8 @@ def _setting(name: str, documentation: str, kind: Any) -> Iterator[tuple[State, 
         yield "failed", "says nothing; Annotated[…, Meta(description=…)] or the docstring of Settings documents it"
     if _SECRET_NAME.search(name) and not is_secret(kind):
         yield "failed", "looks like a secret; the type lens_core.Secret keeps it out of logs and errors"
+    if any(isinstance(part, msgspec.inspect.CustomType) and part.cls is not Secret for part in _inspected(kind)):
+        yield "failed", "has a type that no configuration can give; take text, numbers, lists, mappings or a Struct"
     is_number = bool({int, float} & {split_annotation(part)[0] for part in _parts(kind)})
     if is_number and _NEEDS_UNIT.search(name) and not _UNITS.search(name):
         yield "warning", "is a quantity; end its name with the unit, such as _seconds or _bytes"
@@ -114,6 +118,11 @@ def _setting(name: str, documentation: str, kind: Any) -> Iterator[tuple[State, 
 def _parts(kind: Any) -> Sequence[Any]:
     bare = split_annotation(kind)[0]
     return [bare, *getattr(bare, "__args__", ())]
+
+
+def _inspected(kind: Any) -> Sequence[msgspec.inspect.Type]:
+    found = msgspec.inspect.type_info(split_annotation(kind)[0])
+    return found.types if isinstance(found, msgspec.inspect.UnionType) else [found]
 
 
 def _contract(plugin: Plugin) -> Iterator[Finding]:

@@ -9,13 +9,16 @@ import httpx
 import pytest
 
 from lens_core.testing import HttpReceiver, until
-from tests.fresh_environment import CHECKOUT, FreshEnvironment, build_wheel
+from tests.fresh_environment import CHECKOUT, FreshEnvironment, agent_wheel, build_wheel
 
 pytestmark = pytest.mark.slow
 
 EXAMPLES = CHECKOUT / "examples"
 DETECTOR = EXAMPLES / "lens-acme-detector"
 SINK = EXAMPLES / "lens-example-sink"
+SOURCE = EXAMPLES / "lens-statsd-source"
+COLLECTOR = EXAMPLES / "lens-checkpoints-collector"
+ALL = {"acme": DETECTOR, "influx": SINK, "statsd": SOURCE, "checkpoints": COLLECTOR}
 
 CONFIGURATION = """
 sinks:
@@ -30,8 +33,8 @@ pipelines:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> FreshEnvironment:
     folder = tmp_path_factory.mktemp("examples")
     made = FreshEnvironment(folder / "environment")
-    wheels = []
-    for source in (CHECKOUT, DETECTOR, SINK):
+    wheels = [agent_wheel()]
+    for source in ALL.values():
         (folder / source.name).mkdir()
         wheels.append(build_wheel(source, folder / source.name))
     made.install(*wheels)
@@ -43,6 +46,9 @@ def test_they_are_listed(environment: FreshEnvironment) -> None:
     plugins = environment.plugins()
     acme, influx = plugins["acme@lens-acme-detector"], plugins["influx@lens-example-sink"]
     assert (acme["state"], acme["version"]) == (influx["state"], influx["version"]) == ("loaded", "1.0.0")
+    assert {name for name in plugins if not name.endswith("@lens-agent")} == {
+        f"{name}@{folder.name}" for name, folder in ALL.items()
+    }
     settings = {setting["name"]: setting for setting in influx["components"][0]["settings"]}
     assert settings["url"]["required"] is True
     assert settings["bucket"]["documentation"] == "the bucket that rows are written to"
@@ -89,14 +95,20 @@ async def test_they_are_used_in_a_pipeline(environment: FreshEnvironment) -> Non
     assert [row["framework"] for row in rows if row["record"] == "detection"] == ["acme"]
 
 
-@pytest.mark.parametrize("example", [DETECTOR, SINK], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("name", ALL)
+def test_they_are_in_order(environment: FreshEnvironment, name: str) -> None:
+    assert environment.lens("plugin", "check", name, "--strict").endswith("\nIn order\n")
+
+
+@pytest.mark.parametrize("example", ALL.values(), ids=lambda folder: folder.name)
 def test_their_own_tests_pass(environment: FreshEnvironment, example: Path) -> None:
     arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-W", "error"]
-    assert " passed" in environment.python(*arguments, "--rootdir", str(example), str(example / "tests"))
+    arguments += ["-o", "asyncio_default_fixture_loop_scope=function"]
+    assert " passed" in environment.python(*arguments, "-c", str(example / "pyproject.toml"), str(example / "tests"))
 
 
 def test_what_is_uninstalled_is_gone(environment: FreshEnvironment) -> None:
-    environment.uninstall("lens-acme-detector", "lens-example-sink")
+    environment.uninstall(*(folder.name for folder in ALL.values()))
     assert not [name for name in environment.plugins() if not name.endswith("@lens-agent")]
     out = environment.lens("validate", "lens.yaml", code=78, INFLUX_TOKEN="x")
     assert "sinks.influx: there is no sink plugin 'influx'" in out

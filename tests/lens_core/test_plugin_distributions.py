@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fresh_environment import CHECKOUT, FreshEnvironment, build_wheel
+from tests.fresh_environment import FreshEnvironment, agent_wheel
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> FreshEnvironment:
     folder = tmp_path_factory.mktemp("distributions")
     made = FreshEnvironment(folder / "environment")
     sources = [write_distribution(folder, name) for name in DISTRIBUTIONS]
-    made.install(build_wheel(CHECKOUT, folder), *sources)
+    made.install(agent_wheel(), *sources)
     return made
 
 

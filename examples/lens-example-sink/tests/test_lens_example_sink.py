@@ -10,8 +10,7 @@ import pytest
 from lens_example_sink import Influx, InfluxSettings, to_line
 
 from lens_core import Origin, Secret, Sink, StepMetrics
-from lens_core.testing import SINK_CHECKS, HttpReceiver, SinkHarness, Trouble, make_context
-from lens_core.testing.sinks import SinkCheck
+from lens_core.testing import SINK_CHECKS, HttpReceiver, SinkCheck, SinkHarness, Trouble, make_context
 
 
 class Harness(SinkHarness):

@@ -67,6 +67,16 @@ def test_what_is_in_order_has_no_finding(lens_plugins_dir: Path) -> None:
             "warning",
             "end its name with the unit",
         ),
+        (
+            "lint_type",
+            {
+                "imports": "from pathlib import Path",
+                "settings": 'file: Annotated[Path | None, Meta(description="a file")] = None',
+            },
+            "settings",
+            "failed",
+            "no configuration can give",
+        ),
         ("lint_inside", {"imports": "import lens_core.delivery.spool"}, "code", "failed", "public are lens_core,"),
         (
             "lint_other",
