@@ -144,7 +144,7 @@ def test_sighup_takes_a_new_file_and_refuses_a_broken_one(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user already runs all of these tests as one")
+@pytest.mark.skipif(os.geteuid() != 0, reason="does not apply: an ordinary user already runs all of these tests as one")
 def test_an_ordinary_user_has_an_embedded_postgresql_too(tmp_path_factory: pytest.TempPathFactory) -> None:
     account = pwd.getpwnam("nobody")
     home = Path("/var/tmp") / f"lens-nobody-{os.getpid()}"

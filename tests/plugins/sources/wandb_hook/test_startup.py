@@ -64,7 +64,7 @@ def test_the_loader_keeps_its_type_and_methods(newest: Environment, tmp_path: Pa
     newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": "http://127.0.0.1:9/api/v1"})
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="numpy 1 has no wheels for this Python")
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="does not apply: numpy 1 has no wheels for this Python")
 def test_a_failing_import_fails_as_it_would_without_us(tmp_path: Path) -> None:
     old = environments.environment("wandb-0.16.6", environments.WANDB_VERSIONS["0.16.6"])
     new = environments.environment("wandb-0.31.0", environments.WANDB_VERSIONS["0.31.0"])
@@ -121,7 +121,7 @@ def python_of(version: str) -> str | None:
 def test_every_python(version: str, receiver: Receiver, tmp_path: Path) -> None:
     python = python_of(version)
     if python is None:
-        pytest.skip(f"no Python {version} here")
+        pytest.skip(f"does not apply: no Python {version} here")
     script = tmp_path / "old.py"
     script.write_text(OLD_PYTHON)
     done = subprocess.run(
