@@ -23,6 +23,7 @@ class NotingDoor:
         self.records: list[Record] = []
         self.received = 0
         self.rejected = 0
+        self.refused = 0
         self.closed = False
 
     async def submit(
@@ -35,6 +36,7 @@ class NotingDoor:
     ) -> None:
         """As plugin_api.Door."""
         if self.closed:
+            self.refused += 1
             raise Overloaded("the spool is full", retry_after_seconds=3)
         self.records += records
         self.received += len(records) if received is None else received

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
-import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from lens_plugins.sources.log_entries import seconds_of
 from lens_plugins.sources.logs import Logs, LogsSettings
 
 from lens_core import IngestRequest, LogLine, Pod
-from lens_core.testing import RecordingDoor, check_source, make_context, until
+from lens_core.testing import RecordingDoor, check_source, make_context
 from tests.plugins.sources.ingest_app import IngestApp
 
 Make = Callable[..., IngestApp]
@@ -195,42 +190,3 @@ async def test_the_contract_of_a_source(tmp_path: Path) -> None:
 def test_times_in_whatever_form(printed: float | str | None, seconds: float | None) -> None:
     found = seconds_of(printed)
     assert found is None if seconds is None else found == pytest.approx(seconds, abs=1e-6)
-
-
-SYSLOG_NG = """@version: 3.38
-source from_file {{ file("{log}" flags(no-parse)); }};
-destination to_lens {{ http(
-  url("http://127.0.0.1:{port}/logs") method("POST") headers("Content-Type: application/json")
-  body('$(format-json message="$MESSAGE" date="$R_UNIXTIME.$R_MSEC" host="node-1" workload_uid="w")')
-  body-prefix("[") delimiter(",") body-suffix("]") batch-lines(10) batch-timeout(100) timeout(5)); }};
-log {{ source(from_file); destination(to_lens); }};
-"""
-
-
-@pytest.mark.skipif(shutil.which("syslog-ng") is None, reason="needs syslog-ng-core and syslog-ng-mod-http")
-async def test_the_real_syslog_ng(ingest_app: Make, tmp_path: Path) -> None:
-    app = ingest_app(Logs)
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app.app, log_level="error", lifespan="off", ws="none"))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    log = tmp_path / "train.log"
-    log.write_text("".join(f'step: {step}  loss: "1.5" \\ x\n' for step in range(25)))
-    configuration = tmp_path / "syslog-ng.conf"
-    configuration.write_text(SYSLOG_NG.format(log=log, port=listener.getsockname()[1]))
-    places = {"-f": configuration, "-R": tmp_path / "state", "-c": tmp_path / "ctl", "-p": tmp_path / "pid"}
-    command = ["syslog-ng", "-F", *(str(part) for place in places.items() for part in place)]
-    with (tmp_path / "said").open("wb") as said:
-        shipper = subprocess.Popen(command, stdout=said, stderr=said)
-    try:
-        await until(lambda: len(app.door.records) >= 25, "all lines came", seconds=30)
-    finally:
-        shipper.terminate()
-        shipper.wait(10)
-        server.should_exit = True
-        await serving
-        listener.close()
-    first = lines_of(app)[0]
-    assert first.text == 'step: 0  loss: "1.5" \\ x'
-    assert (first.origin.workload_uid, first.origin.node) == ("w", "node-1")
-    assert first.event_time is not None

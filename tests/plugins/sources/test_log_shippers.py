@@ -1,0 +1,113 @@
+"""POST /logs from the real rsyslog and the real syslog-ng, with the configurations that the pages show."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from lens_plugins.sources.logs import Logs
+
+from lens_core import LogLine
+from lens_core.testing import until
+from tests.plugins.sources.ingest_app import IngestApp
+
+Make = Callable[..., IngestApp]
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "rsyslog"
+LINES = 25
+SYSLOG_NG = """@version: 3.38
+source from_file {{ file("{log}" flags(no-parse)); }};
+destination to_lens {{ http(
+  url("http://127.0.0.1:{port}/logs") method("POST") headers("Content-Type: application/json")
+  body('$(format-json message="$MESSAGE" date="$R_UNIXTIME.$R_MSEC" host="node-1" workload_uid="my-run")')
+  body-prefix("[") delimiter(",") body-suffix("]") batch-lines(10) batch-timeout(100) timeout(5)); }};
+log {{ source(from_file); destination(to_lens); }};
+"""
+
+
+@asynccontextmanager
+async def served(app: IngestApp) -> AsyncIterator[int]:
+    """The port on which the application is served."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app.app, log_level="error", lifespan="off", ws="none"))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+        listener.close()
+
+
+@asynccontextmanager
+async def running(command: list[str], said: Path) -> AsyncIterator[None]:
+    with said.open("wb") as file:
+        shipper = subprocess.Popen(command, stdout=file, stderr=file)
+    try:
+        yield
+    finally:
+        shipper.terminate()
+        shipper.wait(10)
+
+
+def training_log(folder: Path) -> Path:
+    log = folder / "train.log"
+    log.write_text("".join(f'step: {step}  loss: "1.5" \\ é\n' for step in range(LINES)))
+    return log
+
+
+def came(app: IngestApp) -> list[LogLine]:
+    return [record for record in app.door.records if isinstance(record, LogLine)]
+
+
+def check(app: IngestApp) -> None:
+    lines = came(app)
+    assert {line.text for line in lines} == {f'step: {step}  loss: "1.5" \\ é' for step in range(LINES)}
+    assert {line.origin.workload_uid for line in lines} == {"my-run"}
+    assert all(line.origin.node and line.event_time is not None for line in lines)
+
+
+@pytest.mark.skipif(shutil.which("syslog-ng") is None, reason="needs syslog-ng-core and syslog-ng-mod-http")
+async def test_the_real_syslog_ng(ingest_app: Make, tmp_path: Path) -> None:
+    app = ingest_app(Logs)
+    async with served(app) as port:
+        configuration = tmp_path / "syslog-ng.conf"
+        configuration.write_text(SYSLOG_NG.format(log=training_log(tmp_path), port=port))
+        places = {"-f": configuration, "-R": tmp_path / "state", "-c": tmp_path / "ctl", "-p": tmp_path / "pid"}
+        command = ["syslog-ng", "-F", *(str(part) for place in places.items() for part in place)]
+        async with running(command, tmp_path / "said"):
+            await until(lambda: len(came(app)) >= LINES, "all lines came", seconds=30)
+    check(app)
+    assert came(app)[0].origin.node == "node-1"
+
+
+@pytest.mark.skipif(shutil.which("rsyslogd") is None, reason="needs rsyslog")
+async def test_the_real_rsyslog_keeps_what_lens_cannot_take(ingest_app: Make, tmp_path: Path) -> None:
+    app = ingest_app(Logs)
+    app.door.closed = True  # as if the spool were full
+    async with served(app) as port:
+        text = (EXAMPLE / "lens.conf").read_text()
+        for shown, used in (
+            ("/runs/my-run/*.log", str(training_log(tmp_path))),
+            ("/usr/bin/python3 /usr/local/lib/lens_omprog.py", f"{sys.executable} {EXAMPLE / 'lens_omprog.py'}"),
+            ("http://lens:8080/logs", f"http://127.0.0.1:{port}/logs"),
+        ):
+            assert shown in text
+            text = text.replace(shown, used)
+        configuration = tmp_path / "rsyslog.conf"
+        configuration.write_text(f'global(workDirectory="{tmp_path}")\n{text}')
+        command = ["rsyslogd", "-n", "-f", str(configuration), "-i", str(tmp_path / "pid")]
+        async with running(command, tmp_path / "said"):
+            await until(lambda: app.door.refused > 0, "something was refused", seconds=30)
+            app.door.closed = False
+            await until(lambda: len({line.text for line in came(app)}) >= LINES, "all lines came", seconds=30)
+    check(app)
