@@ -6,6 +6,7 @@ been outstanding for XPU_TIMER_HANG_TIMEOUT seconds (300 by default).
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -39,6 +40,16 @@ def hang_flags(text: str) -> HangFlags:
             if not math.isnan(value):
                 flags[rank] = flags.get(rank, False) or value > 0
     return HangFlags(flags, unreadable)
+
+
+def pods_of(text: str) -> set[str]:
+    """The pods that the hang flags name."""
+    found: set[str] = set()
+    for line in text.splitlines():
+        if line.startswith(HANG):
+            with contextlib.suppress(ValueError, IndexError, KeyError):
+                found.update(labels.get("pod_name", "") for labels, _ in _samples(line))
+    return found - {"", _UNSET}
 
 
 def samples_only(text: str) -> str:

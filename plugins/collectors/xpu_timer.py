@@ -8,10 +8,12 @@ from typing import Annotated
 from msgspec import Meta
 
 from lens_core import Collector, hookimpl
+from lens_core.diagnosis.xpu_timer import pods_of
 
 from .diagnosis.base import AgentOptions, DataCollector
 from .diagnosis.metric import TIMEOUT_SECONDS, MetricCollector
 from .diagnosis.plugin import DiagnosisCollector, DiagnosisSettings
+from .diagnosis.processes import Owner, find_ranks
 
 
 class XpuTimerSettings(DiagnosisSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +41,14 @@ class XpuTimer(DiagnosisCollector):
     def make(self) -> DataCollector:
         """The collector behind it."""
         return MetricCollector(self.settings.port, self.settings.scrape_timeout_seconds)
+
+    def owner_of(self, content: str) -> Owner | None:
+        """The pod that the samples name; else the job whose ranks run here, if there is one alone."""
+        pods = pods_of(content)
+        if len(pods) == 1:
+            return Owner(pod_name=pods.pop())
+        owners = {rank.owner for rank in find_ranks()}
+        return owners.pop() if len(owners) == 1 else None
 
 
 @hookimpl

@@ -60,7 +60,12 @@ class DiagnosisCollector(Collector):
         data = await asyncio.to_thread(self._collector.collect_data)
         if not data:
             return []
-        return [self.record(cut_text(self._collector.to_text(data)))]
+        content = cut_text(self._collector.to_text(data))
+        return [self.record(content, await asyncio.to_thread(self.owner_of, content))]
+
+    def owner_of(self, content: str) -> Owner | None:
+        """Whose processes a report is about, if that can be told; None for our own environment's."""
+        return None
 
     def record(self, content: str, owner: Owner | None = None) -> Diagnosis:
         """A report of this node, now. A node without a rank has -1; its id, if it has none, is made of its name."""

@@ -125,6 +125,12 @@ async def test_the_contract_of_collectors(tmp_path: Path) -> None:
         assert (record.origin.workload_uid, record.node_rank, record.data_content) == ("w", 3, KEPT)
 
 
+async def test_samples_that_name_their_pod_belong_to_it(tmp_path: Path) -> None:
+    with exporter(SCRAPE.replace('pod_name="p"', 'pod_name="trainer-0"').encode()) as port:
+        [record] = await XpuTimer(XpuTimerSettings(port=port), make_context("xpu", tmp_path)).collect()
+        assert record.origin.pod_name == "trainer-0"
+
+
 def test_stacks_of_the_wrong_kind_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     collector = StackCollector()
     collector.set_client(RecordingClient())
