@@ -58,8 +58,12 @@ class DetectorProcessor:
         self._memory.begin()
         merged = self._reader.merged
         lines = [record for record in records if type(record) is LogLine]
-        hits = dict(self.engine.sift([line.text for line in lines], self._only_context(lines))) if lines else {}
-        out, told, dropped = self._go_through(records, hits, now)
+        place = self._only_place(lines)
+        hits = self.engine.sift([line.text for line in lines], place.context if place is not None else None)
+        if place is not None and len(lines) == len(records) and _are_plain(lines, place):
+            out, told, dropped = self._take_hits(lines, place, hits, now)
+        else:
+            out, told, dropped = self._go_through(records, dict(hits), now)
         made = self._reader.finish()
         if not records:
             made += self._notice_silence(now)
@@ -72,10 +76,29 @@ class DetectorProcessor:
             merged=self._reader.merged - merged + dropped,
         )
 
-    def _only_context(self, lines: Sequence[LogLine]) -> Context | None:
-        """The context of all these lines, if it is one."""
+    def _only_place(self, lines: Sequence[LogLine]) -> Place | None:
+        """Where all these lines come from, if it is one place."""
+        if not lines:
+            return None
         first = lines[0].origin
-        return self._place(first).context if all(line.origin is first for line in lines) else None
+        return self._place(first) if all(line.origin is first for line in lines) else None
+
+    def _take_hits(
+        self, lines: Sequence[LogLine], place: Place, hits: Sequence[tuple[int, Candidates]], now: float
+    ) -> tuple[list[Record], int, int]:
+        """As `_go_through`, for plain lines of one place: only those that may say something are looked at."""
+        told = 0
+        for number, (index, candidates) in enumerate(hits, 1):
+            readings = self.engine.read_found(lines[index].text, candidates, place.context)
+            if readings:
+                told += 1
+                self._reader.take(place, lines[index], readings, now)
+            if place.context.table is not None:  # what stands below a header may be a row without a word
+                self._reader.remember_table(place, now)
+                rest = {later - index - 1: found for later, found in hits[number:]}
+                out, more, dropped = self._go_through(lines[index + 1 :], rest, now)
+                return [*lines[: index + 1], *out], told + more, dropped
+        return list(lines), told, 0
 
     def _go_through(
         self, records: Sequence[Record], hits: Mapping[int, Candidates], now: float
@@ -191,6 +214,13 @@ def is_silent(job: Job, now: float) -> bool:
     if not job.is_running or job.is_stalled or job.usual_seconds is None or job.intervals < 2:
         return False
     return now - job.stepped_at > max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds)
+
+
+def _are_plain(lines: Sequence[LogLine], place: Place) -> bool:
+    """Whether each of these lines is whole and new by itself, and none stands below a header."""
+    if place.partial or place.context.table is not None:
+        return False
+    return all(line.position is None and line.source != PARTIAL for line in lines)
 
 
 def _identity(origin: Origin) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lens_core import Event, LogLine, Origin, Record, StepMetrics
+from lens_core import Event, LogLine, Measurement, Origin, Record, StepMetrics
 from lens_core.config import load_config
 from lens_core.detection import make_detectors
 from lens_core.log_lines.processor import DetectorProcessor
@@ -127,3 +127,15 @@ def test_everything_sent_again_opens_no_attempt_and_changes_no_numbered_step(
     stored.take([record for record in again.records if not isinstance(record, Event)], {})
     assert {attempt for attempt, _ in stored.rows} == attempts
     assert stored.result() == before
+
+
+@given(lines)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_body_of_one_place_is_read_as_one_that_holds_other_things(
+    detectors: list[Detector], texts: list[str]
+) -> None:
+    quick, slow = (DetectorProcessor(detectors, SelfMetrics(), clock=lambda: BEGIN) for _ in range(2))
+    one = quick.process(records_of(texts))
+    other = slow.process([Measurement(name="m", value=1.0), *records_of(texts)])
+    assert list(other.records[1:]) == list(one.records)
+    assert (other.derived, other.merged, other.state_changes) == (one.derived, one.merged, one.state_changes)
