@@ -12,7 +12,7 @@ from .agent import DiagnosisAgent
 from .base import AgentOptions, DataCollector, DiagnosisClient
 from .data import DiagnosisDataType, WorkerTrainingMetric
 from .log import LogCollector
-from .master_client import LensClient, MasterClient
+from .master_client import EmbeddedClient, LensClient, MasterClient
 from .metric import MetricCollector
 from .stack import StackCollector
 
@@ -24,6 +24,7 @@ __all__ = [
     "DiagnosisAgent",
     "DiagnosisClient",
     "DiagnosisDataType",
+    "EmbeddedClient",
     "LensClient",
     "LogCollector",
     "MasterClient",

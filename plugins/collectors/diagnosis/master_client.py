@@ -18,6 +18,8 @@ from .data import cut_text, get_node_id, get_node_type
 logger = logging.getLogger("lens.diagnosis")
 
 _MAX_ERROR_BYTES = 8 * 1024
+# A daemon with a database of its own takes some seconds to come up; only the reports wait for it.
+_START_SECONDS = 20.0
 
 
 class MasterClient:
@@ -100,10 +102,36 @@ class LensClient:
             raise MasterError(f"the daemon answered {response.status}: {body[:200].decode('utf-8', 'replace')}")
 
 
-def client_from_environment() -> MasterClient | LensClient | None:
-    """The client that the environment names: a master, or the daemon that the hook reports to."""
+class EmbeddedClient:
+    """Reports to a private daemon with a configuration of your own: the one that the hook's embedded mode starts.
+
+    It is started at once, as a child of this process, unless the hook has started it; it ends with this process.
+    """
+
+    def __init__(self, config: str) -> None:
+        from lens_hook.embedded import EmbeddedDaemon
+
+        self._daemon = EmbeddedDaemon(config)
+
+    def report_diagnosis_agent_metrics(self, data: Any) -> None:
+        """Send a report. Raises MasterError when the daemon does not run, or does not take it."""
+        url = self._daemon.poll(_START_SECONDS)
+        if url is None:
+            raise MasterError("the embedded daemon does not run")
+        LensClient(url).report_diagnosis_agent_metrics(data)
+
+    def close(self) -> None:
+        """Let the daemon deliver and end."""
+        self._daemon.stop()
+
+
+def client_from_environment() -> MasterClient | LensClient | EmbeddedClient | None:
+    """The client that the environment names: a master, the embedded daemon, or the one that the hook reports to."""
     if os.environ.get("DLROVER_MASTER_ADDR"):
         return MasterClient()
+    config = os.environ.get("LENS_CONFIG")
+    if config:
+        return EmbeddedClient(config)
     url = os.environ.get("PRIMUS_LENS_API_BASE_URL")
     if not url:
         return None

@@ -7,6 +7,8 @@ from lens_plugins.collectors.diagnosis import DiagnosisAgent
 
 _VARIABLES = (
     "DLROVER_MASTER_ADDR",
+    "LENS_CONFIG",
+    "LENS_EMBEDDED",
     "DLROVER_MASTER_SERVICE_TYPE",
     "PRIMUS_LENS_API_BASE_URL",
     "TRAINING_LOG_FILE",

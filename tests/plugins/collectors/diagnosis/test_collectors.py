@@ -172,6 +172,25 @@ def test_the_agent_reports_to_a_lens(tmp_path: Path, monkeypatch: pytest.MonkeyP
         lens.end()
 
 
+@pytest.mark.slow
+def test_the_agent_has_a_pipeline_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out.jsonl"
+    config = tmp_path / "lens.yaml"
+    config.write_text(f"sinks:\n  file: {{type: jsonl, path: {out}}}\n")
+    monkeypatch.setenv("LENS_CONFIG", str(config))
+    monkeypatch.setenv("LENS_DATA_DIR", str(tmp_path / "data"))
+    log = tmp_path / "training.log"
+    log.write_text("iteration 1\n")
+    agent = DiagnosisAgent(training_log_file=str(log))
+    agent.start()
+    try:
+        wait_for(lambda: out.exists() and "TRAINING_LOG" in out.read_text(), 40, "the report in the file")
+        assert "iteration 1" in out.read_text()
+    finally:
+        agent.stop()
+        agent.collectors[0]._client.close()
+
+
 def test_a_lens_that_is_away_or_misspelt() -> None:
     with pytest.raises(LensError, match="not an address"):
         LensClient("localhost:8080")
