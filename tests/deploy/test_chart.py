@@ -1,0 +1,166 @@
+"""The Helm chart, rendered by Helm itself: valid for Kubernetes, its configurations valid for Lens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+
+from lens_core.config import parse_config
+from lens_core.plugin_host import PluginHost
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "lens"
+VERSIONS = ("1.30", "1.33")
+ENVIRONMENT = {"NODE_NAME": "n", "LENS_DSN": "postgresql://db/lens", "LENS_INGEST_TOKEN": "t", "WANDB_API_KEY": "k"}
+
+# What people set, from nothing to everything.
+VALUES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "small": {"agent": {"enabled": False}, "service": {"legacyName": "primus-lens-telemetry-processor"}},
+    "everything": {
+        "image": {"repository": "registry.example/lens-agent", "tag": "1", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "daemon": {
+            "config": {"server": {"open_ingest": False}, "sources": {"wandb_api": {}, "logs": {}, "records_api": {}}},
+            "environmentSecret": "more",
+            "storage": {"size": "100Gi", "className": "fast"},
+            "nodeSelector": {"pool": "system"},
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+        },
+        "database": {"existingSecret": "lens-db"},
+        "service": {"type": "LoadBalancer", "port": 80},
+        "openIngest": False,
+        "agent": {
+            "hookSpool": {"enabled": True},
+            "tokenSecret": "ingest",
+            "nodeSelector": {"gpu": "yes"},
+            "config": {"collectors": {"machine": {"interval_seconds": 30}}},
+        },
+        "collectors": {
+            "enabled": True,
+            "config": {"ci": {"type": "wandb_cloud", "entity": "acme", "project": "llm"}},
+            "environmentSecret": "wandb",
+        },
+        "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/lens"}},
+    },
+}
+
+
+def objects(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The rendered objects, by kind/name."""
+    with helm_python.Chart.load(CHART) as chart:
+        rendered = chart.render(values, name="watch", namespace="observability")
+    texts = [text for path, text in rendered.items() if path.endswith(".yaml")]
+    documents = [document for text in texts for document in yaml.safe_load_all(text) if document]
+    return {f"{document['kind']}/{document['metadata']['name']}": document for document in documents}
+
+
+def configurations(values: dict[str, Any]) -> dict[str, str]:
+    data: dict[str, str] = objects(values)["ConfigMap/watch"]["data"]
+    return data
+
+
+def pod_of(document: dict[str, Any]) -> dict[str, Any]:
+    spec = document["spec"]["jobTemplate"]["spec"] if document["kind"] == "CronJob" else document["spec"]
+    pod: dict[str, Any] = spec["template"]
+    return pod
+
+
+def test_helm_lint_has_nothing_to_say() -> None:
+    for values in VALUES.values():
+        report = helm_python.lint(CHART, values, strict=True)
+        assert report["errors"] == []
+        assert [found for found in report["messages"] if found["error"] != "icon is recommended"] == []
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_object_is_valid_for_kubernetes(name: str, version: str) -> None:
+    found = objects(VALUES[name])
+    assert "StatefulSet/watch" in found
+    for document in found.values():
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_every_configuration_is_valid_for_lens(name: str, tmp_path: Path) -> None:
+    for file, text in configurations(VALUES[name]).items():
+        config = parse_config(text, file, PluginHost.load(), ENVIRONMENT, folder=tmp_path)
+        assert config.pipelines, file
+
+
+def test_the_parts_are_there_when_they_are_wanted() -> None:
+    small, everything = objects(VALUES["small"]), objects(VALUES["everything"])
+    assert "Service/primus-lens-telemetry-processor" in small
+    assert not [name for name in small if name.startswith(("DaemonSet", "CronJob"))]
+    assert {"DaemonSet/watch-agent", "CronJob/watch-collectors"} <= set(everything)
+    assert everything["CronJob/watch-collectors"]["spec"]["schedule"] == "*/15 * * * *"
+
+
+def test_the_daemons_configuration_is_the_charts_with_the_users_over_it(tmp_path: Path) -> None:
+    text = configurations(VALUES["everything"])["daemon.yaml"]
+    assert "postgresql://" not in text
+    config = parse_config(text, "daemon.yaml", PluginHost.load(), ENVIRONMENT, folder=tmp_path)
+    assert config.server.open_ingest is False
+    assert config.server.listen == "0.0.0.0:8080"
+    assert set(config.sources) == {"wandb_api", "logs", "records_api"}
+    assert set(config.collectors) == {"pods"}
+    assert config.collectors["pods"].type == "kubernetes"
+
+
+def test_services_select_the_daemon_alone() -> None:
+    found = objects(VALUES["everything"])
+    selector = found["Service/watch"]["spec"]["selector"]
+    chosen = [
+        name
+        for name, document in found.items()
+        if document["kind"] in ("StatefulSet", "DaemonSet", "CronJob")
+        and selector.items() <= pod_of(document)["metadata"]["labels"].items()
+    ]
+    assert chosen == ["StatefulSet/watch"]
+    (port,) = found["Service/watch"]["spec"]["ports"]
+    (container,) = pod_of(found["StatefulSet/watch"])["spec"]["containers"]
+    assert port["targetPort"] in {entry["name"] for entry in container["ports"]}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_every_volume_is_mounted_and_every_mount_is_a_volume(name: str) -> None:
+    for document in objects(VALUES[name]).values():
+        if document["kind"] not in ("StatefulSet", "DaemonSet", "CronJob"):
+            continue
+        pod = pod_of(document)["spec"]
+        claims = [claim["metadata"]["name"] for claim in document["spec"].get("volumeClaimTemplates", [])]
+        volumes = sorted([*claims, *(volume["name"] for volume in pod["volumes"])])
+        (container,) = pod["containers"]
+        assert sorted(mount["name"] for mount in container["volumeMounts"]) == volumes
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["args"][0] in ("up", "collect")
+
+
+def test_a_changed_configuration_rolls_the_pods() -> None:
+    def checksum(values: dict[str, Any]) -> str:
+        text: str = pod_of(objects(values)["StatefulSet/watch"])["metadata"]["annotations"]["checksum/config"]
+        return text
+
+    assert checksum({}) == checksum({"service": {"port": 81}})
+    assert checksum({}) != checksum({"clusterName": "b"})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"servce": {}},
+        {"daemon": {"storage": {"size": "20GB"}}},
+        {"service": {"port": "80"}},
+        {"collectors": {"every": "15m"}},
+    ],
+    ids=["unknown section", "wrong unit", "text for a number", "unknown key"],
+)
+def test_mistakes_in_values_are_refused(values: dict[str, Any]) -> None:
+    with helm_python.Chart.load(CHART) as chart, pytest.raises(helm_python.HelmError):
+        chart.validate_schema(chart.merge_values(values))
