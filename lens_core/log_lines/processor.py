@@ -110,6 +110,7 @@ class DetectorProcessor:
         out: list[Record] = []
         last_origin: Origin | None = None
         place: Place | None = None
+        places: dict[int, Place] = {}  # by the origins' identity: the records keep them
         moved: dict[str, Place] = {}
         number = -1
         told = dropped = 0
@@ -122,7 +123,8 @@ class DetectorProcessor:
             number += 1
             if place is None or record.origin is not last_origin:
                 last_origin = record.origin
-                place = self._place(last_origin)
+                place = places.get(id(last_origin)) or self._place(last_origin)
+                places[id(last_origin)] = place
             if record.position is not None and not self._is_behind(record, place, moved):
                 dropped += 1
                 continue

@@ -74,8 +74,9 @@ class EntryConverter:
         self._max_line_bytes = max_line_bytes
         self._complete = complete
         self._origins: dict[tuple[object, ...], Origin] = {}
+        self._pods: dict[bytes, Origin] = {}
         self._last_raw = b""
-        self._last = base
+        self._last: Origin | None = None
         self.cut = 0
 
     def convert(self, entry: Entry) -> LogLine | str:
@@ -84,9 +85,8 @@ class EntryConverter:
         if text is None:
             return NO_MESSAGE if entry.message is None and entry.log is None and entry.msg is None else ""
         raw = bytes(entry.kubernetes)
-        if raw and raw == self._last_raw:
-            origin = self._last
-        else:
+        origin = self._last if raw == self._last_raw else self._pods.get(raw)
+        if origin is None or entry.workload_uid is not None or entry.rank is not None:
             origin = self._origin(entry, raw)
             if not origin.is_known:
                 return NO_IDENTITY
@@ -127,9 +127,10 @@ class EntryConverter:
         origin = self._origins.get(key)
         if origin is None:
             origin = self._origins[key] = self._complete(_origin(entry, self._base))
-        # Beside kubernetes metadata an entry's own fields only say what is missing there.
+        # Beside kubernetes metadata an entry's own fields say what is missing there, the workload and the rank.
         if raw and origin.pod_name and not any(key[1:]):
-            self._last_raw, self._last = raw, origin
+            self._pods[raw] = self._last = origin
+            self._last_raw = raw
         return origin
 
 

@@ -84,6 +84,7 @@ class Logs(Source):
         if wrong:
             places = (index for index in range(parsed.items) if index not in wrong)
         last: Origin | None = None
+        known: dict[int, tuple[bool, list[float]]] = {}  # the converter keeps the origins
         ages: list[float] = []
         ignored = False
         for index, entry in zip(places, entries, strict=True):
@@ -96,8 +97,10 @@ class Logs(Source):
                 continue
             if line.origin is not last:
                 last = line.origin
-                ages = parsed.latencies.setdefault(last.node or request.client or "unknown", [])
-                ignored = self._is_ignored(last)
+                if id(last) not in known:
+                    of_node = parsed.latencies.setdefault(last.node or request.client or "unknown", [])
+                    known[id(last)] = (self._is_ignored(last), of_node)
+                ignored, ages = known[id(last)]
             if ignored:
                 parsed.filtered += 1
                 continue

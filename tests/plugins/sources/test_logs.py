@@ -28,7 +28,7 @@ KUBERNETES = {
 
 
 def entry(message: str, **more: Any) -> dict[str, Any]:
-    return {"date": 1234567890.123456, "stream": "stdout", "message": message, "kubernetes": KUBERNETES, **more}
+    return {"date": 1234567890.123456, "stream": "stdout", "message": message, "kubernetes": KUBERNETES} | more
 
 
 def lines_of(app: IngestApp) -> list[LogLine]:
@@ -93,6 +93,21 @@ async def test_what_is_known_of_a_pod_is_filled_in_once_for_all_its_lines(ingest
     assert second is first
     assert (other.pod_uid, other.cluster) == ("", "default")
     assert 'log_consume_latency_seconds_count{node="node-9"}' not in app.metrics.exposition().decode()  # no times
+
+
+async def test_lines_of_several_pods_in_turn_and_what_an_entry_says_beside_its_pod(ingest_app: Make) -> None:
+    app = ingest_app(Logs)
+    other = KUBERNETES | {"pod_name": "trainer-1", "pod_id": "33", "host": "node-8"}
+    own = entry("e", workload_uid="w", rank=5)
+    await app.post("/logs", json=[entry("a"), entry("b", kubernetes=other), entry("c"), own, entry("d")])
+    first, second, third, with_own, last = (line.origin for line in lines_of(app))
+    assert first is third is last
+    assert (second.pod_name, second.node) == ("trainer-1", "node-8")
+    assert (with_own.pod_name, with_own.workload_uid, with_own.rank) == ("trainer-0", "w", 5)
+    assert (first.workload_uid, first.rank) == ("", None)
+    text = app.metrics.exposition().decode()
+    assert 'log_consume_latency_seconds_count{node="node-7"} 4.0' in text
+    assert 'log_consume_latency_seconds_count{node="node-8"} 1.0' in text
 
 
 async def test_bad_entries_lose_no_neighbour(ingest_app: Make) -> None:
