@@ -91,8 +91,7 @@ def report(
     if number % LOG_EVERY == 0 or not math.isfinite(metrics["loss"]):
         say(
             f"Step: {number}/{training.steps}, Loss: {metrics['loss']:.5f}, "
-            f"Learning rate: {metrics['learning_rate']:.5e}, Iteration time: {took:.3f}s, "
-            f"Accuracy: {metrics['accuracy']:.4f}"
+            f"Learning rate: {metrics['learning_rate']:.5e}, Iteration time: {took:.3f}s"
         )
     if training.plan.is_checkpoint(elapsed):
         training.save(number, folder)

@@ -31,6 +31,7 @@ def test_a_workload_shows_charts_with_marks_and_numbers_that_are_none(browse: Br
         )
         assert symbols
         assert all(count == 1 for count in symbols)
+        watched.until("document.querySelector('.card .plot').data.some(t => t.name === 'events')")
         marks = card.locator(".plot").evaluate("p => p.data.find(t => t.name === 'events').customdata")
         assert "checkpoint saved at 300" in marks
         spike = card.locator(".plot").evaluate("p => Math.max(...p.data[0].y)")

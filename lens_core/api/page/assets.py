@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import NotFound
+from .bundle import bundle
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -21,6 +22,8 @@ TYPES = {
 }
 # The chart library is the one of the Python package `plotly`, found without importing the package.
 CHARTS = "plotly.js"
+# All modules of the page in one.
+SCRIPT = "page.js"
 _CHARTS_FILE = "package_data/plotly.min.js"
 _PLACE = "@VERSION@"
 
@@ -38,7 +41,10 @@ class Assets:
 
     def __init__(self) -> None:
         folder = files(__package__) / "static"
-        contents = {item.name: item.read_bytes() for item in folder.iterdir() if _suffix(item.name) in TYPES}
+        files_there = {item.name: item.read_bytes() for item in folder.iterdir() if _suffix(item.name) in TYPES}
+        modules = {name[:-3]: content.decode() for name, content in files_there.items() if name.endswith(".js")}
+        contents = {name: content for name, content in files_there.items() if not name.endswith(".js")}
+        contents[SCRIPT] = bundle(modules, "app").encode()
         self.version = _version(contents)
         self._assets = {name: self._asset(name, content) for name, content in contents.items()}
 

@@ -210,7 +210,7 @@ export class ChartGrid {
   }
 
   async pump() {
-    await nextPaint();
+    await this.firstLines();
     while (this.queue.size && !this.signal.aborted) {
       const card = this.queue.has(this.active) ? this.active : [...this.queue].find((one) => one.visible);
       if (!card) {
@@ -221,6 +221,13 @@ export class ChartGrid {
       await this.paint(card);
       await pause();
     }
+  }
+
+  // Starting the chart library takes a while, in which nothing else is painted: what is on the screen comes first.
+  async firstLines() {
+    const latest = performance.now() + 2000;
+    do await nextPaint();
+    while (performance.now() < latest && this.visible().some((card) => !card.box.dataset.seen));
   }
 
   async paint(card) {

@@ -75,7 +75,7 @@ class List {
   }
 
   start(search) {
-    if (search === this.search) return;
+    if (search === this.search || this.signal.aborted) return; // the view may have been left meanwhile
     this.search = search;
     this.before = [];
     this.cursor = "";

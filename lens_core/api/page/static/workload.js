@@ -46,6 +46,8 @@ class Workload {
     this.isOne = uids.length === 1;
     this.tab = query.get("tab") ?? "charts";
     this.parameters = {};
+    this.each = []; // what fetch() found of every workload
+    this.names = null;
     this.head = el("div", { class: "head" });
     this.tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "About the workload" });
     this.place = el("div", { class: "tab", role: "tabpanel", id: "panel", tabindex: "0" });
@@ -55,9 +57,23 @@ class Workload {
   }
 
   async load() {
-    await this.fetch();
+    const all = this.fetch();
+    this.ready = all;
+    all.catch(() => {}); // awaited below, after what may fail first
+    if (this.isOne && this.tab === "charts") await this.beginCharts();
+    await all;
     this.paintHead();
-    await this.open(this.tab);
+    if (this.grid) this.grid.setEvents(this.each[0].events);
+    else if (!this.place.childElementCount) await this.open(this.tab);
+  }
+
+  // Charts need the metrics' names only; everything else may come later.
+  async beginCharts() {
+    const { metrics } = await get(workloadPath(this.uid, "/metrics/available"), {}, { signal: this.signal });
+    if (!metrics.length) return;
+    this.metrics = metrics.map((metric) => metric.name);
+    this.names ??= new Map([[this.uid, this.uid]]);
+    await this.open("charts");
   }
 
   async fetch() {
@@ -112,25 +128,27 @@ class Workload {
     );
   }
 
+  // The buttons stay the same, so that no click and no focus is lost when the head is painted again.
   paintTabs() {
     const names = Object.keys(this.known);
-    const items = names.map((tab) =>
-      button(this.known[tab], () => this.open(tab).catch(this.say), {
-        role: "tab",
-        id: `tab-${tab}`,
-        "aria-selected": String(tab === this.tab),
-        "aria-controls": "panel",
-        tabindex: tab === this.tab ? "0" : "-1",
-      }));
+    if (!this.tabs.childElementCount) {
+      this.tabs.append(...names.map((tab) => button(this.known[tab], () => this.open(tab).catch(this.say), { role: "tab", id: `tab-${tab}`, "aria-controls": "panel" })));
+      this.tabs.addEventListener("keydown", (event) => this.turnTab(event, names));
+    }
+    names.forEach((tab, place) => {
+      const item = this.tabs.children[place];
+      item.setAttribute("aria-selected", String(tab === this.tab));
+      item.tabIndex = tab === this.tab ? 0 : -1;
+    });
     this.place.setAttribute("aria-labelledby", `tab-${this.tab}`);
-    const hadFocus = this.tabs.contains(document.activeElement);
-    this.tabs.replaceChildren(...items);
-    if (hadFocus) items[names.indexOf(this.tab)].focus();
-    this.tabs.onkeydown = (event) => {
-      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (!step) return;
-      this.open(names[(names.indexOf(this.tab) + step + names.length) % names.length]).catch(this.say);
-    };
+  }
+
+  turnTab(event, names) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const next = (names.indexOf(this.tab) + step + names.length) % names.length;
+    this.tabs.children[next].focus();
+    this.open(names[next]).catch(this.say);
   }
 
   async open(tab) {
@@ -149,7 +167,8 @@ class Workload {
       await compare(below, { names, points: this.grid.points, metrics: this.grid.shownMetrics(), signal });
     }
     const others = { runs, events, why, diagnosis };
-    if (tab in others) await others[tab](place, { uid, signal, detail: this.each[0].detail, metrics });
+    if (tab in others) await this.ready;
+    if (tab in others && place.isConnected) await others[tab](place, { uid, signal, detail: this.each[0].detail, metrics });
   }
 
   openCharts(place) {
@@ -165,7 +184,7 @@ class Workload {
       say: this.say,
       changed: (parameters) => this.note(parameters),
     });
-    this.grid.setEvents(this.isOne ? this.each[0].events : []);
+    this.grid.setEvents(this.isOne ? (this.each[0]?.events ?? []) : []);
   }
 
   note(parameters) {

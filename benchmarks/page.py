@@ -1,0 +1,230 @@
+"""The page in a real Chromium: the list, a workload with 20 charts, a zoom, its weight; beside TensorBoard's page.
+
+A thousand workloads, and one run of 1,000,000 steps of 20 metrics (--quick: 50,000) in one PostgreSQL. A time ends when
+the browser has painted what was asked for; each profile is fresh, so nothing comes out of a cache.
+
+    python -m benchmarks.page [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+
+from benchmarks.harness import Daemon, Figure, options, peer_environment, postgres, report, spread_of, temporary_folder
+from benchmarks.query_data import load_run, make_blocks
+
+CHROMIUM = os.environ.get("LENS_TEST_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+WORKLOADS = 1000
+TIMES = 5
+SCREEN: ViewportSize = {"width": 1280, "height": 800}
+# High enough for all twenty charts at once.
+TALL_SCREEN: ViewportSize = {"width": 1600, "height": 2600}
+
+_TENSORBOARD = """
+import math, sys
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+folder, steps = sys.argv[1], int(sys.argv[2])
+writer = EventFileWriter(folder, max_queue_size=100000, flush_secs=600)
+for step in range(steps):
+    values = [summary_pb2.Summary.Value(tag=f"metrics/m{n}", simple_value=math.sin(step / 1e4 + n)) for n in range(20)]
+    writer.add_event(event_pb2.Event(wall_time=1.7e9 + step, step=step, summary=summary_pb2.Summary(value=values)))
+writer.close()
+"""
+
+
+def main() -> None:
+    """All figures."""
+    asked = options(__doc__ or "")
+    steps = 50_000 if asked.quick else 1_000_000
+    with temporary_folder() as folder, postgres(folder) as database:
+        dsn = database("page")
+        daemon = Daemon(folder / "lens", f'sinks: {{store: {{type: postgresql, dsn: "{dsn}"}}}}\n').start()
+        try:
+            _fill(daemon, dsn, steps)
+            lens = _measure_lens(daemon.url)
+        finally:
+            daemon.stop()
+    with temporary_folder() as folder:
+        peer = _measure_tensorboard(folder, steps)
+    report(_figures(lens, peer, steps), as_json=asked.json)
+
+
+def _fill(daemon: Daemon, dsn: str, steps: int) -> None:
+    now = time.time()
+    records = [
+        {
+            "record": "step_metrics",
+            "origin": {"workload_uid": f"job-{number:04}"},
+            "data_source": "wandb",
+            "row_step": step,
+            "values": {"loss": 1.0 / (step + 1), "samples_per_second": 900.0, "mem_usage": 60.0},
+            "event_time": now - number,
+            "run_id": "r",
+            "session": "s",
+        }
+        for number in range(WORKLOADS)
+        for step in range(10)
+    ]
+    body = {"version": 1, "producer": "benchmark", "records": records}
+    httpx.post(f"{daemon.url}/api/v1/records", json=body, timeout=60).raise_for_status()
+    while daemon.pending():
+        time.sleep(0.1)
+    load_run(dsn, "run-0", steps)
+    make_blocks(dsn)
+
+
+def _measure_lens(url: str) -> dict[str, list[float]]:
+    with _browser() as browser:
+        run = f"{url}/#/workload?uid=run-0"
+        rows = _times(browser, f"{url}/", lambda page: page.wait_for_selector("tbody tr:nth-child(50)"))
+        charts = _times(browser, run, lambda page: page.wait_for_selector(":nth-match(.card[data-seen], 6)"))
+        twenty = _times(
+            browser, run, lambda page: page.wait_for_selector(":nth-match(.card[data-seen], 20)"), tall=True
+        )
+        whole = _times(browser, run, lambda page: page.wait_for_selector(":nth-match(.card[data-drawn], 6)"))
+        return {
+            "list": rows,
+            "charts": charts,
+            "twenty": twenty,
+            "whole": whole,
+            "zoom": _zooms(browser, run),
+            "weight": [_weight(browser, url)],
+        }
+
+
+@contextmanager
+def _browser() -> Iterator[Browser]:
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+def _times(browser: Browser, address: str, wait: Callable[[Page], object], *, tall: bool = False) -> list[float]:
+    """Milliseconds from the request to the painted answer, each in a fresh profile."""
+    found = []
+    for _ in range(TIMES):
+        context = browser.new_context(viewport=TALL_SCREEN if tall else SCREEN)
+        page = context.new_page()
+        began = time.perf_counter()
+        page.goto(address, wait_until="commit")
+        wait(page)
+        page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))")
+        found.append((time.perf_counter() - began) * 1000)
+        context.close()
+    return found
+
+
+def _zooms(browser: Browser, address: str) -> list[float]:
+    """Milliseconds from the end of a drag until the chart shows the finer points."""
+    page = browser.new_page(viewport=SCREEN)
+    page.goto(address)
+    page.wait_for_selector(":nth-match(.card[data-drawn], 6)")
+    page.wait_for_timeout(1000)
+    found = []
+    for _ in range(TIMES):
+        box = page.locator(".plot .nsewdrag").first.bounding_box()
+        assert box is not None
+        page.evaluate("performance.clearMarks()")
+        page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=4)
+        page.mouse.up()
+        while not page.evaluate("performance.getEntriesByName('lens:finer').length"):
+            page.wait_for_timeout(20)
+        script = "['lens:zoom', 'lens:finer'].map(name => performance.getEntriesByName(name).at(-1).startTime)"
+        began, ended = page.evaluate(script)
+        found.append(ended - began)
+        page.wait_for_timeout(500)
+    page.close()
+    return found
+
+
+def _weight(browser: Browser, url: str) -> float:
+    """kB on the wire of everything but the chart library and the data."""
+    page = browser.new_page()
+    page.goto(url)
+    page.wait_for_selector("tbody tr")
+    script = """[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
+        .filter(item => !item.name.includes('/api/') && !item.name.includes('plotly')).map(item => item.transferSize)"""
+    sizes: list[int] = page.evaluate(script)
+    page.close()
+    return sum(sizes) / 1000
+
+
+def _measure_tensorboard(folder: Path, steps: int) -> list[float]:
+    """TensorBoard's time series page of the same run: milliseconds until six charts are painted."""
+    binaries = peer_environment("tensorboard", ["tensorboard==2.21.0", "setuptools<81"])
+    subprocess.run([str(binaries / "python"), "-c", _TENSORBOARD, str(folder / "run"), str(steps)], check=True)
+    command = [str(binaries / "tensorboard"), "--logdir", str(folder), "--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            url = _announced(server)
+            while not _is_loaded(url):
+                time.sleep(0.5)
+            with _browser() as browser:
+                charts = ":nth-match(scalar-card line-chart, 6)"
+                return _times(
+                    browser, f"{url}/#timeseries", lambda page: page.wait_for_selector(charts, timeout=30_000)
+                )
+        finally:
+            server.terminate()
+
+
+def _announced(server: subprocess.Popen[str]) -> str:
+    assert server.stderr is not None
+    for line in server.stderr:
+        if "http://" in line:
+            return "http://" + line.split("http://")[1].split("/")[0]
+    raise RuntimeError("TensorBoard did not start")
+
+
+def _is_loaded(url: str) -> bool:
+    answer = httpx.get(f"{url}/data/plugin/timeseries/tags", timeout=60)
+    tags = answer.json().get("scalars", {}).get("tagDescriptions", {}) if answer.is_success else {}
+    runs = answer.json().get("scalars", {}).get("runTagInfo", {}) if answer.is_success else {}
+    return bool(tags or runs)
+
+
+def _figures(lens: dict[str, list[float]], peer: Sequence[float], steps: int) -> list[Figure]:
+    theirs = statistics.median(peer)
+    charts = statistics.median(lens["charts"])
+    return [
+        _figure(f"list of {WORKLOADS + 1:,} workloads painted", lens["list"], 500),
+        Figure(
+            figure=f"workload of {steps:,} steps: the screen's 6 charts painted",
+            unit="ms",
+            lens=charts,
+            peer=theirs,
+            peer_name="TensorBoard",
+            ratio=theirs / charts,
+            spread=spread_of(lens["charts"]),
+        ),
+        _figure("all 20 of its charts painted, on a high screen", lens["twenty"], 1000),
+        _figure("the 6 charts with axes and hover", lens["whole"], None),
+        _figure("a zoom until the finer points are drawn", lens["zoom"], 150),
+        _figure("weight of the page without the chart library", lens["weight"], 150, "kB"),
+    ]
+
+
+def _figure(name: str, values: Sequence[float], limit: float | None, unit: str = "ms") -> Figure:
+    middle = statistics.median(values)
+    goal = "" if limit is None else f"< {limit:g} {unit}"
+    holds = None if limit is None else middle < limit
+    return Figure(figure=name, unit=unit, lens=middle, goal=goal, holds=holds, spread=spread_of(values))
+
+
+if __name__ == "__main__":
+    main()
