@@ -8,9 +8,9 @@ else. A second, generated program looks for all formats that Lens knows, and onl
 Both are measured by the CPU time that they take, so that a second core (mtail's garbage collector) helps neither and
 a busy machine harms neither; what mtail takes to start is subtracted.
 
-`/logs` is a daemon with a spool on disk, posted to one body after another, each acknowledged when it is safe: lines a
-second by the clock, and by the CPU time of the whole daemon. The collector reads a large file while its memory is
-watched.
+`/logs` is a daemon with a spool on disk, posted to over two connections (as many as Fluent Bit's output uses), each
+body acknowledged when it is safe: lines a second by the clock, and by the CPU time of the whole daemon. The collector
+reads a large file while its memory is watched.
 
     python -m benchmarks.logs [--quick] [--json]
 """
@@ -26,6 +26,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 import httpx
@@ -43,6 +45,7 @@ from lens_core.testing import make_context
 
 PROGRAM = Path(__file__).with_suffix(".mtail")
 PARSER_GOAL, ROUTE_GOAL, MTAIL_GOAL = 300_000, 100_000, 3.0
+CONNECTIONS = 2
 FLAT_MIB = 8.0
 PIECE_BYTES = 256 * 1024
 CONFIG = """
@@ -249,16 +252,18 @@ def _megatron() -> list[Detector]:
 
 def route_figures(folder: Path, count: int) -> list[Figure]:
     """`/logs` to the queue: bodies of 2,000 lines, each acknowledged; by the clock, and by the daemon's CPU time."""
-    prepared = list(bodies(count, 2000))
+    sent = [body for body, _ in bodies(count, 2000)]
     daemon = Daemon(folder / "daemon", CONFIG.format(path=folder / "rows.jsonl")).start()
     rates, of_cpu = [], []
     try:
-        with httpx.Client(timeout=60, headers={"content-type": "application/json"}) as client:
-            client.post(f"{daemon.url}/logs", content=prepared[0][0]).raise_for_status()
+        with (
+            httpx.Client(timeout=60, headers={"content-type": "application/json"}) as client,
+            ThreadPoolExecutor(CONNECTIONS) as pool,
+        ):
+            _post(client, daemon.url, sent[0])
             for _ in range(3):
                 started, used = time.perf_counter(), daemon.cpu_seconds()
-                for body, _ in prepared:
-                    client.post(f"{daemon.url}/logs", content=body).raise_for_status()
+                list(pool.map(_post, repeat(client), repeat(daemon.url), sent))
                 rates.append(count / (time.perf_counter() - started))
                 of_cpu.append(count / (daemon.cpu_seconds() - used))
     finally:
@@ -275,6 +280,10 @@ def route_figures(folder: Path, count: int) -> list[Figure]:
         )
         for how, values in measured.items()
     ]
+
+
+def _post(client: httpx.Client, url: str, body: bytes) -> None:
+    client.post(f"{url}/logs", content=body).raise_for_status()
 
 
 def collector_figure(folder: Path, mebibytes: int) -> Figure:

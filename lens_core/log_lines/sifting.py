@@ -70,6 +70,7 @@ class Sieve:
         self._sets: dict[frozenset[bytes], Candidates | None] = {}
         self._nobodys: set[bytes] = set()
         self._somebodys: dict[bytes, Candidates] = {}
+        self._room = _ROWS_LIMIT
 
     def sift(self, texts: Sequence[str], told: Set[int] = _NOTHING) -> list[tuple[int, Candidates]]:
         """The lines that may say something, by their index; all others say nothing, or nothing but what is `told`."""
@@ -98,7 +99,9 @@ class Sieve:
             found = self._of_words(self._triggers.intersection(words))
         if len(row) > _ROW_BYTES:
             return found
-        if len(self._nobodys) + len(self._somebodys) >= _ROWS_LIMIT:
+        self._room -= 1
+        if self._room < 0:
+            self._room = _ROWS_LIMIT
             self._nobodys.clear()
             self._somebodys.clear()
         if found is None:
