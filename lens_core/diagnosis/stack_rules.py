@@ -64,9 +64,11 @@ def _stack_finding(states: Mapping[str, _RankState], silent: list[str], missing:
         since = max(state.since for state in still.values())
         has_marks = any(state.rank.mark for state in still.values())
         reason = f"stacks: {'all ' if len(still) > 1 else ''}{ranks_of(still)} {verb(still, 'stand')} still{place}"
-        if all(state.is_busy and not waits_for_others(state.rank.frames) for state in still.values()):
-            reason = f"{reason}, but all compute and none waits"
-            return Finding(rule="stacks", verdict="unknown", reason=reason, since=since, ranks=suspects)
+        # One long call into C (an index that is built, a decomposition) looks like this too.
+        computing = [name for name, state in still.items() if state.is_busy and not waits_for_others(state.rank.frames)]
+        if computing:
+            reason = f"{reason}, but {ranks_of(computing)} {verb(computing, 'compute')}"
+            return Finding(rule="stacks", verdict="unknown", reason=reason, ranks=suspects)
         if has_marks:
             return Finding(rule="stacks", verdict="yes", reason=reason, since=since, ranks=suspects)
         weak = f"{reason}, but no local variables say whether it is one and the same step"

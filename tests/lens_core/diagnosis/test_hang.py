@@ -185,10 +185,21 @@ def test_two_nodes_together() -> None:
     assert (found.verdict, found.ranks) == ("yes", ["2"])
 
 
-def test_all_compute_and_none_waits() -> None:
-    busy = dict.fromkeys(range(4), LOADER)
-    samples = [stacks(ago, busy, cpu=100.0 - ago) for ago in (45.0, 30.0, 15.0, 0.0)]
-    assert verdict(samples).verdict == "unknown"
+@pytest.mark.parametrize("frames", [dict.fromkeys(range(4), LOADER), STUCK])
+def test_a_rank_that_computes_may_come_to_an_end(frames: Mapping[int, tuple[str, ...]]) -> None:
+    samples = [stacks(ago, frames, cpu=100.0 - ago) for ago in (45.0, 30.0, 15.0, 0.0)]
+    found = verdict(samples)
+    assert found.verdict == "unknown"
+    assert "compute" in found.reason
+    # It becomes a hang by steps that are overdue for long, not for a minute.
+    assert verdict(samples, Progress(last_step_at=NOW - 80, usual_seconds=1.0)).verdict == "unknown"
+    assert verdict(samples, Progress(last_step_at=NOW - 400, usual_seconds=1.0)).verdict == "yes"
+
+
+def test_collectives_that_spin_while_they_wait_do_not_compute() -> None:
+    samples = [stacks(ago, dict.fromkeys(range(4), BARRIER), cpu=100.0 - ago) for ago in (45.0, 30.0, 15.0, 0.0)]
+    found = verdict(samples)
+    assert (found.verdict, found.ranks) == ("yes", [])
 
 
 def test_steps_that_are_overdue_while_the_ranks_move_are_no_hang() -> None:
