@@ -90,6 +90,8 @@ def _announce(daemon: Daemon) -> None:
     states = daemon.host.plugins()
     loaded = [plugin.name for plugin in states if plugin.state == "loaded"]
     click.echo(f"Lens listens on {daemon.url}")
+    page = (config.server.public_url or daemon.url).rstrip("/")
+    click.echo(f"  page:     {page}/")
     for name, pipeline in config.pipelines.items():
         click.echo(f"  pipeline {name}: {', '.join(pipeline.sources) or 'nothing'} → {', '.join(pipeline.sinks)}")
     click.echo(f"  data:     {config.data_dir}")

@@ -1,13 +1,13 @@
 // The charts of one workload or of several: which metrics, how they are drawn, zoom, share link, CSV.
 
-import { apiUrl, request, workloadPath } from "./api.js";
 import { draw, forget } from "./chart.js";
 import { button, el, name, throttle } from "./dom.js";
-import { inOrder, latest, timesOf, toCsv } from "./gridtools.js";
+import { inOrder, latest, timesOf } from "./gridtools.js";
 import { empty } from "./pieces.js";
 import { Points } from "./points.js";
 import { preview } from "./preview.js";
 import { Palette, traces } from "./series.js";
+import { Toolbar } from "./toolbar.js";
 
 const MOST_AT_FIRST = 24;
 
@@ -64,68 +64,14 @@ export class ChartGrid {
     this.legend = el("div", { class: "legend", role: "group", "aria-label": "Runs and attempts" });
     this.grid = el("div", { class: "grid" });
     this.watch = new IntersectionObserver((entries) => this.seen(entries), { rootMargin: "300px" });
-    root.append(this.toolbar(), this.legend, this.grid);
+    this.toolbar = new Toolbar(this);
+    root.append(this.toolbar.bar, this.legend, this.grid);
     this.onTheme = () => this.redraw();
     this.onWhole = () => this.zoom(null);
     document.addEventListener("lens:theme", this.onTheme);
     document.addEventListener("lens:whole", this.onWhole);
     this.queue = new Set(); // cards that wait for the chart library, one at a time, so that the page stays quick
     this.arrange();
-  }
-
-  toolbar() {
-    const set = (change) => {
-      change();
-      this.note();
-      this.redraw();
-    };
-    const toggle = (label, option) =>
-      el("label", {}, el("input", { type: "checkbox", checked: this.options[option], on: { change: (event) => set(() => (this.options[option] = event.target.checked)) } }), ` ${label}`);
-    const axis = el("select", { "aria-label": "Axis", on: { change: () => this.turnAxis(axis.value) } }, ["iteration", "time"].map((value) => el("option", { value, selected: value === this.options.axis }, value)));
-    const weight = el("output", {}, this.options.smooth ? this.options.smooth.toFixed(2) : "off");
-    const smoothing = el("input", {
-      type: "range", min: 0, max: 0.99, step: 0.01, value: this.options.smooth, "aria-label": "Smoothing",
-      on: { input: () => set(() => {
-        this.options.smooth = Number(smoothing.value);
-        weight.textContent = this.options.smooth ? this.options.smooth.toFixed(2) : "off";
-      }) },
-    });
-    this.reset = button("Whole run", () => this.zoom(null), { hidden: !this.options.range });
-    const share = button("Copy link", () => this.share(share));
-    this.picker = this.metricPicker();
-    return el(
-      "div",
-      { class: "bar" },
-      this.picker,
-      el("label", {}, "Axis ", axis),
-      el("label", {}, "Smoothing ", smoothing, " ", weight),
-      toggle("Log scale", "log"),
-      toggle("Events", "events"),
-      this.reset,
-      el("span", { class: "spacer" }),
-      share,
-      button("CSV", () => this.csv().catch(this.say), { title: "The shown metrics with all their points" }),
-    );
-  }
-
-  metricPicker() {
-    const items = el("div", { class: "items" });
-    const fill = (text) => {
-      const low = text.toLowerCase();
-      const found = inOrder(this.metrics).filter((metric) => metric.toLowerCase().includes(low));
-      const shown = new Set(this.shownMetrics());
-      items.replaceChildren(
-        ...found.slice(0, 200).map((metric) =>
-          el("label", {}, el("input", { type: "checkbox", checked: shown.has(metric), on: { change: (event) => this.choose(metric, event.target.checked) } }), " ", name(metric, 80))),
-        found.length > 200 ? el("p", { class: "quiet" }, `and ${found.length - 200} more: search`) : "",
-      );
-    };
-    const field = el("input", { type: "search", placeholder: "Search metrics", "aria-label": "Search metrics", on: { input: () => fill(field.value) } });
-    this.pickerTitle = el("summary", {});
-    const picker = el("details", { class: "picker" }, this.pickerTitle, el("div", {}, field, items));
-    picker.addEventListener("toggle", () => picker.open && (fill(field.value), field.focus()));
-    picker.addEventListener("keydown", (event) => event.key === "Escape" && (picker.open = false));
-    return picker;
   }
 
   choose(metric, isWanted) {
@@ -142,7 +88,7 @@ export class ChartGrid {
 
   arrange() {
     const shown = this.shownMetrics();
-    this.pickerTitle.textContent = `Metrics (${shown.length} of ${this.metrics.length})`;
+    this.toolbar.count(shown.length, this.metrics.length);
     for (const [metric, card] of this.cards) {
       if (shown.includes(metric)) continue;
       this.watch.unobserve(card.place);
@@ -265,7 +211,7 @@ export class ChartGrid {
   zoom(range) {
     this.options.range = range;
     this.fine = new Map();
-    this.reset.hidden = !range;
+    this.toolbar.reset.hidden = !range;
     this.note();
     performance.mark("lens:zoom");
     if (range) this.fetchFine().catch(this.say);
@@ -314,30 +260,6 @@ export class ChartGrid {
 
   note() {
     this.changed(this.parameters());
-  }
-
-  async share(place) {
-    try {
-      await navigator.clipboard.writeText(location.href);
-      place.textContent = "Copied";
-    } catch {
-      prompt("This link shows the same charts:", location.href); // no clipboard without TLS
-    }
-    setTimeout(() => (place.textContent = "Copy link"), 2000);
-  }
-
-  async csv() {
-    const metrics = this.shownMetrics();
-    const names = metrics.length === 1 ? [metrics[0], metrics[0]] : metrics;
-    const parts = [];
-    for (const uid of this.uids) {
-      const response = await request(apiUrl(workloadPath(uid, "/metrics/data"), { metrics: names, format: "csv" }));
-      const isCsv = (response.headers.get("content-type") ?? "").includes("csv");
-      parts.push(isCsv ? await response.blob() : toCsv((await response.json()).data));
-    }
-    const link = el("a", { href: URL.createObjectURL(new Blob(parts, { type: "text/csv" })), download: "lens.csv" });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
 
   end() {

@@ -38,10 +38,3 @@ export function timesOf(all, axis, range) {
   }
   return start <= end ? [start, end] : null;
 }
-
-export function toCsv(data) {
-  const cell = (value) => (/[",\n\r]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
-  const names = ["metric_name", "run_id", "attempt", "data_source", "iteration", "timestamp", "value"];
-  const rows = data.map((point) => names.map((field) => cell(field === "value" ? (point.special ?? point.value) : point[field])).join(","));
-  return `${[names.join(","), ...rows].join("\n")}\n`;
-}
