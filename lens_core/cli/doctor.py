@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import msgspec
 
-from . import checks
+from . import checks, checks_symptoms
 from .checks import Finding
 from .client import daemon_url, data_dir_option, json_option, request_headers, url_option
 
@@ -52,6 +53,7 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     """All findings, in the order of the road; what lies behind a break is not looked at."""
     environ = os.environ
     yield from checks.hook(environ)
+    yield from checks_symptoms.reporting(environ)
     url = daemon if given else checks.target_url(environ, daemon)
     reached = list(checks.network(url))
     yield from reached
@@ -65,10 +67,17 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     if status is None:
         yield Finding("pipelines", "skipped", "and everything behind them: the daemon does not say")
         return
+    yield from checks_symptoms.identity(url, headers, environ)
     yield from checks.sources(status)
+    yield from checks_symptoms.silent(status)
+    yield from checks_symptoms.directory(url, headers, status)
+    yield from checks_symptoms.drops(url, headers, status)
     yield from checks.pipelines(status)
     yield from checks.plugins(status)
-    yield from checks.store(url, headers, status)
+    began = time.perf_counter()
+    stored = list(checks.store(url, headers, status))
+    yield from stored
+    yield from checks_symptoms.latency(stored, time.perf_counter() - began)
     if send:
         yield from checks.probe(url, headers, environ)
 

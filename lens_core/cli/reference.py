@@ -35,7 +35,14 @@ def walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command
 
 
 def _section(name: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=name, max_content_width=WIDTH, terminal_width=WIDTH)
+    # click remembers the help option of whoever asks first; so ask with the names that the commands really have.
+    context = click.Context(
+        command,
+        info_name=name,
+        max_content_width=WIDTH,
+        terminal_width=WIDTH,
+        help_option_names=cli.context_settings["help_option_names"],
+    )
     help_text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
     return f"## {name}\n\n```text\n{help_text}\n```\n"
 

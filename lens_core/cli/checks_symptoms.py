@@ -1,0 +1,134 @@
+"""What `lens doctor` looks at beside the road itself: one check for each symptom of docs/troubleshooting.md."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .checks import Finding
+
+SLOW_QUERY_SECONDS = 2.0
+_SHOWN = 5
+
+
+def reporting(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether this shell's variables let the hook report at all, and whether anything else stands in its place."""
+    if environ.get("PRIMUS_LENS_WANDB_API_REPORTING", "").strip().lower() in ("false", "0", "no", "off"):
+        remedy = "unset PRIMUS_LENS_WANDB_API_REPORTING"
+        yield Finding("reporting", "failed", "PRIMUS_LENS_WANDB_API_REPORTING switches it off", remedy)
+    if environ.get("WANDB_MODE", "").strip().lower() == "disabled":
+        text = "WANDB_MODE=disabled: wandb itself keeps nothing; Lens sees the rows all the same"
+        yield Finding("reporting", "ok", text)
+
+
+def identity(url: str, headers: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whose rows this shell's would be, and whether the daemon knows that pod's workload."""
+    import httpx
+
+    if environ.get("WORKLOAD_UID"):
+        yield Finding("identity", "ok", f"rows of this shell belong to the workload {environ['WORKLOAD_UID']}")
+        return
+    pod = environ.get("POD_NAME") or (environ.get("POD_UID") and "this pod") or socket.gethostname()
+    named = bool(environ.get("POD_NAME") or environ.get("POD_UID"))
+    try:
+        answer = httpx.get(f"{url}/pods/workload/cache", headers=dict(headers), timeout=10)
+        known: Any = answer.json() if answer.is_success else {}
+    except (httpx.HTTPError, ValueError) as error:
+        yield Finding("identity", "warning", f"the directory cannot be asked: {error}", "lens status")
+        return
+    workloads = known.get(pod) or []
+    if workloads:
+        yield Finding("identity", "ok", f"the pod {pod} belongs to {', '.join(name for name, _ in workloads[:_SHOWN])}")
+    elif named:
+        text = f"the directory does not know the pod {pod}; rows are stored under its name and found once it does"
+        yield Finding("identity", "warning", text, "collectors: {pods: {type: kubernetes}}; or export WORKLOAD_UID")
+    else:
+        text = f"no WORKLOAD_UID, POD_NAME or POD_UID here; rows would be stored under the host's name, {pod}"
+        yield Finding("identity", "warning", text, "export WORKLOAD_UID=my-run")
+
+
+def silent(status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Sources that nothing has come to, collectors that found nothing, and what no sink takes."""
+    collectors = {
+        component["name"]
+        for plugin in status["plugins"]
+        for component in plugin["components"]
+        if component["kind"] == "collector"
+    }
+    for source in status["sources"]:
+        step = f"source {source['name']}"
+        if source["type"] in collectors:
+            if not source["received"] and source["state"] != "failed":
+                remedy = f"lens collect {source['name']} --config FILE --verbose names what has no data"
+                yield Finding(f"collector {source['name']}", "warning", "has found nothing so far", remedy)
+        elif not source["received"]:
+            remedy = _senders(source["type"])
+            yield Finding(step, "ok", f"nothing has come here since the start ({remedy})")
+        if source["received"] and source["notice"]:
+            remedy = "lens graph FILE; a sink that takes them, such as prometheus for series"
+            yield Finding(step, "warning", f"{source['received']:,} records came, but {source['notice']}", remedy)
+        elif source["filtered"]:
+            text = f"{source['filtered']:,} records were filtered before they reached a pipeline"
+            yield Finding(step, "warning", text, "the source's settings")
+
+
+def _senders(kind: str) -> str:
+    ways = {
+        "logs": "send a line with lens run, or see docs/logs.md for Fluent Bit and Vector",
+        "remote_write": "the sender's remote_write.url ends in /prometheus or /api/v1/write",
+        "wandb_api": "the hook or the exporter sends to /api/v1",
+    }
+    return ways.get(kind, "no sender was seen")
+
+
+def directory(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether the directory knows pods and devices, for those who send what must be attached to them."""
+    import httpx
+
+    wanting = {source["type"] for source in status["sources"] if source["received"]} & {"remote_write", "logs"}
+    if not wanting:
+        return
+    try:
+        workloads = httpx.get(f"{url}/pods/workload/cache", headers=dict(headers), timeout=10).raise_for_status().json()
+        devices = httpx.get(f"{url}/pods/cache", headers=dict(headers), timeout=10).raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        yield Finding("directory", "warning", f"cannot be asked: {error}", "lens status")
+        return
+    if not workloads:
+        remedy = "collectors: {pods: {type: kubernetes}}, or PUT /api/v1/directory"
+        yield Finding("directory", "warning", f"knows no pod, so {', '.join(sorted(wanting))} get no workload", remedy)
+    elif "remote_write" in wanting and not devices:
+        text = f"knows {len(workloads)} pods but no device, so series of devices get no pod"
+        yield Finding("directory", "warning", text, "on each node: collectors: {devices: {type: pod_resources}}")
+    else:
+        yield Finding("directory", "ok", f"knows {len(workloads)} pods, and the devices of {len(devices)} nodes")
+
+
+def drops(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> Iterator[Finding]:
+    """What remote write dropped, negative values above all."""
+    import httpx
+
+    if not any(source["type"] == "remote_write" and source["received"] for source in status["sources"]):
+        return
+    try:
+        answer = httpx.get(f"{url}/api/v1/remote-write/drops", headers=dict(headers), timeout=10)
+        found = answer.raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        yield Finding("remote write", "warning", f"its drops cannot be asked for: {error}", "lens status")
+        return
+    if found["total"]:
+        told = ", ".join(f"{count:,} {reason}" for reason, count in found["by_reason"].items())
+        names = dict.fromkeys(entry["metric_name"] for entry in found["recent"])
+        text = f"dropped samples: {told}; lately {', '.join([*names][:_SHOWN])}"
+        yield Finding("remote write", "warning", text, f"curl {url}/api/v1/remote-write/drops; docs/remote_write.md")
+
+
+def latency(findings: list[Finding], seconds: float) -> Iterator[Finding]:
+    """Whether the store's answer took long; `findings` are those that the store gave, within `seconds`."""
+    if seconds > SLOW_QUERY_SECONDS and any(found.step == "store" and found.state == "ok" for found in findings):
+        text = f"took {seconds:.1f} s to answer a small question"
+        yield Finding("latency", "warning", text, "lens top for queues; lens db stats for sizes; lens db vacuum")
+
+
+__all__ = ["directory", "drops", "identity", "latency", "reporting", "silent"]

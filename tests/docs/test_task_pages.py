@@ -1,0 +1,79 @@
+"""The pages for people with a task: their commands run against a real daemon, their files are valid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import helm_python
+import pytest
+import yaml
+
+from lens_core.cli import checks, checks_symptoms
+from tests.docs.pages import DOCS, blocks, run_console
+from tests.end_to_end.conftest import make_lens
+from tests.end_to_end.running_lens import RunningLens
+
+__all__ = ["make_lens"]
+
+
+@pytest.fixture
+def running(make_lens: Callable[..., RunningLens], postgres_dsn: str) -> RunningLens:
+    """A daemon on the session's PostgreSQL."""
+    return make_lens(f'sinks:\n  store: {{type: postgresql, dsn: "{postgres_dsn}"}}\n').start()
+
+
+def test_the_first_run_is_as_the_page_says(running: RunningLens, tmp_path: Path) -> None:
+    folder = tmp_path / "shell"
+    folder.mkdir()
+    (folder / "train.py").write_text(blocks("first_run.md", "python")[0])
+    environ = {
+        "LENS_URL": running.url,
+        "PRIMUS_LENS_API_BASE_URL": f"{running.url}/api/v1",
+        "WANDB_DIR": str(folder),
+        "WANDB_SILENT": "true",
+    }
+    train, look, configure = blocks("first_run.md", "console")
+    run_console(train, folder, **environ)
+    running.drained()
+    run_console(look, folder, **environ)
+    run_console(configure, folder, **environ)
+
+
+def test_the_commands_of_troubleshooting_work(running: RunningLens, tmp_path: Path) -> None:
+    text = (DOCS / "troubleshooting.md").read_text()
+    indented = [re.sub(r"^ +", "", block, flags=re.M) for block in re.findall(r"```console\n(.*?)```", text, re.S)]
+    assert len(indented) == 4
+    for block in indented:
+        run_console(block, tmp_path, LENS_URL=running.url)
+
+
+def test_upgrading_begins_with_a_valid_file(tmp_path: Path) -> None:
+    for block in blocks("upgrade_from_primus_lens.md", "console"):
+        run_console(block, tmp_path)
+
+
+def test_every_symptom_names_a_check_and_every_check_a_symptom() -> None:
+    text = (DOCS / "troubleshooting.md").read_text()
+    sections = re.split(r"^### ", text, flags=re.M)[1:]
+    named = set()
+    for section in sections:
+        checked = re.findall(r"^`lens doctor`: (.*?)\n\n|^`lens doctor`: (.*)\Z", section + "\n\n", flags=re.M | re.S)
+        assert checked, section.splitlines()[0]
+        named |= set(re.findall(r"\*\*([a-z_]+(?: [a-z_]+)?)", checked[0][0] or checked[0][1]))
+    source = Path(checks.__file__).read_text() + Path(checks_symptoms.__file__).read_text()
+    known = {step.split(" {")[0] for step in re.findall(r'(?:Finding\(|step = )f?"([a-z][^"]*)"', source)}
+    known |= {"sink"}
+    assert {name.strip() for name in named} <= known | {"source logs", "source remote_write"}
+    assert known - {name.strip() for name in named} <= {"token", "probe", "sources"}
+
+
+def test_the_charts_values_of_the_page_are_taken() -> None:
+    (values,) = blocks("instrument_a_cluster.md", "yaml")
+    chart = DOCS.parent / "deploy/helm/lens"
+    with helm_python.Chart.load(chart) as loaded:
+        rendered = loaded.render(yaml.safe_load(values), name="lens", namespace="lens")
+    texts = [text for path, text in rendered.items() if path.endswith(".yaml")]
+    kinds = {document["kind"] for text in texts for document in yaml.safe_load_all(text) if document}
+    assert {"StatefulSet", "DaemonSet", "CronJob", "Service", "ConfigMap"} <= kinds
