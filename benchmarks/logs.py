@@ -91,11 +91,11 @@ def parse(engine: LineEngine, file: Path) -> float:
     steps = 0
     context = Context(skips_known=True)
     started = time.process_time()
-    with file.open(encoding="utf-8", newline="\n") as source:
-        rest = ""
+    with file.open("rb") as source:
+        rest = b""
         while piece := source.read(PIECE_BYTES):
-            texts = (rest + piece).split("\n")
-            rest = texts.pop()
+            whole, _, rest = (rest + piece).rpartition(b"\n")
+            texts = [line.decode() for line in whole.split(b"\n")]
             for index, candidates in engine.sift(texts, context):
                 for reading in engine.read_found(texts[index], candidates, context):
                     steps += reading.kind == "metric"
@@ -333,7 +333,7 @@ def main() -> None:
         figures = parser_figures(folder, count, 3 if chosen.quick else 7)
         figures += growth_figures(folder, 3 if chosen.quick else 5)
         figures += route_figures(folder, count // 2)
-        figures.append(collector_figure(folder, 128 if chosen.quick else 1024))
+        figures.append(collector_figure(folder, 512 if chosen.quick else 1024))
     report(figures, as_json=chosen.json)
 
 
