@@ -135,7 +135,7 @@ def test_systemd_understands_the_unit() -> None:
 
 def test_the_units_commands_do_what_the_unit_says(make_lens: Callable[..., RunningLens], tmp_path: Path) -> None:
     """A wrong file: `validate` ends with 78, so nothing is sent; and a daemon that gets SIGHUP anyway goes on."""
-    good = "sinks: {out: {type: jsonl, path: out.jsonl}}\n"
+    good = f"sinks: {{out: {{type: jsonl, path: {tmp_path / 'out.jsonl'}}}}}\n"
     lens = make_lens(good + "pipelines: {first: {}}\n").start()
     file = lens.data_dir.with_suffix(".yaml")
     validate = [sys.executable, "-m", "lens_core.cli", "validate", str(file)]

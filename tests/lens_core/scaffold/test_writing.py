@@ -56,6 +56,15 @@ def test_a_new_plugin_is_in_order_as_generated(environment: FreshEnvironment, ki
 
 
 @pytest.mark.slow
+def test_the_command_of_an_installed_lens_has_its_templates(environment: FreshEnvironment) -> None:
+    printed = environment.lens("plugin", "new", "from_wheel", "--kind", "collector")
+    made = environment.folder / "lens-from-wheel"
+    assert (made / ".github/workflows/publish.yml").is_file()
+    assert (made / "src/lens_from_wheel/py.typed").is_file()
+    assert f"  {Path('lens-from-wheel/.gitignore')}\n" in printed
+
+
+@pytest.mark.slow
 def test_the_wheels_hold_what_type_checkers_need(environment: FreshEnvironment) -> None:
     for kind in KINDS:
         (marker,) = environment.folder.glob(f"lib/python*/site-packages/lens_new_{kind}/py.typed")
