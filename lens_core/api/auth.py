@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import socket
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
@@ -69,7 +70,8 @@ def _refuse_other_sites(connection: HTTPConnection, state: ApiState) -> None:
         raise Forbidden("another site's page may not send here")
     # A name of a stranger that resolves to this machine would make its page ours (DNS rebinding).
     host = urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
-    if not (_is_address(host) or host == "localhost" or host.endswith(".localhost") or host == _public_host(state)):
+    ours = {"localhost", socket.gethostname().lower(), _public_host(state)}
+    if not (_is_address(host) or host in ours or host.endswith(".localhost")):
         raise Forbidden(f"{host!r} is no name of this daemon; set server.public_url, or use its address")
 
 

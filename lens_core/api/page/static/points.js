@@ -3,7 +3,7 @@
 import { get, workloadPath } from "./api.js";
 
 // More than a chart has pixels; the lowest and highest of every part are among them.
-export const MAX_POINTS = 600;
+export const MAX_POINTS = 400;
 // A series that has grown so much while we looked is asked for anew.
 const MAX_KEPT = 3 * MAX_POINTS;
 const AT_ONCE = 6;
