@@ -1,0 +1,18 @@
+"""Pages that are made from the code are what the code says; the index knows every page."""
+
+from __future__ import annotations
+
+import re
+
+from lens_core.cli.settings_reference import settings_reference
+from tests.docs.pages import DOCS
+
+
+def test_the_settings_are_those_of_the_plugins() -> None:
+    command = "python -m lens_core.cli.settings_reference > docs/settings.md"
+    assert (DOCS / "settings.md").read_text() == settings_reference(), f"run: {command}"
+
+
+def test_the_index_names_every_page() -> None:
+    named = set(re.findall(r"\]\((\w+\.md)\)", (DOCS / "index.md").read_text()))
+    assert {page.name for page in DOCS.glob("*.md")} - {"index.md"} == named
