@@ -142,6 +142,15 @@ def test_every_volume_is_mounted_and_every_mount_is_a_volume(name: str) -> None:
         assert container["args"][0] in ("up", "collect")
 
 
+def test_the_agent_may_do_no_more_than_it_must() -> None:
+    def capabilities(values: dict[str, Any]) -> Any:
+        (container,) = pod_of(objects(values)["DaemonSet/watch-agent"])["spec"]["containers"]
+        return container["securityContext"]["capabilities"]
+
+    assert capabilities({}) == {"drop": ["ALL"]}
+    assert capabilities(VALUES["everything"]) == {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]}
+
+
 def test_a_changed_configuration_rolls_the_pods() -> None:
     def checksum(values: dict[str, Any]) -> str:
         text: str = pod_of(objects(values)["StatefulSet/watch"])["metadata"]["annotations"]["checksum/config"]
