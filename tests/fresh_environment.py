@@ -105,9 +105,12 @@ def agent_wheel() -> Path:
 def build_wheel(source: Path, folder: Path) -> Path:
     """Build a wheel from a copy of a source folder; the checkout stays as it is."""
     copy = folder / f"source-of-{source.name}"
-    ignored = shutil.ignore_patterns(
-        ".git", ".venv*", "*.egg-info", "__pycache__", ".*_cache", "build", "dist", "tests"
-    )
+    patterns = shutil.ignore_patterns(".git", ".venv*", "*.egg-info", "__pycache__", ".*_cache", "build", "dist")
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        # The templates of new plugins have tests too: only the source's own are left behind.
+        return patterns(folder, names) | ({"tests"} if Path(folder) == source else set())
+
     shutil.copytree(source, copy, ignore=ignored)
     command = [sys.executable, "-m", "pip", "wheel", *_PIP, *_OFFLINE, "-w", str(folder / "wheels"), str(copy)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)

@@ -61,6 +61,7 @@ def test_the_command_of_an_installed_lens_has_its_templates(environment: FreshEn
     made = environment.folder / "lens-from-wheel"
     assert (made / ".github/workflows/publish.yml").is_file()
     assert (made / "src/lens_from_wheel/py.typed").is_file()
+    assert (made / "tests/test_from_wheel.py").is_file()
     assert f"  {Path('lens-from-wheel/.gitignore')}\n" in printed
 
 
