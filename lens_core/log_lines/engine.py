@@ -100,8 +100,6 @@ class LineEngine:
         told = context.told if context is not None and context.skips_known and candidates.has_only_marks else None
         if told is not None and candidates.number in told:
             return self._below_header(text, context)
-        if candidates.needed and _lacks_all(text, candidates.needed):
-            return self._below_header(text, context)
         readings = self._read(text, candidates, context)
         if told is not None and readings:
             told.add(candidates.number)
@@ -230,11 +228,3 @@ class LineEngine:
         readings[-1].happening = happening
         if event.framework:
             readings[-1].signs += (event.sign,)
-
-
-def _lacks_all(text: str, needed: tuple[str, ...]) -> bool:
-    """Whether none of these stands on a line, nor can come to stand there when colours or an envelope are opened."""
-    for one in needed:
-        if one in text:
-            return False
-    return text[:1] != "{" and "\x1b" not in text and "[0m" not in text and "[39m" not in text

@@ -78,13 +78,17 @@ class Sieve:
         return [
             (index, found)
             for index, row in enumerate(rows_of(texts))
-            if row not in nobodys and (found := somebodys(row) or learn(row)) is not None and found.number not in told
+            if row not in nobodys
+            and (found := somebodys(row) or learn(row)) is not None
+            and found.number not in told
+            and not (found.needed and _lacks_all(texts[index], found.needed))
         ]
 
     def find(self, text: str) -> Candidates | None:
         """What is to be tried on one line; None if it is nobody's."""
         row = row_of(text)
-        return None if row in self._nobodys else self._somebodys.get(row) or self._learn(row)
+        found = None if row in self._nobodys else self._somebodys.get(row) or self._learn(row)
+        return None if found is None or (found.needed and _lacks_all(text, found.needed)) else found
 
     def words_of(self, text: str) -> frozenset[bytes]:
         """The words of a line that some declaration asks for."""
@@ -111,8 +115,9 @@ class Sieve:
         return found
 
     def _of_words(self, found: frozenset[bytes]) -> Candidates | None:
-        if found in self._sets:
-            return self._sets[found]
+        known = self._sets.get(found, ...)
+        if known is not ...:
+            return known
         if len(self._sets) >= _MEMO_LIMIT:
             self._sets.clear()
         self._sets[found] = made = self._standing_on(found | {word[1:] for word in found if word[:1] == b"m"})
@@ -127,6 +132,14 @@ class Sieve:
             return None
         number, needed = next(self._numbers), _needed(formats, events, marks, tables, bar)
         return Candidates(formats, events, marks, tables, bar, number, not (says or bar), needed)
+
+
+def _lacks_all(text: str, needed: tuple[str, ...]) -> bool:
+    """Whether none of these stands on a line, nor can come to stand there when colours or an envelope are opened."""
+    for one in needed:
+        if one in text:
+            return False
+    return text[:1] != "{" and "\x1b" not in text and "[0m" not in text and "[39m" not in text
 
 
 def _needed(
