@@ -52,7 +52,7 @@ class Planned:
         """Whether to save now."""
         if elapsed < self._checkpoint:
             return False
-        self._checkpoint += self.plan.checkpoint_every
+        self._checkpoint = elapsed + self.plan.checkpoint_every
         return True
 
     def stall_seconds(self, elapsed: float) -> float:

@@ -76,7 +76,8 @@ async def test_a_pod_is_shown_under_its_workload(spool: Spool, store: Any) -> No
     assert (found.summary.workload_uid, found.summary.name, found.event) == ("job", "my-job", "stalled")
 
 
-@pytest.mark.parametrize("cursor", ["nonsense", "1:x:y", "::"])
-async def test_a_cursor_of_somebody_elses_is_refused(store: Any, cursor: str) -> None:
-    with pytest.raises(BadRequest):
-        await store.overview(search="", limit=4, cursor=cursor)
+async def test_a_cursor_of_somebody_elses_is_refused(store: Any) -> None:
+    assert await lines(store) == []
+    for cursor in ("nonsense", "1:x:y", "::"):
+        with pytest.raises(BadRequest):
+            await store.overview(search="", limit=4, cursor=cursor)
