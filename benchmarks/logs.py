@@ -72,8 +72,9 @@ def more_detectors(count: int, noise: Sequence[str]) -> list[Detector]:
 
 def _is_asked(one: Detector, noise: Sequence[str]) -> bool:
     """Whether all words of something that it declares stand on some line."""
-    found = (candidates for _, candidates in LineEngine([one]).sift(noise))
-    return any(candidates.formats or candidates.events or candidates.marks for candidates in found)
+    engine = LineEngine([one])
+    declared = [*engine.formats, *engine.events, *engine.marks]
+    return any(item.words <= words for words in map(engine.words_of, noise) for item in declared)
 
 
 def _made_up(number: int, like: Detector) -> Detector:
