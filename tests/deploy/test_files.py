@@ -50,7 +50,7 @@ def test_the_patched_job_is_valid_and_keeps_its_container() -> None:
     assert mounts == {volume["name"] for volume in pod["volumes"]}
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl; the merge above is checked without it")
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="does not apply: no kubectl; the merge is checked without it")
 def test_kubectl_merges_the_same() -> None:
     command = ["kubectl", "patch", "--local", "-f", str(DEPLOY / "kubernetes/job.yaml"), "-o", "json"]
     command += ["--patch-file", str(DEPLOY / "kubernetes/hook-patch.yaml")]
@@ -121,7 +121,7 @@ def test_the_unit_validates_before_it_starts_and_before_it_reloads() -> None:
     assert unit_lines("RestartPreventExitStatus") == ["78"]
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="does not apply: no systemd on this machine")
 def test_systemd_understands_the_unit() -> None:
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(DEPLOY / "systemd/lens.service")],
