@@ -144,6 +144,7 @@ export class ChartGrid {
     if (!card.place.data) {
       preview(card.place, traces(series, this.fine.get(card.metric), this.options, this.palette), this.options);
       card.box.dataset.seen = "1";
+      requestAnimationFrame(() => performance.mark("lens:seen"));
       this.paintLegend();
     }
     card.last.textContent = latest(series);

@@ -121,7 +121,10 @@ class List {
       const rows = this.lines.map((line) => this.row(line));
       const same = rows.length === this.body.children.length && rows.every((row, place) => row === this.body.children[place]);
       if (!same) this.body.replaceChildren(...rows);
-      if (this.place.firstChild !== this.table) this.place.replaceChildren(this.table);
+      if (this.place.firstChild !== this.table) {
+        this.place.replaceChildren(this.table);
+        requestAnimationFrame(() => performance.mark("lens:list"));
+      }
     }
     const wanted = new Set(this.lines.map((line) => line.workload_uid));
     for (const uid of this.rows.keys()) if (!wanted.has(uid)) this.rows.delete(uid);
