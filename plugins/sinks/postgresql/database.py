@@ -98,7 +98,11 @@ class Database:
             self.dsn, autocommit=True, **self._connection_options()
         )
         timeout = self._settings.write_timeout_seconds if timeout_seconds is None else timeout_seconds
-        await self._configure(connection, timeout)
+        try:
+            await self._configure(connection, timeout)
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def connect_when_ready(self, timeout_seconds: float | None = None) -> Connection:
@@ -186,7 +190,7 @@ class Database:
             await connection.close()
         if steps:
             self._logger.info("the database was brought up to date in %d steps", steps)
-        self._pool = AsyncConnectionPool(
+        pool = AsyncConnectionPool(
             self.dsn,
             kwargs={"autocommit": True, **self._connection_options()},
             min_size=1,
@@ -198,7 +202,13 @@ class Database:
             open=False,
             name="lens-queries",
         )
-        await self._pool.open()
+        try:
+            # Its first connection is waited for: a pool that is closed while it makes one leaves it open.
+            await pool.open(wait=True, timeout=_FIRST_TRY_SECONDS)
+        except BaseException:
+            await pool.close(timeout=1.0)
+            raise
+        self._pool = pool
 
     async def _disconnect(self) -> None:
         if self._pool is not None:
