@@ -185,9 +185,12 @@ def _decode(body: bytes, kind: _Kind) -> tuple[Sender, list[Any], Rejections, in
     try:
         typed = decode_json(body, kind.typed)
     except msgspec.ValidationError:
-        pass
-    else:
-        return typed, typed.items, [], len(typed.items)
+        return _decode_one_by_one(body, kind)
+    return typed, typed.items, [], len(typed.items)
+
+
+def _decode_one_by_one(body: bytes, kind: _Kind) -> tuple[Sender, list[Any], Rejections, int]:
+    """Decode a body in which something is of a wrong type, so that a wrong item loses no other."""
     try:
         raw = decode_json(body, kind.raw)
     except msgspec.ValidationError as error:
