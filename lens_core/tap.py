@@ -7,6 +7,7 @@ loses records, counted, and never holds a pipeline up.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,16 +20,16 @@ MAX_LISTENERS = 200
 Wanted = Callable[[str, Record], bool]
 
 
-class Listener:
+class Listener(ABC):
     """One that listens; `wait` returns when there is something, when the time is up or when the tap closes."""
 
     def __init__(self) -> None:
         self._something = asyncio.Event()
         self.closed = False
 
+    @abstractmethod
     def hear(self, pipeline: str, records: Sequence[Record]) -> None:
         """Called for every submission that a pipeline has taken."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Nothing more will come."""
