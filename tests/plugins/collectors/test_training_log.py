@@ -221,12 +221,13 @@ async def test_a_command_is_followed(make: Make) -> None:
 
 
 async def test_a_command_ends_with_the_collector(make: Make) -> None:
-    collector = make(paths=(), command=(sys.executable, "-c", "import time\nprint('up', flush=True)\ntime.sleep(600)"))
+    script = "import time\nprint('the command is up', flush=True)\ntime.sleep(600)"
+    collector = make(paths=(), command=(sys.executable, "-c", script))
     await collector.start()
     ends = time.monotonic() + 20
     while not await texts(collector) and time.monotonic() < ends:
         continue
-    (child,) = [child for child in psutil.Process().children() if "time.sleep(600)" in " ".join(child.cmdline())]
+    (child,) = [child for child in psutil.Process().children() if script in child.cmdline()]
     await collector.stop()
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
