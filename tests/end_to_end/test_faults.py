@@ -126,10 +126,11 @@ sinks: {{onward: {{type: http, url: "http://127.0.0.1:{port}/api/v1/records"}}}}
     lens = make_lens(config, name="sender").start()
     with load(lens, "w") as client:
         wait_for(lambda: client.refusals > 3, 60, "a closed door")
-        full = lens.post("/wandb/metrics", metrics_body("w", [10**9]))
+        # As large as those that were refused: a smaller one may still find room.
+        full = lens.post("/wandb/metrics", metrics_body("w", range(10**9, 10**9 + 100)))
         assert (full.status_code, full.json()["code"]) == (503, "Unavailable")
         assert int(full.headers["retry-after"]) >= 1
-        assert httpx.get(f"{lens.url}/readyz").status_code == 503
+        wait_for(lambda: httpx.get(f"{lens.url}/readyz").status_code == 503, what="a daemon that is not ready")
         receiver.start(listen=f"127.0.0.1:{port}")
         client.wait_for_more(1000)
     ledgers_add_up(lens.drained(60))
