@@ -38,6 +38,16 @@ class Done(NamedTuple):
         return {found["name"]: found["value"] for found in self.answer["measurements"]}
 
 
+# A child begins with its parent's peak: what is measured is started by a small process, not by the tests' own.
+MEASURE = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[2:])
+status, usage = os.wait4(child.pid, 0)[1:]
+open(sys.argv[1], "w").write(str(usage.ru_maxrss))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
 def collect(server: WandbServer, version: str, folder: Path, *arguments: str, **environ: str) -> Done:
     """`lens collect wandb_cloud --json` with the wandb of this version before all other packages."""
     (packages,) = environment(f"wandb-{version}", ALL_VERSIONS[version]).directory.glob("lib/python*/site-packages")
@@ -54,14 +64,13 @@ def collect(server: WandbServer, version: str, folder: Path, *arguments: str, **
         **environ,
     }
     command = [sys.executable, "-m", "lens_core.cli", "collect", *(arguments or ("wandb_cloud",)), "--json"]
+    small = [sys.executable, "-I", "-S", "-c", MEASURE, str(folder / "peak")]
     with (folder / "stdout").open("w+b") as out, (folder / "stderr").open("w+b") as said:
-        process = subprocess.Popen(command, env=variables, cwd=folder, stdout=out, stderr=said)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        process = subprocess.run([*small, *command], env=variables, cwd=folder, stdout=out, stderr=said, check=False)
+    peak = int((folder / "peak").read_text())
+    (folder / "peak").unlink()
     text = (folder / "stdout").read_text()
-    return Done(
-        process.returncode, json.loads(text) if text.strip() else {}, (folder / "stderr").read_text(), usage.ru_maxrss
-    )
+    return Done(process.returncode, json.loads(text) if text.strip() else {}, (folder / "stderr").read_text(), peak)
 
 
 @pytest.mark.parametrize("version", sorted(ALL_VERSIONS))
