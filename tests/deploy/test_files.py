@@ -50,7 +50,9 @@ def test_the_patched_job_is_valid_and_keeps_its_container() -> None:
     assert mounts == {volume["name"] for volume in pod["volumes"]}
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="does not apply: no kubectl; the merge is checked without it")
+@pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="does not apply: no kubectl; the merge is checked without it"
+)
 def test_kubectl_merges_the_same() -> None:
     command = ["kubectl", "patch", "--local", "-f", str(DEPLOY / "kubernetes/job.yaml"), "-o", "json"]
     command += ["--patch-file", str(DEPLOY / "kubernetes/hook-patch.yaml")]
