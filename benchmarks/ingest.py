@@ -1,9 +1,9 @@
 """Points acknowledged and stored per second, beside an MLflow tracking server on the same PostgreSQL.
 
 Lens: bodies of 5,000 points (1,000 rows of five metrics, as the hook sends them) through /api/v1/wandb/metrics and
-/wandb/logs, two clients, steps of 5 and of 50 metrics; time runs from the first byte until the last row is committed in PostgreSQL (fsync on). MLflow: `log_batch` of 1,000
-metrics over its REST API, two clients, two workers. What bounds Lens on two cores: PostgreSQL's insert of the rows and
-the conversion of rows to its COPY format, about half each.
+/wandb/logs, two clients, steps of 5 and of 50 metrics; time runs from the first byte until the last row is committed
+in PostgreSQL (fsync on). MLflow: `log_batch` of 1,000 metrics over its REST API, two clients, two workers. What bounds
+Lens on two cores: PostgreSQL's insert of the rows and the conversion of rows to its COPY format, about half each.
 
     python -m benchmarks.ingest [--quick] [--json]
 """
