@@ -165,6 +165,7 @@ def _report(url: str, workload: str, training: subprocess.Popen[bytes], folder: 
     click.echo(f"The training logged {logged} steps on {RANKS} ranks; {stored} of them are stored.")
     events = ask("GET", url, f"/api/v1/workloads/{workload}/events")["events"]
     for event in reversed(events):
-        click.echo(f"  {event['type']:18} iteration {event['iteration']}")
+        where = "" if event["iteration"] is None else f"iteration {event['iteration']}"
+        click.echo(f"  {event['type']:18} {where}".rstrip())
     if stored != logged:
         raise LensError(f"{logged - stored} steps are missing")

@@ -14,6 +14,7 @@ def test_the_demo_trains_and_loses_no_step(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lens_core.cli", "demo", "--seconds", "5", "--no-browser"]
     done = subprocess.run([*command, "--data-dir", str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "None" not in done.stdout
     found = re.search(r"logged (\d+) steps on 2 ranks; (\d+) of them are stored", done.stdout)
     assert found is not None
     assert int(found[1]) == int(found[2]) >= 20
