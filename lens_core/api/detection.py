@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -19,6 +20,10 @@ from .auth import require_role
 from .errors import json_response
 from .parameters import workload_uid
 from .state import ApiState
+
+# How long PUT waits for its own word to come back out of the store, and how often it looks.
+_STORED_DEADLINE_SECONDS = 2.0
+_LOOK_SECONDS = 0.02
 
 
 class StatedDetection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +67,10 @@ class DetectionRoutes:
         )
 
     async def write(self, request: Request) -> Response:
-        """What a person says wins over what detectors find; saying it again replaces it."""
+        """What a person says wins over what detectors find; saying it again replaces it.
+
+        Answers the verdict that GET gives from now on, or 503 when there is no store to ask.
+        """
         require_role(request, self._state, "admin")
         uid = workload_uid(request)
         stated = _stated(await request.body())
@@ -70,9 +78,28 @@ class DetectionRoutes:
             raise Unavailable("no pipeline takes what people say")
         facts = {name: value for name, value in msgspec.structs.asdict(stated).items() if value}
         evidence = Evidence(origin=Origin(workload_uid=uid), source="user", facts=facts, event_time=time.time())
+        store = self._state.required_store()
         await self._state.api_door.submit([evidence])
-        verdict = fuse(self._state.rules.detect(evidence), self._state.rules.relations)
+        known = await _evidence_with(store, uid, evidence)
+        verdict = fuse(await all_opinions(store, uid, known, self._state.rules), self._state.rules.relations)
         return json_response({"success": True, "workload_uid": uid, **describe(verdict)})
+
+
+async def _evidence_with(store: Store, uid: str, said: Evidence) -> list[dict[str, Any]]:
+    """All evidence, once what was just said is in it: it takes the road of all records, which is not instant.
+
+    A store that is behind does not keep the person waiting: their word is safe, and is put in front of the rest.
+    """
+    deadline = time.monotonic() + _STORED_DEADLINE_SECONDS
+    while True:
+        known = await store.evidence(uid)
+        others = [item for item in known if item["source"] != said.source]
+        if any(item["source"] == said.source and item["facts"] == said.facts for item in known):
+            return known
+        if time.monotonic() > deadline:
+            stated = {"source": said.source, "run_id": "", "timestamp": said.event_time, "facts": said.facts}
+            return [stated, *others]
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def all_opinions(store: Store, uid: str, evidence: list[dict[str, Any]], rules: EvidenceRules) -> list[Detection]:

@@ -55,8 +55,8 @@ def test_the_seeds_example_is_primus_over_megatron_and_a_person_has_the_last_wor
     for framework in ("nemo", "deepspeed"):
         stated = httpx.put(f"{lens.url}/api/v1/workloads/abc-123/detection", json={"base_framework": framework})
         assert stated.status_code == 200
-        lens.drained()
-        said = verdict(lens, "abc-123")
+        said = verdict(lens, "abc-123")  # who asks next finds what was said
+        assert {"success": True, **said} | stated.json() == {"success": True, **said}
         assert said["base_framework"] == framework
         assert said["wrapper_framework"] == "primus"
 
