@@ -69,9 +69,9 @@ class Logs(Source):
         for node, ages in parsed.latencies.items():
             self.context.metrics.log_latency.observe(node, ages)
         if parsed.items and len(parsed.rejected) == parsed.items:
-            reason = parsed.rejected[0][1]
-            raise BadRequest(_HOW_TO_IDENTIFY if reason == NO_IDENTITY else f"entry 0: {reason}")
-        answer = [{"index": index, "reason": reason} for index, reason in parsed.rejected[:_MAX_REASONS]]
+            index, reason = min(parsed.rejected)
+            raise BadRequest(_HOW_TO_IDENTIFY if reason == NO_IDENTITY else f"entry {index}: {reason}")
+        answer = [{"index": index, "reason": reason} for index, reason in sorted(parsed.rejected)[:_MAX_REASONS]]
         body = {"success": True, "accepted": parsed.items - len(parsed.rejected), "rejected": answer}
         return Reply(body=body)
 

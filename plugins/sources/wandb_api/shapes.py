@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ Step: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | floa
 # Strict JSON cannot hold these three, so they are accepted as texts; every other text is a wrong type.
 Number: TypeAlias = float | bool | Literal["NaN", "Infinity", "-Infinity"]
 Text: TypeAlias = str | None
+_NO_NUMBER = re.compile(r"Invalid enum value (?P<value>.*) - at `\$\.value`", re.DOTALL)
 Timestamp: TypeAlias = float | None
 
 ItemT = TypeVar("ItemT")
@@ -92,3 +94,9 @@ class BatchBody(msgspec.Struct, frozen=True):
     detection: msgspec.Raw = msgspec.Raw()
     metrics: msgspec.Raw = msgspec.Raw()
     logs: msgspec.Raw = msgspec.Raw()
+
+
+def wrong_item(reason: str) -> str:
+    """Why an item is refused, in the words of who sent it: msgspec calls the texts that are numbers an enum."""
+    no_number = _NO_NUMBER.fullmatch(reason)
+    return f"value must be a number, not the text {no_number['value']}" if no_number else reason

@@ -15,7 +15,7 @@ from lens_core.errors import RequestError
 from lens_core.json_items import ItemDecoder, Items, decode_json
 
 from .rows import Rejections, rows_of_logs, rows_of_metrics
-from .shapes import BatchBody, DetectionBody, Log, LogsBody, Metric, MetricsBody, Sender
+from .shapes import BatchBody, DetectionBody, Log, LogsBody, Metric, MetricsBody, Sender, wrong_item
 
 # Bodies beyond this are decoded in a thread, so that other requests are answered meanwhile.
 LARGE_BODY_BYTES = 64 * 1024
@@ -196,7 +196,8 @@ def _decode_one_by_one(body: bytes, kind: _Kind) -> tuple[Sender, list[Any], Rej
     except msgspec.ValidationError as error:
         raise BadRequest(f"the body could not be read: {error}") from None
     decoded: Items[Any] = kind.items.decode_each(raw.items)
-    return raw, decoded.good, decoded.rejected, len(raw.items)
+    rejected = [(index, wrong_item(reason)) for index, reason in decoded.rejected]
+    return raw, decoded.good, rejected, len(raw.items)
 
 
 def _places(count: int, rejected: Rejections) -> Sequence[int]:

@@ -71,6 +71,7 @@ async def test_wrong_items_among_a_thousand_lose_only_themselves(app: IngestApp)
     answer = await app.post("/v1/wandb/metrics", json=body(*metrics))
     assert answer.status_code == 200
     assert [item["index"] for item in answer.json()["rejected"]] == [3, 500, 700, 800, 900, 901]
+    assert answer.json()["rejected"][0]["reason"] == "value must be a number, not the text 'high'"
     assert answer.json()["accepted"] == 994
     assert [row.row_step for row in rows(app)] == [n for n in range(1000) if n not in (3, 500, 700, 800, 900, 901)]
     assert (app.door.received, app.door.rejected) == (1000, 6)
