@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .delivery.answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
+from .deprecation import LensDeprecationWarning, deprecated, deprecated_names
 from .errors import BadRequest, ConfigurationError, LensError, Overloaded, PluginError, Unavailable
 from .log_lines.formats import EventPattern, Field, LogFormat, Mark, Table
 from .plugin_api import (
@@ -78,6 +81,7 @@ __all__ = [
     "Evidence",
     "Field",
     "IngestRequest",
+    "LensDeprecationWarning",
     "LensError",
     "LogFormat",
     "LogLine",
@@ -116,5 +120,10 @@ __all__ = [
     "WorkloadReference",
     "WorkloadSummary",
     "__version__",
+    "deprecated",
     "hookimpl",
 ]
+
+# Hidden from type checkers, which would else believe that every name is here.
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(__name__)

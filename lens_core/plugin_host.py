@@ -21,6 +21,7 @@ from typing import cast
 import msgspec
 import pluggy
 
+from .deprecation import uses_of
 from .errors import PluginError
 from .plugin_api import Collector, Component, Detector, HookSpecs, Sink, Source
 from .plugin_files import FOLDER_VARIABLE, plugin_files
@@ -161,6 +162,7 @@ class PluginHost:
             module=plugin.module,
             import_seconds=plugin.import_seconds,
             traceback=plugin.traceback,
+            deprecations=uses_of(plugin.module),
             components=[self._with_failures(component) for component in plugin.components],
         )
 

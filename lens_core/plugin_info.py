@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from .configuration.expectations import describe, field_documentation, field_types, is_secret
+from .configuration.expectations import describe, field_documentation, field_types, is_secret, split_annotation
+from .deprecation import deprecation_in
 from .plugin_api import Collector, Component, Detector, Sink, Source, Store
 
 PluginState = Literal["loaded", "disabled", "unavailable", "failed", "conflicting"]
@@ -29,13 +30,17 @@ HOOKS: dict[str, ComponentKind] = {f"lens_{kind}s": kind for kind in KINDS}
 
 
 class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting of a component; `default` is None where it is required or has none, *** where it is a secret."""
+    """One setting of a component; `default` is None where it is required or has none, *** where it is a secret.
+
+    `deprecated` says since when it is not to be used any more and what to do instead; '' for one that stays.
+    """
 
     name: str
     type: str
     required: bool
     default: Any = None
     documentation: str = ""
+    deprecated: str = ""
 
 
 class ComponentInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +57,10 @@ class ComponentInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry point of the group `lens`, its state, and why; times in seconds."""
+    """One entry point of the group `lens`, its state, and why; times in seconds.
+
+    `deprecations` are the parts of the plugin API that it uses and that will go, one sentence for each.
+    """
 
     name: str
     state: PluginState
@@ -62,6 +70,7 @@ class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
     module: str = ""
     import_seconds: float | None = None
     traceback: list[str] = []
+    deprecations: list[str] = []
     components: list[ComponentInfo] = []
 
 
@@ -87,6 +96,7 @@ def settings_of(component: type[Component]) -> list[SettingInfo]:
             required=field.required,
             default=_default(field, secret=is_secret(types[field.encode_name])),
             documentation=documentation.get(field.encode_name, ""),
+            deprecated=str(deprecation_in(split_annotation(types[field.encode_name])[1]) or ""),
         )
         for field in msgspec.structs.fields(component.Settings)
     ]

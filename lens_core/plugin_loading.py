@@ -25,6 +25,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from .configuration.expectations import field_types
+from .deprecation import note_uses
 from .errors import PluginError
 from .plugin_api import API_VERSION, Component
 from .plugin_info import HOOKS, HOST_KEYS, KINDS, ComponentInfo, PluginState, component_info, kind_of
@@ -192,6 +193,8 @@ def _announce(announced: Any, plugin: Plugin, manager: pluggy.PluginManager) -> 
         manager.check_pending()
         plugin.classes = list(_call_hooks(announced, manager))
         plugin.components = [component_info(found) for found in plugin.classes]
+        hooks = [caller.name for caller in manager.get_hookcallers(announced) or ()]
+        note_uses(plugin.module, {name: getattr(announced, name, None) for name in hooks}, plugin.classes)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a hook that raises fails alone
         plugin.end("failed", _text(error), None if isinstance(error, PluginError) else error)
         if manager.get_plugin(registered) is announced:

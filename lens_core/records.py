@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from .deprecation import deprecated_names
 from .json_items import decode_json
 
 ENVELOPE_VERSION = 1
@@ -307,3 +308,8 @@ def _one_by_one(
         except msgspec.DecodeError as error:
             rejected.append((index, str(error)))
     return Decoded(records, rejected, envelope.producer, envelope.origin, envelope.received_at, envelope.version)
+
+
+# Hidden from type checkers, which would else believe that every name is here.
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(__name__)

@@ -179,6 +179,9 @@ def plugins(status: Mapping[str, Any]) -> Iterator[Finding]:
     for plugin in status["plugins"]:
         if plugin["state"] not in ("loaded", "disabled"):
             yield Finding(f"plugin {plugin['name']}", "warning", plugin["state"], plugin["reason"])
+        for text in plugin["deprecations"]:
+            remedy = f"a newer version of {plugin['distribution']}, before Lens' next major version"
+            yield Finding(f"plugin {plugin['name']}", "warning", f"uses {text}", remedy)
 
 
 def store(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> Iterator[Finding]:

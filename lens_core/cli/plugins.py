@@ -21,12 +21,15 @@ _COLOURS = {
     "conflicting": "red",
 }
 
+_NOTHING_GOES = "Nothing that is installed uses anything that will go."
+
 
 @click.command("plugins")
 @click.argument("name", required=False)
 @plugins_dir_option
+@click.option("--deprecated", is_flag=True, help="Only those that use, or have, something that will go.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON array, with every setting of every component.")
-def command(name: str | None, as_json: bool) -> None:
+def command(name: str | None, deprecated: bool, as_json: bool) -> None:
     """List every plugin: state, kind, distribution, import time; with NAME its settings too.
 
     \b
@@ -35,14 +38,21 @@ def command(name: str | None, as_json: bool) -> None:
       lens plugins postgresql        one, with its settings
       lens plugins --json | jq '.[] | select(.state != "loaded")'
       lens plugins --plugins-dir .   the files of this folder too
+      lens plugins --deprecated      what to mend before the next major version
 
     A plugin is switched off by LENS_DISABLED_PLUGINS=name,name.
     """
     plugins = PluginHost.load().plugins()
     if name is not None:
         plugins = _named(name, plugins)
+    if deprecated:
+        plugins = [plugin for plugin in plugins if _going(plugin)]
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(plugins)).decode())
+    elif deprecated:
+        click.echo(
+            "\n".join(f"{plugin.name}: {text}" for plugin in plugins for text in _going(plugin)) or _NOTHING_GOES
+        )
     elif name is not None:
         for plugin in plugins:
             click.echo("\n".join(_details(plugin)))
@@ -60,6 +70,17 @@ def _named(name: str, plugins: list[PluginInfo]) -> list[PluginInfo]:
     return found
 
 
+def _going(plugin: PluginInfo) -> list[str]:
+    """What a plugin uses of the API and will go, and what it says of its own settings; a sentence for each."""
+    settings = [
+        f"setting {component.name}.{setting.name}, {setting.deprecated}"
+        for component in plugin.components
+        for setting in component.settings
+        if setting.deprecated
+    ]
+    return [*(f"uses {text}" for text in plugin.deprecations), *settings]
+
+
 def _table(plugins: list[PluginInfo]) -> Iterator[str]:
     if not plugins:
         yield "No plugins are installed; the distribution lens-agent brings the first ones."
@@ -73,6 +94,9 @@ def _table(plugins: list[PluginInfo]) -> Iterator[str]:
     states = [plugin.state for plugin in plugins]
     yield ""
     yield ", ".join(f"{states.count(state)} {state}" for state in _COLOURS if state in states)
+    using = sum(bool(plugin.deprecations) for plugin in plugins)
+    if using:
+        yield f"{using} of them use something that will go; `lens plugins --deprecated` says what to do instead"
 
 
 def _row(plugin: PluginInfo) -> tuple[str, ...]:
@@ -92,6 +116,7 @@ def _details(plugin: PluginInfo) -> Iterator[str]:
     if plugin.reason:
         yield f"  reason        {plugin.reason}"
     yield from (f"                {line}" for line in plugin.traceback)
+    yield from (f"  uses          {text}" for text in plugin.deprecations)
     yield f"  distribution  {plugin.distribution} {plugin.version}"
     yield f"  module        {plugin.module}"
     if plugin.import_seconds is not None:
@@ -107,4 +132,5 @@ def _component(component: ComponentInfo) -> Iterator[str]:
     for setting in component.settings:
         default = "required" if setting.required else f"default {msgspec.json.encode(setting.default).decode()}"
         text = f": {setting.documentation}" if setting.documentation else ""
-        yield f"    {setting.name} ({setting.type}, {default}){text}"
+        going = f" ({setting.deprecated})" if setting.deprecated else ""
+        yield f"    {setting.name} ({setting.type}, {default}){text}{going}"

@@ -51,7 +51,7 @@ def _component(component: ComponentInfo) -> Iterator[str]:
 
 def _row(setting: SettingInfo) -> str:
     default = "required" if setting.required else f"`{msgspec.json.encode(setting.default).decode()}`"
-    meaning = setting.documentation or "–"
+    meaning = (setting.documentation or "–") + (f" ({setting.deprecated})" if setting.deprecated else "")
     cells = [f"`{setting.name}`", setting.type, default.replace("`null`", "–"), meaning]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

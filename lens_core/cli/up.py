@@ -13,6 +13,7 @@ from .client import data_dir_option, plugins_dir_option
 if TYPE_CHECKING:
     from ..config import Config
     from ..daemon import Daemon
+    from ..plugin_host import PluginHost
 
 
 @click.command("up")
@@ -50,11 +51,16 @@ def command(
         return _load(config, listen, data_dir, host)
 
     settings = load()
-    for notice in settings.notices:
+    for notice in [*settings.notices, *_going(host)]:
         click.echo(f"lens: {notice}", err=True)
     announce = _announce_json if announce_json else _announce
     daemon = Daemon(settings, host, reload=load if config else None, announce=announce)
     _run(daemon, exit_with_parent)
+
+
+def _going(host: PluginHost) -> list[str]:
+    """What plugins use of the API and will go: whoever runs them can ask for newer ones in time."""
+    return [f"the plugin {plugin.name} uses {text}" for plugin in host.plugins() for text in plugin.deprecations]
 
 
 def _load(config: Path | None, listen: str | None, data_dir: Path | None, host: object) -> Config:

@@ -9,12 +9,14 @@ import msgspec
 from msgspec import Meta
 
 from ..delivery.answers import BatchLimits
+from ..deprecation import deprecation_in
 from ..errors import PluginError
 from ..plugin_api import Collector, Component
 from ..plugin_host import PluginHost
 from ..plugin_info import HOST_KEYS, ComponentKind, needs_settings
 from .conversion import Failed, convert, to_struct
 from .document import Node
+from .expectations import field_types, split_annotation
 from .problems import Problems
 from .settings import CollectorConfig, ComponentConfig, FilterSettings, SinkConfig
 
@@ -99,7 +101,15 @@ class ComponentReader:
         )
         if isinstance(settings, Failed) or any(isinstance(option, Failed) for option in options.values()):
             return None
+        self._notice_deprecated(plugin, path, entry)
         return _build(kind, name, plugin, settings, options)
+
+    def _notice_deprecated(self, plugin: type[Component], path: str, entry: Node) -> None:
+        types = field_types(plugin.Settings)
+        for key in entry.value:
+            found = deprecation_in(split_annotation(types[key])[1]) if key in types else None
+            if found is not None:
+                self._problems.notice(entry.key_place(key), f"{path}.{key} is {found}")
 
     def _disable(self, name: str, type_name: str, entry: Node) -> None:
         if name == type_name and type_name not in self._host.names("detector"):

@@ -173,7 +173,7 @@ def _with_references(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") in ("integer", "number", "boolean"):
-        outer = {key: schema[key] for key in ("description", "default") if key in schema}
+        outer = {key: schema[key] for key in ("description", "default", "deprecated") if key in schema}
         inner = {key: value for key, value in schema.items() if key not in outer}
         return {**outer, "anyOf": [inner, _REFERENCE]}
     return {

@@ -19,6 +19,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..configuration.expectations import field_types, is_secret, split_annotation
+from ..deprecation import uses_of
 from ..plugin_api import API_VERSION, Component, Detector
 from ..plugin_info import settings_of, summary_of
 from ..plugin_loading import OWN_DISTRIBUTION, Plugin
@@ -57,7 +58,17 @@ def lint(plugin: Plugin) -> list[Finding]:
     if plugin.state != "loaded":
         return [Finding("state", "failed", plugin.name, f"{plugin.state}: {plugin.reason}")]
     found = [Finding("state", "ok", plugin.name, f"loaded, {len(plugin.classes)} of its classes announced")]
-    for check in (_names, _documentation, _api, _settings, _contract, _code, _import_time, _distribution):
+    for check in (
+        _names,
+        _documentation,
+        _api,
+        _deprecations,
+        _settings,
+        _contract,
+        _code,
+        _import_time,
+        _distribution,
+    ):
         findings = list(check(plugin))
         name = check.__name__.strip("_").replace("_", " ")
         found += findings or [Finding(name, "ok", plugin.name, "in order")]
@@ -93,6 +104,10 @@ def _api(plugin: Plugin) -> Iterator[Finding]:
                 f"api {component.api!r} promises to work with {following}, which nobody has seen; add <{following[:-2]}"
             )
             yield Finding("api", "failed", _where(component), text)
+
+
+def _deprecations(plugin: Plugin) -> Iterator[Finding]:
+    yield from (Finding("deprecations", "warning", plugin.module, f"uses {text}") for text in uses_of(plugin.module))
 
 
 def _settings(plugin: Plugin) -> Iterator[Finding]:

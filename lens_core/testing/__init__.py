@@ -6,6 +6,9 @@ raises AssertionError with what the plugin did and what it should have done. The
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ..deprecation import deprecated_names
 from .clock import FakeClock
 from .collectors import check_collector
 from .detectors import check_detector
@@ -38,3 +41,7 @@ __all__ = [
     "read_line",
     "until",
 ]
+
+# Hidden from type checkers, which would else believe that every name is here.
+if not TYPE_CHECKING:
+    __getattr__ = deprecated_names(__name__)

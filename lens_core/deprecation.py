@@ -1,0 +1,143 @@
+"""What will go: it works on for at least one minor version, and says what takes its place.
+
+`DEPRECATED` lists what is going of the plugin API; whoever uses it is warned once, and `lens plugins`,
+`lens plugin check` and `lens doctor` name who does. A plugin marks a setting of its own with `deprecated`; whoever
+writes it into a configuration gets a notice at its line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+
+class LensDeprecationWarning(DeprecationWarning):
+    """A plugin uses a part of the plugin API that will go."""
+
+
+class Deprecation(msgspec.Struct, frozen=True, kw_only=True):
+    """Since which version it is not to be used any more, with which one it goes, and what to do instead.
+
+    `target` is for names that modules export: where the thing itself is, as `module:name`.
+    """
+
+    since: str
+    removal: str
+    instead: str
+    target: str = ""
+
+    def __str__(self) -> str:
+        return f"deprecated since {self.since}, goes with {self.removal}: {self.instead}"
+
+
+# What goes, in versions of the plugin API, under the name by which plugins know it: `lens_core.Name` for what a public
+# module exports, `Sink.name` for a method or attribute that a plugin's class has, `lens_name` for a hook.
+DEPRECATED: dict[str, Deprecation] = {}
+
+# Who uses it: module → name → what to say. Kept, because a module that is imported already says nothing again.
+_uses: dict[str, dict[str, str]] = {}
+
+
+def deprecated(*, since: str, removal: str, instead: str) -> msgspec.Meta:
+    """Mark a setting: `Annotated[float, Meta(description="…"), deprecated(since="1.2", removal="2.0", instead="…")]`.
+
+    The versions are those of the plugin's own distribution. `instead` is what to do, as in `take timeout_seconds`.
+    """
+    found = Deprecation(since=since, removal=removal, instead=instead)
+    return msgspec.Meta(extra={"deprecated": found}, extra_json_schema={"deprecated": True})
+
+
+def deprecation_in(notes: Sequence[msgspec.Meta]) -> Deprecation | None:
+    """What `deprecated` said in a setting's annotation; None for one that stays."""
+    found = [note.extra["deprecated"] for note in notes if note.extra and "deprecated" in note.extra]
+    return found[-1] if found else None
+
+
+def deprecated_names(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a public module: names that go still lead to what they meant, with a warning."""
+
+    def find(name: str) -> Any:
+        found = DEPRECATED.get(f"{module}.{name}")
+        if found is None or not found.target:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        _warn(f"{module}.{name}", found, *_caller())
+        where, _, target = found.target.partition(":")
+        return getattr(importlib.import_module(where), target)
+
+    return find
+
+
+def note_uses(module: str, hooks: Mapping[str, Any], classes: Iterable[type]) -> None:
+    """Warn of the hooks (functions by name) and of the attributes of classes that a plugin has and that will go."""
+    if not DEPRECATED:
+        return
+    for name, hook in hooks.items():
+        _note(name, module, hook)
+    for found in classes:
+        for name, value in _overridden(found):
+            _note(name, found.__module__, value)
+
+
+def uses_of(module: str) -> list[str]:
+    """What a plugin's module, and those below it, use of what will go; one sentence each."""
+    below = [found for name, found in sorted(_uses.items()) if name == module or name.startswith(f"{module}.")]
+    return list(dict.fromkeys(text for found in below for text in found.values()))
+
+
+def _overridden(found: type) -> Iterator[tuple[str, Any]]:
+    """`Base.name` and the value of what a class has of its own in the place of something that will go."""
+    own: dict[str, Any] = {}
+    for base in found.__mro__:
+        yield from ((f"{base.__name__}.{name}", value) for name, value in own.items() if name in vars(base))
+        if not base.__module__.startswith("lens_core"):
+            own = {**vars(base), **own}
+
+
+def _note(name: str, module: str, value: Any) -> None:
+    found = DEPRECATED.get(name)
+    if found is not None:
+        code = getattr(value, "__code__", None)
+        file = code.co_filename if code else getattr(sys.modules.get(module), "__file__", None) or module
+        _warn(name, found, module, file, code.co_firstlineno if code else 1)
+
+
+def _caller() -> tuple[str, str, int]:
+    """The module, file and line that asked for a name; the machinery of `import` lies in between."""
+    frame = inspect.currentframe()
+    while frame is not None and _is_between(frame):
+        frame = frame.f_back
+    if frame is None:
+        return "", "", 0
+    return frame.f_globals.get("__name__", ""), frame.f_code.co_filename, frame.f_lineno
+
+
+def _is_between(frame: types.FrameType) -> bool:
+    return frame.f_globals.get("__name__") == __name__ or "importlib" in frame.f_code.co_filename
+
+
+def _warn(name: str, found: Deprecation, module: str, file: str, line: int) -> None:
+    if name in _uses.get(module, {}):
+        return
+    text = f"{name}, {found}"
+    warnings.warn_explicit(text, LensDeprecationWarning, file, line, module=module)
+    # Only now: where warnings are errors, the next try is one too.
+    _uses.setdefault(module, {})[name] = text
+
+
+__all__ = [
+    "DEPRECATED",
+    "Deprecation",
+    "LensDeprecationWarning",
+    "deprecated",
+    "deprecated_names",
+    "deprecation_in",
+    "note_uses",
+    "uses_of",
+]
