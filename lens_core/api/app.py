@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 from starlette.applications import Starlette
@@ -13,13 +14,15 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import RequestError
+from ..plugin_api import Route as PluginRoute
 from ..plugin_api import Sink, Source
+from ..plugin_info import summary_of
 from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
 from .directory import DirectoryRoutes
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .ingest import ingest_endpoint
-from .openapi import openapi_document
+from .openapi import PREFIX, DeclaredRoute, openapi_document
 from .page.headers import SecurityHeaders
 from .page.live import LiveRoutes
 from .page.overview import OverviewRoutes
@@ -29,34 +32,15 @@ from .query import QueryRoutes
 from .state import ApiState
 from .status import StatusRoutes
 
-PREFIXES = ("/api/v1", "/v1")
+PREFIXES = (PREFIX, "/v1")
 
 
 def build_app(state: ApiState) -> Starlette:
     """Build the application of a daemon."""
-    queries = QueryRoutes(state)
-    status = StatusRoutes(state)
-    pods = PodRoutes(state)
-    directory = DirectoryRoutes(state)
-    page = PageRoutes(state)
-    below = [*page.api_routes(), *LiveRoutes(state).routes(), *OverviewRoutes(state).routes()]
-    below += [*status.api_routes(), *pods.routes(), *directory.routes(), *_source_routes(state)]
-    below += [*DetectionRoutes(state).routes(), *DiagnosisRoutes(state).routes(), *queries.routes()]
-    document = openapi_document(below, [*status.root_routes(), *page.root_routes()])
-
-    async def openapi(request: Request) -> Response:
-        return json_response(document)
-
-    below.insert(0, Route("/openapi.json", openapi, methods=["GET"]))
-    routes: list[BaseRoute] = [
-        *page.root_routes(),
-        *status.root_routes(),
-        *pods.routes(),
-        *_source_routes(state, root=True),
-    ]
-    routes += [Mount(prefix, routes=below) for prefix in PREFIXES]
+    below, root = routes_of(state)
+    mounts: list[BaseRoute] = [Mount(prefix, routes=below) for prefix in PREFIXES]
     return Starlette(
-        routes=routes,
+        routes=[*root, *mounts],
         middleware=[Middleware(CountRequests, state=state), Middleware(SecurityHeaders)],
         exception_handlers={
             RequestError: on_request_error,
@@ -66,20 +50,45 @@ def build_app(state: ApiState) -> Starlette:
     )
 
 
+def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
+    """The routes below the prefixes, and those at the root."""
+    queries = QueryRoutes(state)
+    status = StatusRoutes(state)
+    pods = PodRoutes(state)
+    directory = DirectoryRoutes(state)
+    page = PageRoutes(state)
+    below = [*page.api_routes(), *LiveRoutes(state).routes(), *OverviewRoutes(state).routes()]
+    below += [*status.api_routes(), *pods.routes(), *directory.routes(), *_source_routes(state)]
+    below += [*DetectionRoutes(state).routes(), *DiagnosisRoutes(state).routes(), *queries.routes()]
+    root = [*page.root_routes(), *status.root_routes(), *pods.routes(), *_source_routes(state, root=True)]
+
+    async def openapi(request: Request) -> Response:
+        """This document."""
+        return json_response(document)
+
+    below.insert(0, Route("/openapi.json", openapi, methods=["GET"]))
+    document = openapi_document(below, root)
+    return below, root
+
+
 def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
     components: list[Source | Sink] = [*state.sources, *state.sinks]
     return [
-        Route(
-            path,
-            ingest_endpoint(route, state, component.context.name),
-            methods=list(route.methods),
-            name=f"{component.name}:{path}",
-        )
+        _declared(route, path, component, state)
         for component in components
         for route in component.routes()
         for path in route.paths
         if route.at_root or not root
     ]
+
+
+def _declared(route: PluginRoute, path: str, component: Source | Sink, state: ApiState) -> DeclaredRoute:
+    endpoint = ingest_endpoint(route, state, component.context.name)
+    # For the OpenAPI document: what its author says about the handler, else about the plugin.
+    endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
+    found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")
+    found.declared = route
+    return found
 
 
 class CountRequests:

@@ -99,7 +99,7 @@ def test_the_hook_is_armed_by_the_variables_of_the_patch(hook_folder: Path, tmp_
 
 
 def test_what_the_dockerfile_names_is_there() -> None:
-    extras = re.findall(r"\$agent\[([a-z,]+)\]", DOCKERFILE)[0].split(",")
+    extras = re.findall(r"\$\{agent\}\[([a-z,]+)\]", DOCKERFILE)[0].split(",")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(extras) <= set(project["optional-dependencies"])
     version = project["version"]
@@ -109,6 +109,12 @@ def test_what_the_dockerfile_names_is_there() -> None:
     assert init["image"] == f"lens-hook:{version}"
     assert "lens_hook/bootstrap" in str(PATCH)
     assert (ROOT / "plugins/sources/wandb_hook/lens_hook/bootstrap/sitecustomize.py").is_file()
+
+
+def test_hadolint_has_nothing_to_say_about_the_dockerfile() -> None:
+    command = [str(Path(sys.executable).with_name("hadolint")), "--no-color", str(DEPLOY / "Dockerfile")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def unit_lines(key: str) -> list[str]:

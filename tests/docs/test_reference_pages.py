@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from lens_core.cli.http_reference import http_reference
 from lens_core.cli.settings_reference import settings_reference
 from tests.docs.pages import DOCS
 
@@ -11,6 +12,11 @@ from tests.docs.pages import DOCS
 def test_the_settings_are_those_of_the_plugins() -> None:
     command = "python -m lens_core.cli.settings_reference > docs/settings.md"
     assert (DOCS / "settings.md").read_text() == settings_reference(), f"run: {command}"
+
+
+def test_the_routes_are_those_of_the_openapi_document() -> None:
+    command = "python -m lens_core.cli.http_reference > docs/http_reference.md"
+    assert (DOCS / "http_reference.md").read_text() == http_reference().rstrip("\n") + "\n", f"run: {command}"
 
 
 def test_the_index_names_every_page() -> None:

@@ -49,6 +49,14 @@ def test_the_commands_of_troubleshooting_work(running: RunningLens, tmp_path: Pa
         run_console(block, tmp_path, LENS_URL=running.url)
 
 
+def test_tokens_and_proxies_are_as_the_security_page_says(
+    make_lens: Callable[..., RunningLens], tmp_path: Path
+) -> None:
+    lens = make_lens(f"sinks: {{out: {{type: jsonl, path: {tmp_path / 'out.jsonl'}}}}}\n").start()
+    for block in blocks("security.md", "console"):
+        run_console(block, tmp_path, LENS_URL=lens.url, LENS_DATA_DIR=str(lens.data_dir))
+
+
 def test_upgrading_begins_with_a_valid_file(tmp_path: Path) -> None:
     for block in blocks("upgrade_from_primus_lens.md", "console"):
         run_console(block, tmp_path)
