@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-Layout = Literal["groups", "pipes", "commas", "spaced", "dashes", "mapping", "bar"]
+Layout = Literal["groups", "pipes", "commas", "spaced", "loose", "dashes", "mapping", "bar"]
 Kind = Literal["number", "rounded", "time", "memory", "compute", "percent", "text"]
 
 
@@ -38,6 +38,7 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     - `groups`: nothing but the groups of the head;
     - `pipes`, `commas`, `spaced`, `dashes`: `key: value` or `key=value`, separated by `|`, `, `, blanks or ` - `;
+    - `loose`: `key value`, `key: value`, `key=value` between whatever people put there;
     - `mapping`: a Python or JSON dictionary that begins in the head;
     - `bar`: the postfix of a progress bar, `[05:12<01:00, 2.5it/s, key=value]`.
 

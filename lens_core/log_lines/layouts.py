@@ -8,6 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 Pair = tuple[str, str]
 
 _SPACED = re.compile(r"(?<![\w.:/])([A-Za-z_][\w./%-]{0,80}(?: ?\([\w/%]{1,20}\))?)\s{0,8}[:=]\s*(\S+)")
+_LOOSE = re.compile(
+    r"([A-Za-z_][\w/.@%-]{0,80}(?: [A-Za-z_][\w/.@%-]{0,80}){0,2})\s{0,4}[:=]?\s{0,4}"
+    r"((?:[-+]?\.?\d|[-+]?(?:nan|inf)\b)[^\s|;)]*(?: (?:ms|s|secs?|seconds)\b)?)",
+    re.IGNORECASE,
+)
 _DASHED = re.compile(r"(?:^|\s)-?\s*([A-Za-z_][^\s:]*):(\S+)(?=\s|$)")
 _LAST_PAIR = re.compile(r"([A-Za-z][\w/ ().%-]*?)\s*:\s*([-+\w.%,/]+)\s*$")
 _MAPPED = re.compile(r"['\"]([^'\"]+)['\"]\s*:\s*(?:'([^']*)'|\"([^\"]*)\"|([^,{}\[\]'\"]+?))\s*(?=[,}])")
@@ -44,6 +49,11 @@ def commas(before: str, rest: str) -> Iterator[Pair]:
 def spaced(before: str, rest: str) -> list[Pair]:
     """`key: value  key=value`, keys without blanks."""
     return [(key, value.rstrip(",;")) for key, value in _SPACED.findall(rest)]
+
+
+def loose(before: str, rest: str) -> list[Pair]:
+    """`key value, key: value | key=value`, keys of up to three words: what people print themselves."""
+    return [(key, value.rstrip(",")) for key, value in _LOOSE.findall(rest)]
 
 
 def dashes(before: str, rest: str) -> Iterator[Pair]:
@@ -87,6 +97,7 @@ LAYOUTS: dict[str, Callable[[str, str], Iterable[Pair]]] = {
     "pipes": pipes,
     "commas": commas,
     "spaced": spaced,
+    "loose": loose,
     "dashes": dashes,
     "mapping": mapping,
     "bar": bar,
