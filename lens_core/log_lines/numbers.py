@@ -41,7 +41,7 @@ def parse_number(text: str) -> float | None:
     value, unit, end = scanned
     if not unit or unit == "%":
         return value if not text[end:].strip(" \t'\")%") else None
-    large = _LARGE.get(unit.lower())
+    large = _LARGE.get(unit.lower()) if unit != "m" else None  # minutes
     return value * large if large is not None and not text[end:].strip() else None
 
 

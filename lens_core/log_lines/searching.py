@@ -12,8 +12,8 @@ from collections.abc import Callable
 Search = Callable[[str, int], "re.Match[str] | None"]
 
 _ASSERTIONS = re.compile(r"(?:\\b|\(\?<!(?:[^()\\]|\\.)*\))*")
-_GROUP = re.compile(r"\(\?P<\w+>(?=[A-Za-z0-9 ]+\))")
 _LITERAL = re.compile(r"(?:[A-Za-z0-9 _/:'\"<>=!@,`~%&;-]|\\[\[\]().|*+])+")
+_GROUP = re.compile(rf"\(\?P<\w+>(?={_LITERAL.pattern}\))")
 _QUANTIFIED = ("?", "*", "+", "{")
 
 

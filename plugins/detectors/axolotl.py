@@ -28,7 +28,7 @@ class Axolotl(Detector):
         EventPattern(
             type="training_ended",
             words=("training", "completed", "saving", "trained", "model"),
-            pattern=r"Training completed! Saving (?:pre-)?trained model to (?P<path>\S+)",
+            pattern=r"Training [cC]ompleted!+ Saving (?:pre-)?trained model to (?P<path>\S*[^\s.])",
             confidence=0.7,
         ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lens_core import Detector, Field, LogFormat, Mark, hookimpl
+from lens_core import Detector, EventPattern, Field, LogFormat, Mark, hookimpl
 
 _THROUGHPUT = {"throughput": Field("samples_per_second"), "throughput(samples/s)": Field("samples_per_second")}
 
@@ -38,12 +38,32 @@ class ColossalAI(Detector):
         LogFormat(
             name="benchmark",
             words=("samples", "throughput", "tflops"),
-            head=r"^(?!.*Generate)(?:.*?[\]:] )?(?:Train (?P<samples>\d+) samples, )?"
+            head=r"^(?!.*Generate)(?:.*?[\]:] )?"
+            r"(?:Train (?P<samples>\d+) samples, |Step time: (?P<step_time>[\d.]+), )?"
             r"throughput: (?P<rate>[\d.]+) samples?/s,"
+            r" TFLOPS per GPU: (?P<tflops>[\d.]+)",
+            fields={
+                "rate": Field("samples_per_second"),
+                "step_time": Field("elapsed_time_per_iteration_ms", "time", 1000.0),
+            },
+            confidence=0.55,
+            example="Train 768 samples, throughput: 448.38 samples/s, TFLOPS per GPU: 82.84",
+        ),
+        LogFormat(
+            name="evaluator",
+            words=("throughput", "samples", "sec", "tflops", "by", "megatron"),
+            head=r"\bThroughput: (?P<rate>[\d.]+) samples/sec, TFLOPS per GPU by Megatron: [\d.]+,"
             r" TFLOPS per GPU: (?P<tflops>[\d.]+)",
             fields={"rate": Field("samples_per_second")},
             confidence=0.55,
-            example="Train 768 samples, throughput: 448.38 samples/s, TFLOPS per GPU: 82.84",
+            example="Throughput: 12.34 samples/sec, TFLOPS per GPU by Megatron: 123.4, TFLOPS per GPU: 110.1",
+        ),
+    )
+    events = (
+        EventPattern(
+            type="step_skipped",
+            words=("found", "overflow", "skip", "step"),
+            pattern=r"Found overflow\. Skip step",
         ),
     )
     marks = (

@@ -95,6 +95,13 @@ class DeepSpeed(Detector):
             example="Epoch: 0 | Step: 5 | PPO Epoch: 1 | Actor Loss: 0.1 | Critic Loss: 0.2 | Unsupervised Loss: 0.0",
         ),
         LogFormat(
+            name="chat_loss",
+            words=("epoch", "step", "rank", "loss"),
+            head=rf"\bEpoch: (?P<epoch>\d+), Step: (?P<step_in_epoch>\d+), Rank: \d+, loss = (?P<loss>{_NUMBER})",
+            confidence=0.5,
+            example="Epoch: 0, Step: 10, Rank: 0, loss = 2.1234",
+        ),
+        LogFormat(
             name="chat_speed",
             words=("model", "parameters", "latency", "tflops"),
             head=rf"\bModel Parameters: *[\d.]+ *B, *Latency: *(?P<latency>{_NUMBER}s), *TFLOPs: *(?P<tflops>{_NUMBER})"
@@ -124,6 +131,12 @@ class DeepSpeed(Detector):
         ),
         EventPattern(
             type="step_skipped",
+            words=("dynamic", "loss", "scale", "overflow", "skipping"),
+            pattern=r"dynamic loss scale overflow!.*?Skipping step\. Attempted loss scale: (?P<attempted>[\d.e+]+),"
+            r" reducing to (?P<loss_scale>[\d.e+-]+)",
+        ),
+        EventPattern(
+            type="step_skipped",
             words=("grad", "overflow", "on", "iteration"),
             pattern=r"\bGrad overflow on iteration:? (?P<iteration>\d+)",
         ),
@@ -135,17 +148,48 @@ class DeepSpeed(Detector):
         EventPattern(
             type="checkpoint_saving",
             words=("checkpoint", "is", "about", "to", "be", "saved"),
-            pattern=r"Checkpoint global_step(?P<iteration>\d+) is about to be saved",
+            pattern=r"Checkpoint (?:global_step)?(?P<iteration>\d+) is about to be saved",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("checkpoint", "is", "begin", "to", "save"),
+            pattern=r"Checkpoint (?:global_step)?(?P<iteration>\d+) is begin to save",
+        ),
+        # Per shard, so without their paths: one event for all.
+        EventPattern(
+            type="checkpoint_saving",
+            words=("saving", "model", "checkpoint", "global_step"),
+            pattern=r"Saving model checkpoint: \S*?global_step(?P<iteration>\d+)/",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("torch", "saving", "global_step"),
+            pattern=r"\[Torch\] Saving \S*?global_step(?P<iteration>\d+)/",
+        ),
+        EventPattern(
+            type="checkpoint_saved",
+            words=("torch", "saved", "global_step"),
+            pattern=r"\[Torch\] Saved \S*?global_step(?P<iteration>\d+)/",
+        ),
+        EventPattern(
+            type="checkpoint_saved",
+            words=("zero", "checkpoint", "saved", "global_step"),
+            pattern=r"zero checkpoint saved \S*?global_step(?P<iteration>\d+)/",
+        ),
+        EventPattern(
+            type="checkpoint_loaded",
+            words=("torch", "loaded", "checkpoint", "global_step"),
+            pattern=r"\[Torch\] Loaded checkpoint from \S*?global_step(?P<iteration>\d+)/",
         ),
         EventPattern(
             type="checkpoint_saved",
             words=("checkpoint", "is", "ready", "now"),
-            pattern=r"Checkpoint global_step(?P<iteration>\d+) is ready now",
+            pattern=r"Checkpoint (?:global_step)?(?P<iteration>\d+) is ready now",
         ),
         EventPattern(
             type="training_failed",
-            words=("process", "exits", "with", "return", "code"),
-            pattern=r"Process \d+ exits with return code = (?P<exit_code>-?[1-9]\d*)",
+            words=("exits", "with", "return", "code"),
+            pattern=r"(?:Process \d+|\]) exits with return code = (?P<exit_code>-?[1-9]\d*)",
         ),
         EventPattern(
             type="training_ended",

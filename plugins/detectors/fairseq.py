@@ -38,6 +38,19 @@ class Fairseq(Detector):
             example="| epoch 001:    450 / 1891 loss=11.521, nll_loss=10.881, num_updates=445, lr=8.9e-05",
         ),
         LogFormat(
+            name="bar",
+            words=("epoch", "loss", "num_updates", "it"),
+            head=r"\bepoch (?P<epoch>\d+): *(?=\d+%)",
+            layout="bar",
+            fields=_FIELDS,
+            needs=("lm_loss",),
+            reject=_NOT_TRAINING,
+            standalone=False,
+            epoch_base=1,
+            confidence=0.8,
+            example="epoch 001:  10%|#| 100/1000 [00:10<01:30, 10.0it/s, loss=12.3, num_updates=100, lr=1.25e-05]",
+        ),
+        LogFormat(
             name="json",
             words=("epoch", "loss", "num_updates"),
             head=r"\{(?=\s*\"epoch\":)",
@@ -88,7 +101,7 @@ class Fairseq(Detector):
         EventPattern(
             type="training_failed",
             words=("minimum", "loss", "scale", "reached"),
-            pattern=r"(?P<reason>Minimum loss scale reached[^.]*)",
+            pattern=r"(?P<reason>Minimum loss scale reached(?: \([\d.e-]+\))?)",
         ),
         EventPattern(
             type="training_started",
@@ -112,6 +125,16 @@ class Fairseq(Detector):
             pattern=r"Preparing to save checkpoint for epoch (?P<epoch>\d+) @ (?P<iteration>\d+) updates",
         ),
         EventPattern(
+            type="checkpoint_saving",
+            words=("info", "trainer", "saving", "checkpoint", "to"),
+            pattern=r"\| INFO \| \w+\.trainer \| Saving checkpoint to (?P<path>\S+)",
+        ),
+        EventPattern(
+            type="checkpoint_saved",
+            words=("info", "trainer", "finished", "saving", "checkpoint"),
+            pattern=r"\| INFO \| \w+\.trainer \| Finished saving checkpoint to (?P<path>\S+)",
+        ),
+        EventPattern(
             type="checkpoint_loaded",
             words=("loaded", "checkpoint", "epoch", "updates"),
             pattern=r"[lL]oaded checkpoint (?P<path>\S+) \(epoch (?P<epoch>\d+) @ (?P<iteration>\d+) updates\)",
@@ -127,9 +150,24 @@ class Fairseq(Detector):
             pattern=r"\bdone training in (?P<duration_seconds>[\d.]+) seconds",
         ),
         EventPattern(
+            type="training_ended",
+            words=("early", "stop", "since", "valid", "performance"),
+            pattern=r"(?P<reason>early stop since valid performance .*)",
+        ),
+        EventPattern(
             type="out_of_memory",
             words=("oom", "ran", "out", "memory"),
             pattern=r"(?P<reason>OOM: Ran out of memory with exception)",
+        ),
+        EventPattern(
+            type="out_of_memory",
+            words=("attempting", "to", "recover", "from", "oom"),
+            pattern=r"(?P<reason>attempting to recover from OOM in forward/backward pass)",
+        ),
+        EventPattern(
+            type="out_of_memory",
+            words=("ran", "out", "of", "memory", "retrying", "batch"),
+            pattern=r"(?P<reason>ran out of memory(?: in validation step)?), retrying batch",
         ),
     )
     marks = (

@@ -40,7 +40,7 @@ class Generic(Detector):
             name="tensorflow_estimator",
             words=("tensorflow", "loss", "step"),
             head=rf"\bINFO:tensorflow:loss = (?P<loss>{_NUMBER}), step = (?P<iteration>\d+)"
-            r"(?: \((?P<window>{_NUMBER}) sec\))?",
+            rf"(?: \((?P<window>{_NUMBER}) sec\))?",
             fields={"window": Field("window_seconds")},
             confidence=0.3,
             example="INFO:tensorflow:loss = 1.8717, step = 31601 (182.200 sec)",

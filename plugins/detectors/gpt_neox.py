@@ -33,6 +33,11 @@ class GptNeoX(Detector):
             refines=("megatron",),
             confidence=0.8,
         ),
+        Mark(
+            words=("validation", "results", "at", "iteration"),
+            pattern=r"validation results at iteration \d+ \|",
+            confidence=0.6,
+        ),
         Mark(words=("default",), pattern=r"^(?=\s*\w+ \.{3}).*\.{3}default\s*$", confidence=0.6),
         Mark(words=("updated",), pattern=r"^(?=\s*\w+ \.{3}).*\.{3}updated\s*$", confidence=0.6),
     )

@@ -37,7 +37,7 @@ class Lightning(Detector):
         LogFormat(
             name="bar",
             words=("epoch", "it"),
-            head=r"\bEpoch (?P<epoch>\d+)(?:/\d+)?:(?: ?:)? ?(?=[^\[]*\d+(?:/\d+|it)\s*\[)",
+            head=r"\bEpoch (?P<epoch>\d+)(?:/\d+)?:(?: ?:)? ?(?=[^\[]*\d+(?:/\d+|/\?|it)\s*\[)",
             layout="bar",
             fields=_FIELDS,
             loss=_LOSS,
@@ -49,7 +49,7 @@ class Lightning(Detector):
         LogFormat(
             name="rich_bar",
             words=("epoch", "it", "v_num"),
-            head=r"\bEpoch (?P<epoch>\d+)(?:/(?P<last_epoch>\d+))? [━╸╺ ]+(?P<step_in_epoch>\d+)"
+            head=r"\bEpoch (?P<epoch>\d+)(?:/(?P<last_epoch>\d+))? [━╸╺ -]+(?P<step_in_epoch>\d+)"
             r"/(?P<steps_per_epoch>\d+) [\d:]+ • [\d:-]+ [\d.]+(?:it/s|s/it) ",
             layout="spaced",
             fields={**_FIELDS, "last_epoch": Field("", "text")},
@@ -80,6 +80,11 @@ class Lightning(Detector):
         ),
         EventPattern(
             type="training_ended",
+            words=("trainer", "fit", "stopped"),
+            pattern=r"`Trainer\.fit` stopped: (?P<reason>No training batches|`trainer\.should_stop` was set)",
+        ),
+        EventPattern(
+            type="training_ended",
             words=("signaling", "trainer", "to", "stop"),
             pattern=r"Signaling Trainer to stop",
         ),
@@ -104,6 +109,12 @@ class Lightning(Detector):
             pattern=r"Epoch (?P<epoch>\d+), global step (?P<iteration>\d+): .*saving model to ['\"](?P<path>[^'\"]+)",
         ),
         EventPattern(
+            type="checkpoint_saved",
+            words=("epoch", "reached", "best", "saving", "model", "to"),
+            pattern=r"Epoch (?P<epoch>\d+)(?:, step (?P<iteration>\d+))?: \S+ reached .*"
+            r"saving model to ['\"]?(?P<path>[^'\"\s]+)",
+        ),
+        EventPattern(
             type="process_terminated",
             words=("received", "sigterm"),
             pattern=r"(?:^|\s|\])Received SIGTERM: 15",
@@ -120,7 +131,13 @@ class Lightning(Detector):
         Mark(words=("training", "it"), pattern=r"^Training: +(?:0it|\d+%\|)", confidence=0.4),
         Mark(words=("validation", "dataloader"), pattern=r"Validation DataLoader \d+:", confidence=0.5),
         Mark(words=("pytorch_lightning",), pattern=r"pytorch_lightning\.", confidence=0.6),
-        Mark(words=("global", "step", "not", "in", "top"), pattern=r"was not in top \d+", confidence=0.6),
+        Mark(words=("was", "not", "in", "top"), pattern=r"\b[sS]?tep \d+: \S+ was not in top \d+", confidence=0.6),
+        Mark(words=("global_rank", "member"), pattern=r"GLOBAL_RANK: \d+, MEMBER: \d+/\d+", confidence=0.6),
+        Mark(
+            words=("gpu", "available", "used"),
+            pattern=r"^(?:.*[:\])]\s*)?GPU available: (?:True|False)",
+            confidence=0.5,
+        ),
     )
 
 

@@ -35,6 +35,18 @@ class LitGpt(Detector):
             confidence=0.65,
             example="iter 2 step 1: loss 1.6600, iter time: 548.72ms (optimizer.step)",
         ),
+        LogFormat(
+            name="lit_llama",
+            words=("iter", "loss", "time", "speed", "toks"),
+            head=r"\biter (?P<iteration>\d+): loss (?P<loss>[-+\d.eE]+|nan|inf), time: (?P<time>[\d.]+ ?m?s),"
+            r" speed: (?P<speed>[\d.]+) toks/s/device",
+            fields={
+                "time": Field("elapsed_time_per_iteration_ms", "time"),
+                "speed": Field("tokens_per_gpu"),
+            },
+            confidence=0.65,
+            example="iter 12: loss 10.9000, time: 123.45ms, speed: 16590 toks/s/device",
+        ),
     )
     events = (
         EventPattern(

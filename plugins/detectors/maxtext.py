@@ -48,7 +48,17 @@ class MaxText(Detector):
         EventPattern(
             type="checkpoint_saved",
             words=("saved", "a", "checkpoint", "at", "step"),
-            pattern=r"\bsaved a checkpoint at step (?P<iteration>\d+)",
+            pattern=r"\b[sS]aved a checkpoint at step (?P<iteration>\d+)",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("started", "an", "asynchronous", "checkpoint", "save", "step"),
+            pattern=r"Started an asynchronous checkpoint save for step (?P<iteration>\d+)",
+        ),
+        EventPattern(
+            type="checkpoint_loaded",
+            words=("restoring", "from", "this", "run", "latest", "step"),
+            pattern=r"restoring from this run's directory (?:latest )?step (?P<iteration>\d+)",
         ),
     )
     marks = (

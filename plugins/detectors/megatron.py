@@ -52,6 +52,16 @@ class Megatron(Detector):
             pattern=r"\bsaving checkpoint at iteration\s+(?P<iteration>\d+)(?:\s+to\s+(?P<path>\S+))?",
         ),
         EventPattern(
+            type="checkpoint_saving",
+            words=("scheduled", "an", "async", "checkpoint", "save"),
+            pattern=r"\bscheduled an async checkpoint save at iteration\s+(?P<iteration>\d+)(?:\s+to\s+(?P<path>\S+))?",
+        ),
+        EventPattern(
+            type="checkpoint_saved",
+            words=("successfully", "saved", "iter_", "model_optim_rng"),
+            pattern=r"\bsuccessfully saved (?P<path>\S*?iter_(?P<iteration>\d+)\S*)",
+        ),
+        EventPattern(
             type="checkpoint_saved",
             words=("successfully", "saved", "checkpoint", "iteration"),
             pattern=r"^(?!.*NeMo).*successfully saved checkpoint (?:from|at) iteration\s+(?P<iteration>\d+)"
@@ -60,7 +70,13 @@ class Megatron(Detector):
         EventPattern(
             type="checkpoint_loaded",
             words=("successfully", "loaded", "checkpoint"),
-            pattern=r"successfully loaded checkpoint from\s+(?P<path>\S+)(?:.*?at iteration\s+(?P<iteration>\d+))?",
+            pattern=r"successfully loaded checkpoint(?:\s+from)?\s+(?P<path>\S+)"
+            r"(?:.*?at iteration\s+(?P<iteration>\d+))?",
+        ),
+        EventPattern(
+            type="checkpoint_loaded",
+            words=("successfully", "loaded", "iter_", "model_optim_rng"),
+            pattern=r"\bsuccessfully loaded (?P<path>\S*?iter_(?P<iteration>\d+)\S*)",
         ),
         EventPattern(
             type="loss_not_finite",
@@ -75,6 +91,9 @@ class Megatron(Detector):
     )
     marks = (
         Mark(words=("validation", "loss", "at", "iteration"), pattern=r"validation loss at iteration", confidence=0.5),
+        Mark(
+            words=("validation", "loss", "at", "end", "training"), pattern=r"validation loss at the end", confidence=0.5
+        ),
         Mark(words=("setting", "training", "data"), pattern=r"setting training data start iteration", confidence=0.5),
         Mark(words=("setting", "micro", "batches"), pattern=r"setting number of micro-?batches to", confidence=0.5),
         Mark(words=("latest_checkpointed_iteration",), pattern=r"latest_checkpointed_iteration\.txt", confidence=0.5),

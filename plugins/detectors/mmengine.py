@@ -63,6 +63,21 @@ class MMEngine(Detector):
             standalone=False,
             confidence=0.75,
         ),
+        LogFormat(
+            name="xtuner",
+            words=("xtuner", "epoch", "step", "lr", "time"),
+            head=r"\(?Epoch (?P<epoch>\d+)\)? Step (?P<iteration>\d+)/(?P<target_iteration>\d+)\s+",
+            layout="spaced",
+            fields={
+                **_FIELDS,
+                "tgs": Field("tokens_per_gpu"),
+                "max_memory": Field("mem_usage", "memory"),
+            },
+            loss=("loss", "reduced_llm_loss", "total_loss"),
+            standalone=False,
+            confidence=0.75,
+            example="[XTuner][INFO] [Train] (Epoch 1) Step 10/1000  lr: 0.00002  loss: 1.2  time: 2.34s",
+        ),
     )
     events = (
         EventPattern(
@@ -81,7 +96,14 @@ class MMEngine(Detector):
             pattern=r"resumed epoch: (?P<epoch>\d+), iter: (?P<iteration>\d+)",
         ),
     )
-    marks = (Mark(words=("mmengine", "info"), pattern=r"- mmengine - (?:INFO|WARNING) -", confidence=0.85),)
+    marks = (
+        Mark(words=("mmengine",), pattern=r"- mmengine - (?:INFO|WARNING|ERROR) -", confidence=0.85),
+        *(
+            Mark(words=(name,), pattern=rf"- {name}\w* - (?:INFO|WARNING|ERROR) -", confidence=0.75)
+            for name in ("mmcv", "mmdet", "mmseg", "mmcls", "mmpretrain", "mmaction", "mmpose", "mmocr", "mmrotate")
+        ),
+        Mark(words=("xtuner",), pattern=r"\[XTuner\]", confidence=0.7),
+    )
 
 
 @hookimpl

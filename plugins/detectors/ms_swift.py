@@ -30,7 +30,7 @@ class MsSwift(Detector):
             confidence=0.85,
         ),
         Mark(
-            words=("train_speed", "iter", "s"),
+            words=("train_speed",),
             pattern=r"['\"]train_speed\((?:iter/s|s/it)\)['\"]",
             refines=("transformers",),
             confidence=0.85,

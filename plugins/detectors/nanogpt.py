@@ -14,6 +14,10 @@ _FIELDS = {
     "norm": Field("grad_norm"),
     "tok_sec": Field("tokens_per_second"),
     "tok/sec": Field("tokens_per_second"),
+    "tok/s": Field("tokens_per_second"),
+    "train_time": Field("", "text"),
+    "total time": Field("", "text"),
+    "step_avg": Field("elapsed_time_per_iteration_ms", "time"),
 }
 
 
@@ -45,12 +49,32 @@ class NanoGpt(Detector):
         LogFormat(
             name="nanochat",
             words=("step", "loss", "dt", "tok", "sec"),
-            head=r"\bstep (?P<iteration>\d+)(?:/(?P<target_iteration>\d+))?(?: \([\d.]+%\))? \|",
+            head=r"\bstep +(?P<iteration>\d+)(?:/(?P<target_iteration>\d+))?(?: \([\d.]+%\))? \|",
             layout="pipes",
             fields=_FIELDS,
             needs=("lm_loss",),
             confidence=0.5,
             example="step 00010/21400 (0.05%) | loss: 8.1 | lrm: 1.00 | dt: 400.00ms | tok/sec: 1,310,720 | mfu: 48.5",
+        ),
+        LogFormat(
+            name="llm_c",
+            words=("step", "loss", "norm", "lr", "ms", "tok", "s"),
+            head=rf"\bstep +(?P<iteration>\d+)/(?P<target_iteration>\d+) \| (?:train )?loss (?P<loss>{_NUMBER})[^|]*\|"
+            rf" norm (?P<norm>{_NUMBER})[^|]*\| lr (?P<lr>{_NUMBER}) \| (?P<time>{_NUMBER} ms) \|"
+            rf"(?: (?P<mfu>{_NUMBER}%)[^|]*\|)? (?P<tok_sec>{_NUMBER}) tok/s",
+            fields=_FIELDS,
+            confidence=0.55,
+            example="step 1/19560 | loss 9.5 (+nanz)| norm 1.3 (+nanz)| lr 8e-07 | 123.4 ms | 45.6% bf16 MFU | 4 tok/s",
+        ),
+        LogFormat(
+            name="speedrun",
+            words=("step", "train_loss", "train_time"),
+            head=r"\bstep:(?P<iteration>\d+)/(?P<target_iteration>\d+) (?=train_loss:)",
+            layout="spaced",
+            fields=_FIELDS,
+            loss=("train_loss",),
+            confidence=0.5,
+            example="step:10/1750 train_loss:7.8258 train_time:2720ms step_avg:272.01ms",
         ),
     )
     events = (

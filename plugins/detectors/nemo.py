@@ -76,6 +76,18 @@ class NeMo(Detector):
         ),
         EventPattern(
             type="checkpoint_saved",
+            words=("global", "checkpoint", "save", "rank", "duration"),
+            pattern=r"Global Checkpoint Save : Rank ?: ?\d+ : Iteration ?: ?(?P<iteration>\d+) :.*"
+            r"Save duration ?: ?(?P<duration_seconds>[\d.]+)s",
+        ),
+        EventPattern(
+            type="checkpoint_loaded",
+            words=("global", "checkpoint", "load", "rank", "spent"),
+            pattern=r"Global Checkpoint Load : Rank ?: ?\d+ :.*"
+            r"Time spent in load_?\w* ?: ?(?P<duration_seconds>[\d.]+)s",
+        ),
+        EventPattern(
+            type="checkpoint_saved",
             words=("async", "checkpoint", "save", "finalized"),
             pattern=r"Async checkpoint save for step (?P<iteration>\d+) \((?P<path>[^)]+)\) finalized successfully",
         ),

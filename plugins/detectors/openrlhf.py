@@ -42,6 +42,17 @@ class OpenRlhf(Detector):
             example="Train step of epoch 0:   0%| | 0/17 [00:02<?, gpt_loss=2.04, lr=0, grad_norm=0]",
         ),
         LogFormat(
+            name="global_step",
+            words=("global", "step", "kl", "reward"),
+            head=r"\bGlobal step (?P<iteration>\d+): \{",
+            layout="mapping",
+            fields=_FIELDS,
+            loss=(),
+            needs=("policy_loss", "reward"),
+            confidence=0.7,
+            example="Global step 12: {'policy_loss': 0.01, 'actor_lr': 5e-07, 'kl': 0.001, 'reward': 0.3}",
+        ),
+        LogFormat(
             name="episode",
             words=("episode", "it"),
             head=r"\bEpisode \[(?P<episode>\d+)/(?P<total_episodes>\d+)\]: ?",
@@ -66,6 +77,7 @@ class OpenRlhf(Detector):
         ),
     )
     marks = (
+        Mark(words=("openrlhf",), pattern=r"\bopenrlhf\.", confidence=0.7),
         Mark(words=("episode", "it"), pattern=r"\bEpisode \[\d+/\d+\]:", confidence=0.6),
         Mark(words=("eval", "stage", "of"), pattern=r"\bEval stage of (?:steps|epoch)", confidence=0.6),
     )

@@ -56,7 +56,12 @@ class TorchTitan(Detector):
         EventPattern(
             type="checkpoint_saving",
             words=("saving", "checkpoint", "last", "step"),
-            pattern=r"Saving a (?:full|model)[\w -]* checkpoint .*last step, step (?P<iteration>\d+)",
+            pattern=r"Saving a (?:(?:full|model)[\w -]* )?checkpoint .*last step, step (?P<iteration>\d+)",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("info", "saving", "a", "checkpoint", "at", "step"),
+            pattern=r"- INFO - Saving a checkpoint at step (?P<iteration>\d+)",
         ),
         EventPattern(
             type="checkpoint_saved",

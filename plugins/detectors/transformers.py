@@ -29,6 +29,7 @@ class Transformers(Detector):
                 "step": Field("iteration"),
                 "global_step": Field("iteration"),
                 "global_step/max_steps": Field(("iteration", "target_iteration")),
+                "iteration": Field(("iteration", "target_iteration")),
                 "current_steps": Field("iteration"),
                 "total_steps": Field("target_iteration"),
                 "memory/max_mem_active(gib)": Field("mem_usage", "memory"),
@@ -71,6 +72,11 @@ class Transformers(Detector):
             type="config",
             words=("total", "optimization", "steps"),
             pattern=r"Total optimization steps = (?P<target_iteration>[\d,]+)",
+        ),
+        EventPattern(  # unsloth's banner
+            type="config",
+            words=("num", "examples", "epochs", "total", "steps"),
+            pattern=r"Num Epochs = (?P<total_epochs>[\d,]+) \| Total steps = (?P<target_iteration>[\d,]+)",
         ),
         EventPattern(
             type="config",

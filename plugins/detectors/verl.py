@@ -41,6 +41,22 @@ class Verl(Detector):
             confidence=0.8,
             example="(TaskRunner pid=16292) step:2 - actor/pg_loss:0.001 - actor/grad_norm:0.069",
         ),
+        LogFormat(
+            name="supervised",
+            words=("step", "train", "loss"),
+            head=r"(?<![\w/.])step:(?P<iteration>\d+) - (?=train/loss:)",
+            layout="dashes",
+            fields={
+                "train/lr": Field("learning_rate"),
+                "train/lr(1e-3)": Field("learning_rate", "rounded", 1e-3),
+                "train/grad_norm": Field("grad_norm"),
+                "train/time(s)": Field("elapsed_time_per_iteration_ms", "time", 1000.0),
+            },
+            loss=("train/loss",),
+            needs=("lm_loss",),
+            confidence=0.75,
+            example="step:10 - train/loss:1.234 - train/lr(1e-3):0.01",
+        ),
     )
     events = (
         EventPattern(type="training_ended", words=("training", "progress"), pattern=r"Training Progress: +100%\|"),

@@ -1,0 +1,151 @@
+"""Training loops that people copy from examples and small libraries; they name no framework of the seeds.
+
+PyTorch's and torchvision's examples, timm, OpenCLIP, DINOv2, torchtune, llama-recipes, PaddleNLP, MindSpore, slime,
+TensorFlow's detection models.
+"""
+
+from __future__ import annotations
+
+from lens_core import Detector, Field, LogFormat, hookimpl
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_SECONDS = Field("elapsed_time_per_iteration_ms", "time", 1000.0)
+_LOADING = Field("data_loading_time_ms", "time", 1000.0)
+
+
+class CommonLoops(Detector):
+    """Step lines of widely copied training loops."""
+
+    name = "common_loops"
+    layer = ""
+    formats = (
+        LogFormat(
+            name="train_epoch",
+            words=("train", "epoch", "loss"),
+            head=r"\bTrain Epoch: (?P<epoch>\d+) \[\s*(?P<samples>\d+)/(?P<samples_per_epoch>\d+)"
+            rf" \(\s*[\d.]+%\)\]\s+Loss: (?P<loss>{_NUMBER})",
+            fields={"samples": Field("samples_in_epoch")},
+            confidence=0.3,
+            example="Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.297471",
+        ),
+        LogFormat(
+            name="open_clip",
+            words=("train", "epoch", "data", "batch", "lr", "loss"),
+            head=r"\bTrain Epoch: (?P<epoch>\d+) \[\s*(?P<samples>\d+)/(?P<samples_per_epoch>\d+) \(\s*[\d.]+%\)\]"
+            rf" Data \(t\): (?P<data>{_NUMBER}) Batch \(t\): (?P<time>{_NUMBER})"
+            rf"(?:, (?P<rate>{_NUMBER})/s)?[^:]* LR: (?P<lr>{_NUMBER})"
+            rf".*?\bLoss: (?P<loss>{_NUMBER}(?: \({_NUMBER}\))?)",
+            fields={
+                "samples": Field("samples_in_epoch"),
+                "data": _LOADING,
+                "time": _SECONDS,
+                "rate": Field("samples_per_second"),
+            },
+            confidence=0.3,
+            example="Train Epoch: 0 [1024/9000 (1%)] Data (t): 0.1 Batch (t): 0.4, 1122/s LR: 0.0001 Loss: 6.9 (6.9)",
+        ),
+        LogFormat(
+            name="meters",
+            words=("epoch", "time", "data", "loss"),
+            head=r"\bEpoch: ?\[(?P<epoch>\d+)\]\[\s*(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+)\]"
+            rf"\s+Time\s+(?P<time>{_NUMBER}).*?\bData\s+(?P<data>{_NUMBER})"
+            rf".*?\bLoss\s+(?P<loss>{_NUMBER}(?: \(\s*{_NUMBER}\))?)",
+            fields={"data": _LOADING, "time": _SECONDS},
+            confidence=0.3,
+            example="Epoch: [0][ 10/5005]\tTime  0.505 ( 0.612)\tData  0.100 ( 0.2)\tLoss 6.9e+00 (7.0e+00)",
+        ),
+        LogFormat(
+            name="timm",
+            words=("train", "loss", "time", "lr", "data"),
+            head=r"\bTrain: (?P<epoch>\d+) \[\s*(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+) \(\s*\d+%\)\]\s+"
+            rf"Loss: *(?P<loss>{_NUMBER}(?: \({_NUMBER}\))?)\s+Time: (?P<time>{_NUMBER})s, *(?P<rate>{_NUMBER})/s"
+            rf".*?LR: (?P<lr>{_NUMBER})",
+            fields={"time": _SECONDS, "rate": Field("samples_per_second")},
+            confidence=0.3,
+            example="Train: 0 [  50/1251 (  4%)]  Loss: 6.95 (6.96)  Time: 0.401s, 2550.1/s  LR: 1.0e-05  Data: 0.01",
+        ),
+        LogFormat(
+            name="dino",
+            words=("training", "eta", "lr", "total_loss", "time"),
+            head=r"\bTraining\s+\[\s*(?P<iteration>\d+)/(?P<target_iteration>\d+)\]\s+",
+            layout="spaced",
+            fields={"mem": Field("mem_usage", "memory", 1 / 1024), "time": _SECONDS, "data": _LOADING},
+            loss=("total_loss",),
+            needs=("lm_loss",),
+            confidence=0.3,
+            example="Training  [   10/125000]  eta: 2:03:04  lr: 0.0001 (0.0001)  total_loss: 12.1 (12.3)  time: 0.5",
+        ),
+        LogFormat(
+            name="torchtune",
+            words=("loss", "it", "s"),
+            head=rf"(?:^|\s)(?P<epoch>\d+)\|(?P<iteration>\d+)\|Loss: (?P<loss>{_NUMBER})",
+            confidence=0.3,
+            example="1|10|Loss: 1.234:  10%|#         | 10/100 [00:10<01:30,  1.0it/s]",
+        ),
+        LogFormat(
+            name="torchtune_log",
+            words=("step", "loss", "lr", "tokens_per_second_per_gpu"),
+            head=r"\bStep (?P<iteration>\d+) \| (?=\w+:)",
+            layout="spaced",
+            needs=("lm_loss",),
+            confidence=0.3,
+            example="Step 10 | loss:1.23 lr:2e-05 tokens_per_second_per_gpu:1234.5 grad_norm:0.5",
+        ),
+        LogFormat(
+            name="llama_recipes",
+            words=("training", "epoch", "step", "completed", "loss"),
+            head=r"\bTraining Epoch: (?P<epoch>\d+)/(?P<total_epochs>\d+), step (?P<step_in_epoch>\d+)"
+            rf"/(?P<steps_per_epoch>\d+) completed \(loss: (?P<loss>{_NUMBER})\)",
+            confidence=0.3,
+            example="Training Epoch: 1/3, step 10/100 completed (loss: 1.23):  10%|#| 11/100",
+        ),
+        LogFormat(
+            name="paddle_nlp",
+            words=("loss", "learning_rate", "global_step", "interval_runtime"),
+            head=r"(?:^|[\s-])(?=loss: [-+\d.]+, learning_rate: )",
+            layout="commas",
+            fields={
+                "global_step": Field("iteration"),
+                "interval_samples_per_second": Field("samples_per_second"),
+                "interval_tokens_per_second_per_device": Field("tokens_per_gpu"),
+                "progress_or_epoch": Field("epoch"),
+            },
+            needs=("lm_loss",),
+            standalone=False,
+            confidence=0.3,
+            example="loss: 1.2, learning_rate: 1e-05, global_step: 10, interval_runtime: 1.2, progress_or_epoch: 0.1",
+        ),
+        LogFormat(
+            name="mindspore",
+            words=("epoch", "step", "loss", "is"),
+            head=rf"\bepoch: (?P<epoch>\d+),? step: (?P<step_in_epoch>\d+), loss is (?P<loss>{_NUMBER})",
+            confidence=0.3,
+            example="epoch: 1 step: 10, loss is 2.3",
+        ),
+        LogFormat(
+            name="slime",
+            words=("step", "train", "loss", "grad_norm"),
+            head=r"\bstep (?P<iteration>\d+): \{(?=\s*'train/)",
+            layout="mapping",
+            fields={"train/grad_norm": Field("grad_norm"), "train/lr-pg_0": Field("learning_rate")},
+            loss=("train/loss",),
+            needs=("lm_loss",),
+            confidence=0.3,
+            example="step 12: {'train/loss': 0.1, 'train/grad_norm': 0.3, 'train/lr-pg_0': 1e-06}",
+        ),
+        LogFormat(
+            name="tensorflow_slim",
+            words=("tensorflow", "global", "step", "loss", "sec"),
+            head=rf"\bglobal step (?P<iteration>\d+): loss = (?P<loss>{_NUMBER}) \((?P<time>{_NUMBER}) sec/step\)",
+            fields={"time": _SECONDS},
+            standalone=False,
+            confidence=0.3,
+            example="INFO:tensorflow:global step 10: loss = 1.2345 (0.512 sec/step)",
+        ),
+    )
+
+
+@hookimpl
+def lens_detectors() -> list[type[Detector]]:
+    """The detector of this file."""
+    return [CommonLoops]
