@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import httpx
 import pytest
@@ -100,11 +99,13 @@ def test_they_are_in_order(environment: FreshEnvironment, name: str) -> None:
     assert environment.lens("plugin", "check", name, "--strict").endswith("\nIn order\n")
 
 
-@pytest.mark.parametrize("example", ALL.values(), ids=lambda folder: folder.name)
-def test_their_own_tests_pass(environment: FreshEnvironment, example: Path) -> None:
+def test_their_own_tests_pass(environment: FreshEnvironment) -> None:
     arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-W", "error"]
     arguments += ["-o", "asyncio_default_fixture_loop_scope=function"]
-    assert " passed" in environment.python(*arguments, "-c", str(example / "pyproject.toml"), str(example / "tests"))
+    folders = [str(example / "tests") for example in ALL.values()]
+    printed = environment.python(*arguments, "--rootdir", str(EXAMPLES), *folders, "-v")
+    assert not [example for example in ALL.values() if f"{example.name}/tests/" not in printed]
+    assert " passed" in printed
 
 
 def test_what_is_uninstalled_is_gone(environment: FreshEnvironment) -> None:
