@@ -23,12 +23,11 @@ def test_every_view_has_something_true_to_show_while_the_demo_trains(browse: Bro
         # the page asks for the workload before its first row is there
         with browse(found[1]) as watched:
             watched.expected = EXPECTED_WHEN_AWAY
-            page = watched.open("/", "tbody tr a:has-text('demo-')")
-            page.goto(found[1] + found[2])
+            page = watched.open(found[2])
             page.wait_for_selector(".card[data-drawn]")
-            first = page.locator(".facts .progress").inner_text()
+            first = page.locator(".tiles .progress").inner_text()
             watched.until("document.querySelectorAll('.swatch').length >= 3")
-            watched.until(f"document.querySelector('.facts .progress').innerText !== {first!r}")
+            watched.until(f"document.querySelector('.tiles .progress').innerText !== {first!r}")
             page.get_by_role("tab", name="Events").click()
             page.wait_for_selector("text=checkpoint saved")
             page.get_by_role("tab", name="Runs").click()

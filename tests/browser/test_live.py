@@ -20,6 +20,18 @@ def test_an_empty_place_tells_the_next_command_and_fills_by_itself(browse: Brows
         page.wait_for_selector("tbody tr a:has-text('fresh')")
 
 
+def test_a_workload_is_waited_for_before_its_first_row(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("early")
+    with browse(lens.url) as watched:
+        page = watched.open("/#/workload?uid=soon", ".empty")
+        assert "lens doctor" in page.locator(".empty").inner_text()
+        watched.shot("waiting")
+        send_rows(lens, "soon", rows(5))
+        page.wait_for_selector(".card[data-drawn]")
+        assert page.locator(".empty").count() == 0
+        assert page.locator("h1").inner_text() == "soon"
+
+
 def test_a_run_that_trains_while_one_looks_and_a_daemon_that_comes_back(browse: Browse, own_lens: OwnLens) -> None:
     lens = own_lens("live")
     send_rows(lens, "job", rows(50))

@@ -105,22 +105,17 @@ class Glances:
             iterations_per_second=speed,
             target_iteration=target,
             eta_seconds=eta,
-            **await _values(store, uid, metrics),
+            **await _values(store, uid, metrics, runs),
         )
 
 
-async def _values(store: Store, uid: str, metrics: Sequence[MetricInfo]) -> dict[str, Any]:
+async def _values(store: Store, uid: str, metrics: Sequence[MetricInfo], runs: Sequence[RunSummary]) -> dict[str, Any]:
     names = [metric.name for metric in metrics]
     loss, speed, memory = choose(names, LOSS), choose(names, THROUGHPUT), choose(names, MEMORY, NO_MEMORY)
     wanted = tuple(dict.fromkeys(name for name in (loss, speed, memory) if name is not None))
     if not wanted:
         return {}
-    query = PointQuery(workload_uid=uid, metrics=wanted, max_points=SPARK_POINTS)
-    points: dict[str, list[MetricPoint]] = {name: [] for name in wanted}
-    async for piece in store.metric_points(query):
-        for point in piece:
-            points[point.metric_name].append(point)
-    points = {name: newest_attempt(found) for name, found in points.items()}
+    points = await _newest_points(store, PointQuery(workload_uid=uid, metrics=wanted, max_points=SPARK_POINTS), runs)
     return {
         "loss_name": loss,
         "spark": spark(points[loss]) if loss else [],
@@ -129,6 +124,29 @@ async def _values(store: Store, uid: str, metrics: Sequence[MetricInfo]) -> dict
         "memory_name": memory,
         "memory": _last(points[memory]) if memory else None,
     }
+
+
+async def _newest_points(store: Store, query: PointQuery, runs: Sequence[RunSummary]) -> dict[str, list[MetricPoint]]:
+    """The points of every metric in the attempt that logged it last.
+
+    Asked of the attempt that logged last of all, because all attempts would share the points; what that one does not
+    log (a log's attempt beside wandb's) is asked of any.
+    """
+    points: dict[str, list[MetricPoint]] = {name: [] for name in query.metrics or ()}
+    attempts = {(run.data_source, run.run_id, run.attempt) for run in runs}
+    if len(attempts) > 1:
+        newest = max(runs, key=lambda run: run.last_seen)
+        which = {"data_source": newest.data_source, "run_id": newest.run_id, "attempt": newest.attempt}
+        await _collect(store, msgspec.structs.replace(query, **which), points)
+    if missing := tuple(name for name, found in points.items() if not found):
+        await _collect(store, msgspec.structs.replace(query, metrics=missing), points)
+    return {name: newest_attempt(found) for name, found in points.items()}
+
+
+async def _collect(store: Store, query: PointQuery, points: dict[str, list[MetricPoint]]) -> None:
+    async for piece in store.metric_points(query):
+        for point in piece:
+            points[point.metric_name].append(point)
 
 
 def choose(names: Sequence[str], patterns: Sequence[str], without: re.Pattern[str] | None = None) -> str | None:

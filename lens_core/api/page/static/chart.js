@@ -1,15 +1,6 @@
 // One chart, drawn by plotly's library, which is loaded when the first chart is wanted.
 
-const ALARMING = new Set(["training_failed", "out_of_memory", "collective_timeout", "process_terminated", "stalled", "loss_not_finite"]);
-const MARKS = {
-  checkpoint_saved: ["square", "#1a8a4c"],
-  checkpoint_saving: ["square-open", "#1a8a4c"],
-  checkpoint_loaded: ["diamond", "#1a8a4c"],
-  loss_not_finite: ["x", "#d32f2f"],
-  training_started: ["triangle-right", "#2f6fd0"],
-  training_ended: ["triangle-left", "#2f6fd0"],
-  resumed: ["triangle-right", "#d1630a"],
-};
+import { alarmLines, eventMarks, markTrace } from "./marks.js";
 
 let library = null;
 
@@ -27,94 +18,96 @@ export function plotly() {
   return library;
 }
 
+// A finger on a chart scrolls the page, unless the chart was made large.
+const TOUCH = matchMedia("(pointer: coarse)").matches;
+// A picture to keep is the only button of the library's own that stays: another one would send the data elsewhere.
 const CONFIG = {
   displaylogo: false,
+  displayModeBar: TOUCH ? false : "hover",
+  modeBarButtons: [["toImage"]],
   responsive: true,
   doubleClick: false,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d", "zoomIn2d", "zoomOut2d"],
-  plotGlPixelRatio: 1,
 };
+// So many lines under the pointer are told one at a time.
+const MOST_HOVERED = 6;
+const LARGE = 1e4;
+export const MARGIN = { l: 54, r: 12, t: 8, b: 36 };
 
-export function layout(options, events, label) {
+function colours() {
   const style = getComputedStyle(document.documentElement);
-  const text = style.getPropertyValue("--text").trim();
-  const grid = style.getPropertyValue("--line").trim();
-  const marks = eventMarks(events, options);
+  return Object.fromEntries(["text", "quiet", "line", "page"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
+function layout(found, options, marks) {
+  const { text, quiet, line, page } = colours();
+  const lines = found.filter((trace) => trace.yaxis !== "y2");
+  const inTime = options.axis === "time";
   return {
-    layout: {
-      autosize: true,
-      height: options.tall ? 460 : 230,
-      margin: { l: 52, r: 10, t: 8, b: 32 },
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: text, size: 11, family: "system-ui, sans-serif" },
-      showlegend: false,
-      hovermode: "x",
-      hoverlabel: { namelength: 30, font: { size: 11 } },
-      dragmode: "zoom",
-      uirevision: "kept",
-      xaxis: {
-        type: options.axis === "time" ? "date" : "linear",
-        gridcolor: grid,
-        zeroline: false,
-        hoverformat: options.axis === "time" ? "%H:%M:%S" : ",d",
-        ...(options.range ? { range: options.range.map((x) => (options.axis === "time" ? new Date(x) : x)), autorange: false } : { autorange: true }),
-      },
-      yaxis: { type: options.log ? "log" : "linear", gridcolor: grid, zeroline: false, fixedrange: true, autorange: true, exponentformat: "power", ticks: "" },
-      yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
-      shapes: marks.filter((mark) => ALARMING.has(mark.type)).slice(-100).map((mark) => ({
-        type: "line",
-        x0: mark.x,
-        x1: mark.x,
-        yref: "paper",
-        y0: 0,
-        y1: 1,
-        line: { color: "#d32f2f", width: 1, dash: "dot" },
-      })),
-      meta: label,
+    autosize: true,
+    height: options.tall ? 460 : 230,
+    margin: MARGIN,
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: text, size: 11, family: "system-ui, sans-serif" },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: quiet, activecolor: text },
+    showlegend: false,
+    hovermode: lines.length > MOST_HOVERED ? "closest" : "x",
+    hoverdistance: 60,
+    hoverlabel: { namelength: 40, bgcolor: page, bordercolor: line, font: { size: 11, color: text } },
+    dragmode: TOUCH && !options.tall ? false : "zoom",
+    uirevision: "kept",
+    xaxis: {
+      type: inTime ? "date" : "linear",
+      title: { text: inTime ? "" : "iteration", font: { size: 10, color: quiet }, standoff: 4 },
+      gridcolor: line,
+      zeroline: false,
+      tickfont: { color: quiet },
+      hoverformat: inTime ? "%H:%M:%S" : ",d",
+      ...(options.range ? { range: options.range.map((x) => (inTime ? new Date(x) : x)), autorange: false } : { autorange: true }),
     },
-    marks,
+    yaxis: {
+      type: options.log ? "log" : "linear",
+      gridcolor: line,
+      zeroline: false,
+      fixedrange: true,
+      tickfont: { color: quiet },
+      nticks: options.tall ? 10 : 6,
+      exponentformat: peak(lines) >= LARGE ? "SI" : "e",
+      ...heights(lines, options),
+    },
+    yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
+    shapes: alarmLines(marks),
   };
 }
 
-function eventMarks(events, options) {
-  if (!options.events) return [];
-  return events
-    .map((event) => ({
-      type: event.type,
-      x: options.axis === "time" ? new Date(event.timestamp) : event.iteration,
-      text: `${event.type.replaceAll("_", " ")}${event.iteration === null ? "" : ` at ${event.iteration}`}`,
-    }))
-    .filter((mark) => mark.x !== null && mark.x !== undefined)
-    .slice(0, 500);
+function peak(lines) {
+  let highest = 0;
+  for (const trace of lines) for (const value of trace.y) if (value !== null) highest = Math.max(highest, Math.abs(value));
+  return highest;
 }
 
-function markTrace(marks) {
-  return {
-    type: "scatter",
-    mode: "markers",
-    yaxis: "y2",
-    name: "events",
-    x: marks.map((mark) => mark.x),
-    y: marks.map(() => 0.03),
-    customdata: marks.map((mark) => mark.text),
-    hovertemplate: "%{customdata}<extra></extra>",
-    marker: {
-      size: 8,
-      symbol: marks.map((mark) => MARKS[mark.type]?.[0] ?? "circle"),
-      color: marks.map((mark) => MARKS[mark.type]?.[1] ?? (ALARMING.has(mark.type) ? "#d32f2f" : "#8a8f98")),
-    },
-  };
+// Without outliers the axis ends where the highest two in a hundred values begin; what is beyond leaves the chart.
+function heights(lines, options) {
+  const range = options.outliers ? null : usualHeights(lines, options.log);
+  return range ? { range, autorange: false } : { autorange: true };
+}
+
+export function usualHeights(lines, log) {
+  const values = lines.flatMap((trace) => trace.y.filter((value) => value !== null)).sort((a, b) => a - b);
+  if (values.length < 10) return null;
+  const [low, high] = [0.02, 0.98].map((share) => values[Math.floor((values.length - 1) * share)]).map((value) => (log ? Math.log10(value) : value));
+  const room = 0.08 * (high - low) || 0.1 * Math.abs(high) || 1;
+  return [low - room, high + room];
 }
 
 // Draw or draw again; zoomed(range or null) is called when somebody drags or asks for the whole.
-export async function draw(place, found, options, events, label, zoomed) {
+export async function draw(place, found, options, events, zoomed) {
   const Plotly = await plotly();
-  const { layout: wanted, marks } = layout(options, events, label);
+  const marks = eventMarks(events, options);
   const all = marks.length ? [...found, markTrace(marks)] : found;
   const isNew = !place.data;
   if (isNew) place.replaceChildren();
-  await Plotly.react(place, all, wanted, CONFIG);
+  await Plotly.react(place, all, layout(found, options, marks), CONFIG);
   if (!isNew) return;
   place.on("plotly_relayout", (change) => {
     const from = change["xaxis.range[0]"] ?? change["xaxis.range"]?.[0];

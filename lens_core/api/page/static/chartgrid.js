@@ -1,9 +1,10 @@
 // The charts of one workload or of several: which metrics, how they are drawn, zoom, share link, CSV.
 
 import { draw, forget } from "./chart.js";
-import { button, el, name, throttle } from "./dom.js";
+import { button, el, name, nextPaint, throttle } from "./dom.js";
 import { inOrder, latest, timesOf } from "./gridtools.js";
-import { empty } from "./pieces.js";
+import { Legend } from "./legend.js";
+import { empty, figure } from "./pieces.js";
 import { Points } from "./points.js";
 import { preview } from "./preview.js";
 import { Palette, traces } from "./series.js";
@@ -32,6 +33,7 @@ export class ChartGrid {
       smooth: Math.min(0.99, Math.max(0, Number(query.get("smooth")) || 0)),
       log: query.get("log") === "1",
       events: query.get("events") !== "0",
+      outliers: query.get("outliers") !== "0",
       hidden: new Set(query.getAll("hide")),
       range: query.has("from") && range.every(Number.isFinite) ? range : null,
     };
@@ -41,13 +43,14 @@ export class ChartGrid {
   }
 
   parameters() {
-    const { axis, smooth, log, events, hidden, range } = this.options;
+    const { axis, smooth, log, events, outliers, hidden, range } = this.options;
     return {
       metric: this.chosen ?? [],
       axis: axis === "time" ? "time" : "",
       smooth: smooth || "",
       log: log ? "1" : "",
       events: events ? "" : "0",
+      outliers: outliers ? "" : "0",
       hide: [...hidden],
       from: range ? Math.floor(range[0] * 1000) / 1000 : "",
       to: range ? Math.ceil(range[1] * 1000) / 1000 : "",
@@ -61,11 +64,14 @@ export class ChartGrid {
   }
 
   build(root) {
-    this.legend = el("div", { class: "legend", role: "group", "aria-label": "Runs and attempts" });
+    this.legend = new Legend(this.palette, this.options.hidden, () => {
+      this.note();
+      this.redraw();
+    });
     this.grid = el("div", { class: "grid" });
     this.watch = new IntersectionObserver((entries) => this.seen(entries), { rootMargin: "300px" });
     this.toolbar = new Toolbar(this);
-    root.append(this.toolbar.bar, this.legend, this.grid);
+    root.append(this.toolbar.bar, this.legend.box, this.grid);
     this.onTheme = () => this.redraw();
     this.onWhole = () => this.zoom(null);
     document.addEventListener("lens:theme", this.onTheme);
@@ -101,7 +107,7 @@ export class ChartGrid {
 
   card(metric) {
     const place = el("div", { class: "plot" });
-    const last = el("span", { class: "last" });
+    const last = el("span", { class: "last", elementtiming: "lens-chart" });
     const size = button("⤢", () => this.enlarge(metric), { class: "plain", "aria-label": `Larger or smaller: ${metric.slice(0, 80)}` });
     const box = el("section", { class: "card", "aria-label": metric.slice(0, 100) }, el("h2", {}, name(metric, 80), last, size), place);
     const card = { metric, place, box, last, visible: false };
@@ -144,10 +150,9 @@ export class ChartGrid {
     if (!card.place.data) {
       preview(card.place, traces(series, this.fine.get(card.metric), this.options, this.palette), this.options);
       card.box.dataset.seen = "1";
-      requestAnimationFrame(() => performance.mark("lens:seen"));
-      this.paintLegend();
+      this.legend.paint();
     }
-    card.last.textContent = latest(series);
+    this.tell(card, series);
     this.wait(card);
   }
 
@@ -186,27 +191,17 @@ export class ChartGrid {
       this.active = card;
       this.zoom(range);
     };
-    await draw(card.place, found, options, this.events, card.metric, zoomed);
-    card.last.textContent = latest(series);
-    this.paintLegend();
+    await draw(card.place, found, options, this.events, zoomed);
+    this.tell(card, series);
+    this.legend.paint();
     card.box.dataset.drawn = found.reduce((sum, trace) => sum + trace.x.length, 0);
   }
 
-  paintLegend() {
-    const looks = [...this.palette.known.values()];
-    if (this.legend.childElementCount === looks.length || looks.length < 2) return;
-    this.legend.replaceChildren(
-      ...looks.map((look) => {
-        const box = el("input", { type: "checkbox", checked: !this.options.hidden.has(look.key) });
-        box.addEventListener("change", () => {
-          if (box.checked) this.options.hidden.delete(look.key);
-          else this.options.hidden.add(look.key);
-          this.note();
-          this.redraw();
-        });
-        return el("label", {}, box, el("span", { class: "swatch", style: `background:${look.colour}` }), name(look.label, 100));
-      }),
-    );
+  // The newest value; `elementtiming` has the browser note when it was painted, which is when the lines were, too.
+  tell(card, series) {
+    const newest = this.uids.length === 1 ? latest(series) : null; // of several nobody could tell whose it is
+    if (newest === null) return;
+    card.last.replaceChildren(figure(newest, card.metric));
   }
 
   zoom(range) {
@@ -269,14 +264,6 @@ export class ChartGrid {
     document.removeEventListener("lens:whole", this.onWhole);
     for (const card of this.cards.values()) forget(card.place);
   }
-}
-
-// After the browser has painted what is there.
-function nextPaint() {
-  return new Promise((resolve) => {
-    requestAnimationFrame(() => setTimeout(resolve, 0));
-    setTimeout(resolve, 100); // a page in the background paints nothing
-  });
 }
 
 function pause() {

@@ -6,12 +6,12 @@ import { count, number } from "./format.js";
 
 export async function compare(place, { names, points, metrics, signal }) {
   const uids = [...names.keys()];
-  const heads = () => ["Name", ...uids.map((uid) => name(names.get(uid), 40))];
+  const heads = (first) => [first, ...uids.map((uid) => name(names.get(uid), 40))];
   const shown = metrics.slice(0, 12);
   await Promise.all(shown.map((metric) => points.load(metric)));
   place.append(
-    el("h2", {}, "Last value, and the lowest and highest"),
-    table("Values compared", heads(), shown.map((metric) => [name(metric, 60), ...uids.map((uid) => summary(points.metrics.get(metric), uid))])),
+    el("h2", {}, "Last value, and from the lowest to the highest"),
+    table("Values compared", heads("Metric"), shown.map((metric) => [name(metric, 60), ...uids.map((uid) => summary(points.metrics.get(metric), uid))])),
   );
   const configurations = await Promise.all(uids.map((uid) => configuration(uid, signal)));
   const keys = [...new Set(configurations.flatMap((found) => Object.keys(found)))].sort();
@@ -23,7 +23,7 @@ export async function compare(place, { names, points, metrics, signal }) {
     place.append(el("p", {}, `All ${count(keys.length)} settings that they report are the same.`));
   } else {
     const rows = different.slice(0, 300).map((key) => [name(key, 60), ...configurations.map((found) => (key in found ? name(JSON.stringify(found[key]), 80) : "–"))]);
-    place.append(table("Settings that differ", heads(), rows));
+    place.append(table("Settings that differ", heads("Setting"), rows));
   }
 }
 
@@ -41,8 +41,9 @@ function summary(series, uid) {
       if (!last || point.t >= last.t) last = point;
     }
   }
-  if (!last) return "–";
-  return `${number(last.special ?? last.y)}  (${number(low)} … ${number(high)})`;
+  if (!last) return el("span", { class: "quiet" }, "–");
+  const between = low <= high ? `${number(low)} to ${number(high)}` : "";
+  return el("span", { class: "figure" }, el("strong", {}, number(last.special ?? last.y)), el("span", { class: "quiet" }, ` ${between}`));
 }
 
 async function configuration(uid, signal) {

@@ -2,9 +2,9 @@
 
 import { get, workloadPath } from "./api.js";
 import { code, el, name, table } from "./dom.js";
-import { ago, duration, moment, words } from "./format.js";
+import { ago, count, duration, moment, words } from "./format.js";
 
-const VERDICTS = { yes: ["failed", "Yes, it hangs"], no: ["running", "No"], unknown: ["silent", "Nobody can say"] };
+const VERDICTS = { yes: ["failed", "Yes, it hangs"], no: ["running", "No"], unknown: ["silent", "Cannot be told"] };
 
 export async function diagnosis(place, { uid, signal }) {
   const found = await get(workloadPath(uid, "/diagnosis"), {}, { signal });
@@ -22,7 +22,7 @@ function hang(found) {
       ["Rule", "Hangs", "Since", "Ranks", "Reason"],
       (found.evidence ?? []).map((finding) => [
         words(finding.rule),
-        finding.verdict,
+        el("span", { class: `state ${(VERDICTS[finding.verdict] ?? VERDICTS.unknown)[0]}` }, finding.verdict),
         finding.since ? moment(finding.since) : "–",
         name((finding.ranks ?? []).join(", ") || "–", 80),
         name(finding.reason, 300),
@@ -33,8 +33,8 @@ function hang(found) {
 
 function progress(found) {
   if (!found) return [];
-  const usual = found.usual_seconds === null ? "" : `; one usually takes ${duration(found.usual_seconds)} (${found.usual_seconds.toPrecision(3)} s)`;
-  return [el("p", {}, `The last step, ${found.iteration}, was logged ${ago(found.last_step)}${usual}.`)];
+  const usual = found.usual_seconds === null ? "" : `; one usually takes ${found.usual_seconds < 60 ? `${Number(found.usual_seconds.toPrecision(3))} s` : duration(found.usual_seconds)}`;
+  return [el("p", {}, `The last step, ${count(found.iteration)}, was logged ${ago(found.last_step)}${usual}.`)];
 }
 
 function advice(found) {
@@ -78,7 +78,7 @@ function nodes(all) {
       all.map((node) => [
         name(`${node.node_type} ${node.node_rank} (${node.node_id})`, 60),
         el("time", { title: moment(node.last_report) }, ago(node.last_report)),
-        Object.entries(node.reports).map(([kind, at]) => el("span", {}, `${words(kind)} ${ago(at)} `)),
+        Object.entries(node.reports).map(([kind, at]) => el("span", {}, `${words(kind).toLowerCase()} ${ago(at)} `)),
       ]),
     ),
   ];

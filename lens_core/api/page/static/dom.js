@@ -51,9 +51,14 @@ export function table(caption, heads, rows) {
       {},
       el("caption", { class: "hidden" }, caption),
       el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
-      el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) => el("td", {}, cell))))),
+      el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell, place) => el("td", { "data-head": heading(heads[place]) }, cell))))),
     ),
   );
+}
+
+// On a phone every cell says what it is.
+function heading(head) {
+  return typeof head === "string" ? head : head.textContent;
 }
 
 // At most one call per interval, the last one never lost.
@@ -80,4 +85,12 @@ export function throttle(milliseconds, work) {
   };
   call.cancel = () => clearTimeout(timer);
   return call;
+}
+
+// After the browser has painted what is there.
+export function nextPaint() {
+  return new Promise((resolve) => {
+    requestAnimationFrame(() => setTimeout(resolve, 0));
+    setTimeout(resolve, 100); // a page in the background paints nothing
+  });
 }

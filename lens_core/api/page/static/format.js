@@ -53,9 +53,36 @@ export function ago(milliseconds, now = Date.now()) {
   return `${Math.floor(seconds / 86400)} d ago`;
 }
 
+// Made once: making one takes longer than a thousand times using it.
+const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
 export function moment(milliseconds) {
   const at = new Date(milliseconds);
-  return Number.isNaN(at.getTime()) ? "–" : at.toLocaleString();
+  return Number.isNaN(at.getTime()) ? "–" : MOMENT.format(at);
+}
+
+// What a metric is measured in, as far as its name says so.
+const UNITS = [
+  [/^tokens_per_gpu$/, "tokens/s/GPU"],
+  [/tokens?_?per_?s/, "tokens/s"],
+  [/samples?_?per_?s/, "samples/s"],
+  [/(steps?|iterations?)_?per_?s|it\/s$/, "1/s"],
+  [/tflops/, "TFLOP/s"],
+  [/^mem_usage$|_gb$/, "GB"],
+  [/_gib$/, "GiB"],
+  [/_mb$/, "MB"],
+  [/_mib$/, "MiB"],
+  [/(_|\/)bytes$/, "B"],
+  [/_(ms|milliseconds)$/, "ms"],
+  [/_(s|secs?|seconds)$/, "s"],
+  [/percent|_pct$|^mem_usage_ratio$/, "%"],
+  [/_watts?$/, "W"],
+  [/_celsius$/, "°C"],
+];
+
+export function unit(metric) {
+  const low = metric.toLowerCase();
+  return UNITS.find(([pattern]) => pattern.test(low))?.[1] ?? "";
 }
 
 // event types of the contract, in words

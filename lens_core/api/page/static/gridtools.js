@@ -1,6 +1,5 @@
 // What the grid of charts needs to know of metrics and points.
 
-import { number } from "./format.js";
 import { xOf } from "./series.js";
 
 const FIRST = [/^(lm_)?loss$/, /loss/, /acc/, /learning_rate|^lr$/, /grad_?norm/, /tflops|tokens|samples|throughput/, /mem/];
@@ -19,7 +18,7 @@ export function latest(series) {
     const point = one.points.at(-1);
     if (point && (!newest || point.t >= newest.t)) newest = point;
   }
-  return newest ? number(newest.special ?? newest.y) : "";
+  return newest ? (newest.special ?? newest.y) : null;
 }
 
 export function timesOf(all, axis, range) {

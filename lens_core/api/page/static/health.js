@@ -45,7 +45,7 @@ function remember(rates, key, value) {
   known.push(value);
   if (known.length > KEPT) known.shift();
   rates.set(key, known);
-  return sparkline(known, "records per second");
+  return known.some((rate) => rate) ? sparkline(known, "records per second") : el("span", { class: "quiet" }, "0");
 }
 
 const sum = (amounts) => Object.values(amounts ?? {}).reduce((total, amount) => total + amount, 0);

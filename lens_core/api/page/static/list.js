@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { button, el, name, throttle } from "./dom.js";
 import { ago, count, moment } from "./format.js";
 import { listen } from "./live.js";
-import { empty, figure, frameworkBadges, nothingYet, progress, sparkline, stateBadge } from "./pieces.js";
+import { empty, figure, frameworkBadges, nothingYet, progress, sparkline, stateCell } from "./pieces.js";
 import { link, note } from "./state.js";
 
 const PAGE = 50;
@@ -123,7 +123,6 @@ class List {
       if (!same) this.body.replaceChildren(...rows);
       if (this.place.firstChild !== this.table) {
         this.place.replaceChildren(this.table);
-        requestAnimationFrame(() => performance.mark("lens:list"));
       }
     }
     const wanted = new Set(this.lines.map((line) => line.workload_uid));
@@ -155,7 +154,7 @@ class List {
     row.className = line.state;
     const [, title, state, framework, done, loss, speed, memory, seen] = row.children;
     if (!known) title.append(this.title(line));
-    state.replaceChildren(stateBadge(line));
+    state.replaceChildren(...stateCell(line));
     framework.replaceChildren(frameworkBadges(found));
     done.replaceChildren(progress(line, found));
     loss.replaceChildren(found ? sparkline(found.spark, found.loss_name ?? "loss") : "");

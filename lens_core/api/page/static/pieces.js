@@ -1,7 +1,7 @@
 // Small things that several views show: states, frameworks, progress, sparklines, empty places.
 
 import { code, el, name, svg } from "./dom.js";
-import { duration, number, words } from "./format.js";
+import { bytes, duration, number, unit, words } from "./format.js";
 
 const STATES = {
   failed: "Failed",
@@ -12,8 +12,19 @@ const STATES = {
 };
 
 export function stateBadge(line) {
-  const reason = line.event ? `${words(line.event)}${line.event_iteration !== null ? ` at ${line.event_iteration}` : ""}` : "";
-  return el("span", { class: `state ${line.state}`, title: reason || null }, STATES[line.state] ?? line.state);
+  return el("span", { class: `state ${line.state}`, title: reason(line) || null }, STATES[line.state] ?? line.state);
+}
+
+// What the newest event that tells how a job is doing says.
+export function reason(line) {
+  if (!line.event) return "";
+  return `${words(line.event)}${line.event_iteration === null ? "" : ` at ${line.event_iteration.toLocaleString("en-US")}`}`;
+}
+
+// With the reason below it where somebody must look.
+export function stateCell(line) {
+  const troubled = line.state === "failed" || (line.state === "stalled" && line.event !== "stalled");
+  return [stateBadge(line), troubled ? el("small", { class: "quiet" }, reason(line)) : ""];
 }
 
 export function frameworkBadges(found) {
@@ -52,14 +63,23 @@ export function progress(line, found) {
 const WIDTH = 120;
 const HEIGHT = 28;
 
+// A spike that would flatten everything else is cut at the top edge: that it is there can still be seen.
+export function usualRange(numbers) {
+  const sorted = [...numbers].sort((a, b) => a - b);
+  const low = sorted[0];
+  const high = sorted.at(-1);
+  const usual = sorted[Math.floor((sorted.length - 1) * 0.95)];
+  return [low, usual > low && high - low > 3 * (usual - low) ? low + 1.3 * (usual - low) : high];
+}
+
 // A loss as a line; where it was not a number there is a red mark.
 export function sparkline(values, label) {
   if (!values || !values.length) return el("span", { class: "quiet" }, "–");
   const numbers = values.filter((value) => typeof value === "number");
-  const low = Math.min(...numbers);
-  const range = Math.max(...numbers) - low || 1;
+  const [low, high] = usualRange(numbers);
+  const range = high - low || 1;
   const x = (place) => (values.length > 1 ? (place / (values.length - 1)) * (WIDTH - 4) + 2 : WIDTH / 2);
-  const y = (value) => HEIGHT - 3 - ((value - low) / range) * (HEIGHT - 6);
+  const y = (value) => HEIGHT - 3 - Math.min(1, (value - low) / range) * (HEIGHT - 6);
   const path = [];
   const marks = [];
   let pen = "M";
@@ -87,18 +107,10 @@ export function sparkline(values, label) {
 }
 
 export function figure(value, metric) {
-  if (value === null || value === undefined) return "–";
-  return el("span", { title: metric }, `${number(value)} `, el("small", {}, unit(metric)));
-}
-
-function unit(metric) {
-  const text = metric.toLowerCase();
-  if (text === "tokens_per_gpu") return "tokens/s/GPU";
-  if (text.startsWith("samples_per")) return "samples/s";
-  if (text.startsWith("tflops")) return "TFLOP/s";
-  if (text === "mem_usage") return "GB";
-  if (text.endsWith("ratio") || text.includes("percent")) return "%";
-  return "";
+  if (value === null || value === undefined) return el("span", { class: "quiet" }, "–");
+  const measured = unit(metric);
+  if (measured === "B" && typeof value === "number") return el("span", { title: metric }, bytes(value));
+  return el("span", { title: metric, class: "figure" }, number(value), measured ? el("small", { class: "quiet" }, ` ${measured}`) : "");
 }
 
 export function empty(title, ...rest) {

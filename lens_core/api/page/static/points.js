@@ -2,8 +2,11 @@
 
 import { get, workloadPath } from "./api.js";
 
-// More than a chart has pixels; the lowest and highest of every part are among them.
-export const MAX_POINTS = 400;
+// More than a chart has pixels; the lowest and highest of every part are among them. All runs of a workload share them:
+// where they are many, more is asked for, so that a line keeps its shape.
+const MAX_POINTS = 400;
+const ENOUGH_FOR_ONE = 100;
+const MOST_SHARES = 10;
 // A series that has grown so much while we looked is asked for anew.
 const MAX_KEPT = 3 * MAX_POINTS;
 const AT_ONCE = 6;
@@ -14,6 +17,7 @@ export class Points {
     this.metrics = new Map(); // metric → Map(series key → {uid, run, attempt, source, points})
     this.waiting = new Map();
     this.newest = new Map(); // uid → ms
+    this.shares = 1; // how many times MAX_POINTS is asked for
     this.timer = null;
   }
 
@@ -37,7 +41,7 @@ export class Points {
     for (let first = 0; first < asked.length; first += AT_ONCE) bunches.push(asked.slice(first, first + AT_ONCE));
     await Promise.all(
       bunches.map(async (bunch) => {
-        const found = await this.fetch(bunch.map(([metric]) => metric), {});
+        const found = await this.whole(bunch.map(([metric]) => metric));
         for (const [metric, { done }] of bunch) {
           this.metrics.set(metric, found.get(metric) ?? new Map());
           this.waiting.delete(metric);
@@ -45,6 +49,15 @@ export class Points {
         }
       }),
     );
+  }
+
+  async whole(metrics) {
+    const found = await this.fetch(metrics, {});
+    const runs = Math.max(...[...found.values()].map((series) => series.size)) / this.uids.length;
+    const needed = Math.min(MOST_SHARES, Math.ceil((runs * ENOUGH_FOR_ONE) / MAX_POINTS));
+    if (needed <= this.shares) return found;
+    this.shares = needed;
+    return this.fetch(metrics, {});
   }
 
   // Finer points between two times, for some metrics: metric → series.
@@ -58,7 +71,7 @@ export class Points {
     const names = metrics.length === 1 ? [metrics[0], metrics[0]] : metrics;
     await Promise.all(
       this.uids.map(async (uid) => {
-        const asked = { metrics: names, max_points: MAX_POINTS, ...more };
+        const asked = { metrics: names, max_points: MAX_POINTS * this.shares, ...more };
         const { data } = await get(workloadPath(uid, "/metrics/data"), asked, { signal: this.signal });
         for (const point of data) this.add(found, uid, point);
       }),
@@ -106,7 +119,7 @@ export class Points {
   }
 
   async anew(metrics) {
-    const found = await this.fetch(metrics, {});
+    const found = await this.whole(metrics);
     for (const [metric, series] of found) this.metrics.set(metric, series);
     return metrics;
   }

@@ -1,12 +1,18 @@
-// A chart's lines at once, on a canvas, before the chart library is there or has its turn.
+// A chart at once, on a canvas, before the chart library is there or has its turn: lines, axes, no hover.
 
-const MARGIN = { left: 52, right: 10, top: 8, bottom: 32 };
+import { MARGIN, usualHeights } from "./chart.js";
+import { ticks, timeTicks } from "./ticks.js";
+
+const FONT = '11px system-ui, sans-serif';
+const DASHES = { dash: [6, 4], dot: [2, 3], dashdot: [6, 3, 2, 3] };
+// The library leaves so much of the height free above and below.
+const ROOM = 0.055;
 
 export function preview(place, found, options) {
-  const width = place.clientWidth;
-  const height = place.clientHeight;
-  const numbers = bounds(found, options);
-  if (!width || !height || !numbers) return;
+  const [width, height] = [place.clientWidth, place.clientHeight];
+  const lines = found.filter((trace) => trace.yaxis !== "y2");
+  const edges = bounds(lines, options);
+  if (!width || !height || !edges) return;
   const canvas = document.createElement("canvas");
   const scale = window.devicePixelRatio || 1;
   canvas.width = width * scale;
@@ -15,20 +21,50 @@ export function preview(place, found, options) {
   canvas.setAttribute("aria-hidden", "true");
   const pen = canvas.getContext("2d");
   pen.scale(scale, scale);
-  const [left, right, low, high] = numbers;
-  const x = (value) => MARGIN.left + ((value - left) / (right - left || 1)) * (width - MARGIN.left - MARGIN.right);
-  const y = (value) => height - MARGIN.bottom - ((value - low) / (high - low || 1)) * (height - MARGIN.top - MARGIN.bottom);
+  const frame = frameOf(width, height, edges);
+  drawAxes(pen, frame, edges, options, getComputedStyle(place));
   pen.save();
   pen.beginPath();
-  pen.rect(MARGIN.left, 0, width - MARGIN.left - MARGIN.right, height);
+  pen.rect(frame.left, frame.top, frame.right - frame.left, frame.bottom - frame.top);
   pen.clip();
-  for (const trace of found) line(pen, trace, options, x, y);
+  for (const trace of lines) line(pen, trace, options, frame);
   pen.restore();
   place.replaceChildren(canvas);
 }
 
-function line(pen, trace, options, x, y) {
-  if (trace.yaxis === "y2") return;
+function frameOf(width, height, { left, right, low, high }) {
+  const frame = { left: MARGIN.l, right: width - MARGIN.r, top: MARGIN.t, bottom: height - MARGIN.b };
+  frame.x = (value) => frame.left + ((value - left) / (right - left || 1)) * (frame.right - frame.left);
+  frame.y = (value) => frame.bottom - ((value - low) / (high - low || 1)) * (frame.bottom - frame.top);
+  return frame;
+}
+
+function drawAxes(pen, frame, { left, right, low, high }, options, style) {
+  pen.font = FONT;
+  pen.strokeStyle = style.getPropertyValue("--line");
+  pen.fillStyle = style.getPropertyValue("--quiet");
+  pen.lineWidth = 1;
+  pen.textAlign = "center";
+  for (const [at, text] of options.axis === "time" ? timeTicks(left, right) : ticks(left, right, 4)) {
+    stroke(pen, frame.x(at), frame.top, frame.x(at), frame.bottom);
+    pen.fillText(text, frame.x(at), frame.bottom + 14);
+  }
+  pen.textAlign = "right";
+  pen.textBaseline = "middle";
+  for (const [at, text] of ticks(low, high, 5, options.log)) {
+    stroke(pen, frame.left, frame.y(at), frame.right, frame.y(at));
+    pen.fillText(text, frame.left - 2, frame.y(at));
+  }
+}
+
+function stroke(pen, fromX, fromY, toX, toY) {
+  pen.beginPath();
+  pen.moveTo(Math.round(fromX) + 0.5, Math.round(fromY) + 0.5);
+  pen.lineTo(Math.round(toX) + 0.5, Math.round(toY) + 0.5);
+  pen.stroke();
+}
+
+function line(pen, trace, options, frame) {
   pen.beginPath();
   let down = false;
   trace.x.forEach((at, place) => {
@@ -37,14 +73,16 @@ function line(pen, trace, options, x, y) {
       down = false;
       return;
     }
-    if (down) pen.lineTo(x(Number(at)), y(value));
-    else pen.moveTo(x(Number(at)), y(value));
+    if (down) pen.lineTo(frame.x(Number(at)), frame.y(value));
+    else pen.moveTo(frame.x(Number(at)), frame.y(value));
     down = true;
   });
   pen.globalAlpha = trace.opacity ?? 1;
   pen.strokeStyle = trace.line?.color ?? "#888";
   pen.lineWidth = trace.line?.width ?? 1;
+  pen.setLineDash(DASHES[trace.line?.dash] ?? []);
   pen.stroke();
+  pen.globalAlpha = 1;
 }
 
 function scaled(value, options) {
@@ -52,10 +90,10 @@ function scaled(value, options) {
   return options.log ? Math.log10(value) : value;
 }
 
-function bounds(found, options) {
+// What the axes reach from and to; null when there is no number.
+function bounds(lines, options) {
   let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
-  for (const trace of found) {
-    if (trace.yaxis === "y2") continue;
+  for (const trace of lines) {
     trace.x.forEach((at, place) => {
       const value = scaled(trace.y[place], options);
       if (value === null) return;
@@ -65,6 +103,9 @@ function bounds(found, options) {
       high = Math.max(high, value);
     });
   }
+  if (low > high) return null;
   if (options.range) [left, right] = options.range;
-  return low <= high ? [left, right, low, high] : null;
+  const room = (high - low) * ROOM || Math.abs(high) || 1;
+  [low, high] = (options.outliers ? null : usualHeights(lines, options.log)) ?? [low - room, high + room];
+  return { left, right, low, high };
 }

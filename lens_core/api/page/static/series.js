@@ -1,8 +1,13 @@
 // From points to what a chart draws: axis, smoothing, colours, marks where a value is no number.
 
-export const COLOURS = ["#2f6fd0", "#d1630a", "#1a8a4c", "#a03cc0", "#b8860b", "#c2255c", "#0f8b8d", "#6b6f76", "#7048e8", "#8a5a2b"];
+import { count, moment } from "./format.js";
 
-// Every run and attempt has one colour and one name in all charts.
+// To be told apart on white and on black alike.
+const COLOURS = ["#3d7de0", "#e07b1a", "#2c9f5f", "#b15be0", "#b8901c", "#e0457f", "#17a0a2", "#7d858f", "#7c6cf2", "#a8703f"];
+// When the colours are used up they come again with other strokes.
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+
+// Every run and attempt has one colour, one stroke and one name in all charts.
 export class Palette {
   constructor(names) {
     this.names = names; // uid → name
@@ -11,14 +16,32 @@ export class Palette {
 
   of(one) {
     const key = `${one.uid}\u0001${one.run}\u0001${one.attempt}\u0001${one.source}`;
-    if (!this.known.has(key)) this.known.set(key, { key, colour: COLOURS[this.known.size % COLOURS.length], label: this.label(one) });
+    if (!this.known.has(key)) {
+      const place = this.known.size;
+      const dash = DASHES[Math.floor(place / COLOURS.length) % DASHES.length];
+      this.known.set(key, { key, colour: COLOURS[place % COLOURS.length], dash, parts: this.parts(one), label: "" });
+      this.nameAll();
+    }
     return this.known.get(key);
   }
 
-  label(one) {
-    const parts = [one.run ? `run ${one.run.slice(0, 40)}` : "", one.attempt ? `attempt ${one.attempt}` : "", one.source];
-    if (this.names.size > 1) parts.unshift(String(this.names.get(one.uid) ?? one.uid).slice(0, 60));
-    return parts.filter(Boolean).join(" · ");
+  parts(one) {
+    return [
+      String(this.names.get(one.uid) ?? one.uid).slice(0, 60),
+      one.run ? `run ${one.run.slice(0, 40)}` : "",
+      one.attempt ? `attempt ${one.attempt}` : "",
+      one.source,
+    ];
+  }
+
+  // A label says only what is not the same for all of them.
+  nameAll() {
+    const all = [...this.known.values()];
+    const differs = all[0].parts.map((_, place) => new Set(all.map((look) => look.parts[place])).size > 1);
+    for (const look of all) {
+      const telling = look.parts.filter((part, place) => part && differs[place]);
+      look.label = (telling.length ? telling : look.parts.slice(1).filter(Boolean)).join(" · ");
+    }
   }
 }
 
@@ -62,19 +85,19 @@ function lines(points, look, options) {
   const x = points.map((point) => xOf(point, options.axis)).map((value) => (options.axis === "time" ? new Date(value) : value));
   const y = points.map((point) => (options.log && point.y !== null && point.y <= 0 ? null : point.y));
   const few = points.length < 40;
-  const base = { type: "scatter", mode: few ? "lines+markers" : "lines", x, name: look.label, marker: { size: 4 } };
+  const base = { type: "scatter", mode: few ? "lines+markers" : "lines", x, name: look.label };
   const smoothed = options.smooth > 0;
-  const text = points.map((point) => `${options.axis === "time" ? `iteration ${point.x}` : new Date(point.t).toLocaleString()}`);
+  const text = points.map((point) => (options.axis === "time" ? `iteration ${count(point.x)}` : moment(point.t)));
   const found = [];
   if (smoothed) {
-    found.push({ ...base, y, mode: "lines", opacity: 0.25, hoverinfo: "skip", line: { color: look.colour, width: 1 } });
+    found.push({ ...base, y, mode: "lines", opacity: 0.35, hoverinfo: "skip", line: { color: look.colour, width: 1 } });
   }
   found.push({
     ...base,
     y: smoothed ? smooth(y, options.smooth) : y,
     customdata: text,
     hovertemplate: "%{y:.6~g} <i>%{customdata}</i>",
-    line: { color: look.colour, width: 1.6 },
+    line: { color: look.colour, width: 1.6, dash: look.dash },
     marker: { size: 4, color: look.colour },
   });
   const special = points.filter((point) => point.special);
@@ -90,8 +113,8 @@ function specials(points, look, options) {
     name: `${look.label}: not a number`,
     x: points.map((point) => (options.axis === "time" ? new Date(point.t) : point.x)),
     y: points.map(() => 0.96),
-    customdata: points.map((point) => `${point.special} at iteration ${point.x}`),
+    customdata: points.map((point) => `${point.special} at iteration ${count(point.x)}`),
     hovertemplate: "%{customdata}<extra></extra>",
-    marker: { symbol: "x", size: 9, color: "#d32f2f", line: { width: 1, color: look.colour } },
+    marker: { symbol: "x", size: 9, color: "#e5484d", line: { width: 1, color: look.colour } },
   };
 }

@@ -38,10 +38,10 @@ export async function events(place, { uid, signal }) {
       ["When", "What", "Iteration", "Attempt", "Source", "Details"],
       found.events.map((event) => [
         el("time", { title: moment(event.timestamp) }, moment(event.timestamp)),
-        el("span", { class: `event ${event.type}` }, words(event.type)),
+        el("span", { class: `event nowrap ${event.type}` }, words(event.type)),
         count(event.iteration),
         event.attempt === null ? "–" : String(event.attempt),
-        name(event.data_source, 30),
+        event.data_source ? name(event.data_source, 30) : "",
         Object.keys(event.details ?? {}).length ? json(event.details) : "",
       ]),
     ),

@@ -42,6 +42,7 @@ export class Toolbar {
       el("label", {}, "Axis ", axis),
       el("label", {}, "Smoothing ", smoothing, " ", weight),
       toggle("Log scale", "log"),
+      toggle("Outliers", "outliers"),
       toggle("Events", "events"),
       this.reset,
       el("span", { class: "spacer" }),

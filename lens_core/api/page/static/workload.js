@@ -4,11 +4,11 @@ import { get, workloadPath } from "./api.js";
 import { ChartGrid } from "./chartgrid.js";
 import { compare } from "./compare.js";
 import { diagnosis } from "./diagnosis.js";
-import { button, el, name, throttle } from "./dom.js";
-import { ago, count, moment } from "./format.js";
+import { button, el, throttle } from "./dom.js";
+import { head, waiting } from "./head.js";
 import { listen } from "./live.js";
-import { empty, frameworkBadges, progress, stateBadge } from "./pieces.js";
-import { link, note } from "./state.js";
+import { empty } from "./pieces.js";
+import { note } from "./state.js";
 import { events, runs, why } from "./tabs.js";
 
 const MOST = 20;
@@ -56,38 +56,56 @@ class Workload {
     if (!(this.tab in this.known)) this.tab = "charts";
   }
 
+  // Charts need the metrics' names only; everything else may come later. A workload that has not sent anything is
+  // waited for: the page is often open before the first row.
   async load() {
-    const all = this.fetch();
-    this.ready = all;
-    all.catch(() => {}); // awaited below, after what may fail first
-    if (this.isOne && this.tab === "charts") await this.beginCharts();
-    await all;
+    const first = this.isOne ? await this.available(this.uid) : null;
+    this.isKnown = !this.isOne || first.length > 0 || (await this.isHeardOf());
+    this.tabs.hidden = !this.isKnown;
+    if (!this.isKnown) {
+      this.head.replaceChildren(waiting(this.uid));
+      return;
+    }
+    this.ready = this.fetch(first);
+    this.ready.catch(() => {}); // awaited below, after what may fail first
+    if (first?.length && this.tab === "charts") await this.beginCharts(first);
+    await this.ready;
     this.paintHead();
     if (this.grid) this.grid.setEvents(this.each[0].events);
     else if (!this.place.childElementCount) await this.open(this.tab);
   }
 
-  // Charts need the metrics' names only; everything else may come later.
-  async beginCharts() {
-    const { metrics } = await get(workloadPath(this.uid, "/metrics/available"), {}, { signal: this.signal });
-    if (!metrics.length) return;
-    this.metrics = metrics.map((metric) => metric.name);
+  async available(uid) {
+    const { metrics } = await get(workloadPath(uid, "/metrics/available"), {}, { signal: this.signal });
+    return metrics.map((metric) => metric.name);
+  }
+
+  async isHeardOf() {
+    const { signal } = this;
+    const asked = [get(workloadPath(this.uid, "/events"), { limit: 1 }, { signal }), get("glance", { uid: this.uid }, { signal })];
+    const [{ events: happened }, { glances }] = await Promise.all(asked);
+    return happened.length > 0 || glances[0].detection_status !== "unknown";
+  }
+
+  async beginCharts(metrics) {
+    this.metrics = metrics;
     this.names ??= new Map([[this.uid, this.uid]]);
     await this.open("charts");
   }
 
-  async fetch() {
+  // first: the metrics of the only workload, where they are known already
+  async fetch(first = null) {
     const { signal } = this;
     const looked = get("glance", { uid: this.uids }, { signal });
     looked.catch(() => {}); // awaited below, after what may fail first
     const each = await Promise.all(
       this.uids.map(async (uid) => {
-        const [detail, available, happened] = await Promise.all([
+        const [detail, metrics, happened] = await Promise.all([
           get(workloadPath(uid), {}, { signal }),
-          get(workloadPath(uid, "/metrics/available"), {}, { signal }),
+          first ?? this.available(uid),
           get(workloadPath(uid, "/events"), { limit: 500 }, { signal }),
         ]);
-        return { uid, detail, metrics: available.metrics.map((metric) => metric.name), events: happened.events };
+        return { uid, detail, metrics, events: happened.events };
       }),
     );
     const { glances } = await looked;
@@ -99,33 +117,10 @@ class Workload {
 
   paintHead() {
     document.title = `${[...this.names.values()].map((text) => text.slice(0, 60)).join(" · ")} – Lens`;
-    this.head.replaceChildren(
-      el("p", { class: "quiet" }, el("a", { href: "#/" }, "Workloads"), " /"),
-      this.isOne ? this.title(this.each[0]) : el("h1", {}, `${this.uids.length} workloads compared`),
-      ...this.each.map((one) => this.line(one)),
-    );
+    const focused = this.head.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    this.head.replaceChildren(head(this.each));
+    if (focused) [...this.head.querySelectorAll("a")].find((one) => one.getAttribute("href") === focused)?.focus();
     this.paintTabs();
-  }
-
-  title(one) {
-    const below = [one.detail.namespace, one.uid === one.detail.name ? "" : one.uid, one.detail.cluster].filter(Boolean);
-    return el("h1", {}, name(one.detail.name), " ", el("small", { class: "quiet" }, below.map((text) => [name(text, 80), " "])));
-  }
-
-  line(one) {
-    const { detail, glance } = one;
-    const line = { ...detail, ...stateOf(one) };
-    return el(
-      "div",
-      { class: "facts" },
-      this.isOne ? null : el("a", { href: link("/workload", { uid: one.uid }) }, name(detail.name, 60)),
-      stateBadge(line),
-      frameworkBadges(glance),
-      progress(line, glance),
-      el("span", {}, `${count(detail.rows)} rows`),
-      el("span", {}, glance.iterations_per_second ? `${glance.iterations_per_second.toPrecision(3)} iterations/s` : ""),
-      el("time", { title: moment(detail.last_seen) }, `last seen ${ago(detail.last_seen)}`),
-    );
   }
 
   // The buttons stay the same, so that no click and no focus is lost when the head is painted again.
@@ -191,7 +186,7 @@ class Workload {
     Object.assign(this.parameters, parameters);
     const fixed = { uid: this.uids, tab: this.tab === "charts" ? "" : this.tab };
     if (!this.grid && !Object.keys(parameters).length) {
-      for (const key of ["metric", "axis", "smooth", "log", "events", "hide", "from", "to", "tall"]) {
+      for (const key of ["metric", "axis", "smooth", "log", "events", "outliers", "hide", "from", "to", "tall"]) {
         this.parameters[key] ??= this.query.getAll(key);
       }
     }
@@ -201,6 +196,11 @@ class Workload {
 
   async follow() {
     if (document.hidden) return;
+    if (!this.isKnown) {
+      await this.load();
+      this.say(null);
+      return;
+    }
     const before = this.metrics.length;
     if (Date.now() - this.fetchedAt > HEAD_EVERY_MS) {
       await this.fetch();
@@ -221,23 +221,4 @@ class Workload {
     this.grid?.end();
     document.title = "Lens";
   }
-}
-
-const FAILED = new Set(["training_failed", "out_of_memory", "collective_timeout", "process_terminated"]);
-const TELLING = new Set([...FAILED, "stalled", "resumed", "training_started", "training_ended"]);
-
-// As the list has it: the newest event that tells, unless rows came after it.
-function stateOf({ detail, events: happened, glance }) {
-  const newest = happened.find((event) => TELLING.has(event.type));
-  const lastRow = Math.max(0, ...detail.runs.map((run) => run.last_seen));
-  const goesOn = newest && lastRow > newest.timestamp + 5000;
-  const found = { event: newest?.type ?? null, event_iteration: newest?.iteration ?? null };
-  if (newest && !goesOn) {
-    if (FAILED.has(newest.type)) return { ...found, state: "failed" };
-    if (newest.type === "stalled") return { ...found, state: "stalled" };
-    if (newest.type === "training_ended") return { ...found, state: "ended" };
-  }
-  if (Date.now() - lastRow <= 60000) return { ...found, state: "running" };
-  const target = glance.target_iteration;
-  return { ...found, state: target !== null && (detail.last_iteration ?? 0) >= target ? "ended" : "silent" };
 }

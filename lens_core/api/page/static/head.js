@@ -1,0 +1,104 @@
+// Above the tabs of a workload: what it is called, how it is doing, and its numbers; or several of them in a table.
+
+import { el, name, table } from "./dom.js";
+import { ago, count, duration, moment } from "./format.js";
+import { empty, figure, frameworkBadges, progress, reason, sparkline, stateBadge, stateCell } from "./pieces.js";
+import { link } from "./state.js";
+
+// each: [{uid, detail, events, glance}]
+export function head(each) {
+  return el("div", {}, el("a", { class: "crumb", href: "#/" }, "← Workloads"), each.length === 1 ? one(each[0]) : several(each));
+}
+
+export function waiting(uid) {
+  return empty(
+    el("span", {}, "Nothing has come from ", name(uid, 100), " yet"),
+    "Charts come by themselves with its first row.",
+    el("span", {}, "It trains, but nothing comes? ", el("code", {}, "lens doctor"), " tells where it stops."),
+  );
+}
+
+function one(found) {
+  const { detail, glance } = found;
+  const line = { ...detail, ...stateOf(found) };
+  const below = [detail.namespace, found.uid === detail.name ? "" : found.uid, detail.cluster === "default" ? "" : detail.cluster].filter(Boolean);
+  return [
+    el("div", { class: "title" }, el("h1", {}, name(detail.name)), stateBadge(line), frameworkBadges(glance)),
+    below.length ? el("p", { class: "quiet below" }, below.map((text) => [name(text, 80), " "])) : null,
+    trouble(found, line),
+    tiles(line, glance),
+  ];
+}
+
+// Why somebody should look, where they look first.
+function trouble({ uid, events }, line) {
+  if (line.state !== "failed" && line.state !== "stalled") return null;
+  const event = events.find((one) => one.type === line.event);
+  return el(
+    "p",
+    { class: `notice ${line.state}` },
+    el("strong", {}, reason(line)),
+    event ? `, ${ago(event.timestamp)}. ` : ". ",
+    el("a", { href: link("/workload", { uid, tab: "events" }) }, "What happened before"),
+    " · ",
+    el("a", { href: link("/workload", { uid, tab: "diagnosis" }) }, line.state === "failed" ? "What to do" : "Does it hang?"),
+  );
+}
+
+function tiles(line, glance) {
+  const speed = glance.iterations_per_second;
+  const shown = [
+    ["Progress", progress(line, { ...glance, eta_seconds: null })],
+    ["Time left", line.state === "running" && glance.eta_seconds != null ? duration(glance.eta_seconds) : null],
+    ["Loss", glance.spark.length ? sparkline(glance.spark, glance.loss_name ?? "loss") : null],
+    ["Throughput", glance.throughput === null ? null : figure(glance.throughput, glance.throughput_name ?? "")],
+    ["Speed", speed ? pace(speed) : null],
+    ["Memory", glance.memory === null ? null : figure(glance.memory, glance.memory_name ?? "")],
+    ["Rows", count(line.rows)],
+    ["Last seen", el("time", { title: moment(line.last_seen) }, ago(line.last_seen))],
+  ];
+  return el("dl", { class: "tiles" }, shown.filter(([, value]) => value !== null).map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, value))));
+}
+
+function pace(speed) {
+  const [value, unit] = speed >= 1 ? [speed, "iterations/s"] : [1 / speed, "s per iteration"];
+  return el("span", {}, Number(value.toPrecision(3)).toString(), el("small", { class: "quiet" }, ` ${unit}`));
+}
+
+function several(each) {
+  const rows = each.map((found) => {
+    const { detail, glance } = found;
+    const line = { ...detail, ...stateOf(found) };
+    return [
+      el("a", { href: link("/workload", { uid: found.uid }) }, name(detail.name, 60)),
+      stateCell(line),
+      frameworkBadges(glance),
+      progress(line, glance),
+      sparkline(glance.spark, glance.loss_name ?? "loss"),
+      figure(glance.throughput, glance.throughput_name ?? ""),
+      figure(glance.memory, glance.memory_name ?? ""),
+      el("time", { title: moment(detail.last_seen) }, ago(detail.last_seen)),
+    ];
+  });
+  const heads = ["Workload", "State", "Framework", "Progress", "Loss", "Throughput", "Memory", "Last seen"];
+  return [el("div", { class: "title" }, el("h1", {}, `${each.length} workloads compared`)), table("The workloads compared", heads, rows)];
+}
+
+const FAILED = new Set(["training_failed", "out_of_memory", "collective_timeout", "process_terminated"]);
+const TELLING = new Set([...FAILED, "stalled", "resumed", "training_started", "training_ended"]);
+
+// As the list has it: the newest event that tells, unless rows came after it.
+function stateOf({ detail, events, glance }) {
+  const newest = events.find((event) => TELLING.has(event.type));
+  const lastRow = Math.max(0, ...detail.runs.map((run) => run.last_seen));
+  const goesOn = newest && lastRow > newest.timestamp + 5000;
+  const found = { event: newest?.type ?? null, event_iteration: newest?.iteration ?? null };
+  if (newest && !goesOn) {
+    if (FAILED.has(newest.type)) return { ...found, state: "failed" };
+    if (newest.type === "stalled") return { ...found, state: "stalled" };
+    if (newest.type === "training_ended") return { ...found, state: "ended" };
+  }
+  if (Date.now() - lastRow <= 60000) return { ...found, state: "running" };
+  const target = glance.target_iteration;
+  return { ...found, state: target !== null && (detail.last_iteration ?? 0) >= target ? "ended" : "silent" };
+}

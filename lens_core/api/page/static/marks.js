@@ -1,0 +1,59 @@
+// Events as marks on the axis, and as lines through the chart where something went wrong.
+
+import { count, words } from "./format.js";
+
+const ALARMING = new Set(["training_failed", "out_of_memory", "collective_timeout", "process_terminated", "stalled", "loss_not_finite"]);
+const MARKS = {
+  checkpoint_saved: ["square", "#2c9f5f"],
+  checkpoint_saving: ["square-open", "#2c9f5f"],
+  checkpoint_loaded: ["diamond", "#2c9f5f"],
+  loss_not_finite: ["x", "#e5484d"],
+  training_started: ["triangle-right", "#3d7de0"],
+  training_ended: ["triangle-left", "#3d7de0"],
+  resumed: ["triangle-right", "#e07b1a"],
+};
+
+export function eventMarks(events, options) {
+  if (!options.events) return [];
+  return events
+    .map((event) => ({
+      type: event.type,
+      x: options.axis === "time" ? new Date(event.timestamp) : event.iteration,
+      text: `${words(event.type)}${event.iteration === null ? "" : ` at ${count(event.iteration)}`}`,
+    }))
+    .filter((mark) => mark.x !== null && mark.x !== undefined)
+    .slice(0, 500);
+}
+
+export function markTrace(marks) {
+  return {
+    type: "scatter",
+    mode: "markers",
+    yaxis: "y2",
+    name: "events",
+    x: marks.map((mark) => mark.x),
+    y: marks.map(() => 0.03),
+    customdata: marks.map((mark) => mark.text),
+    hovertemplate: "%{customdata}<extra></extra>",
+    marker: {
+      size: 8,
+      symbol: marks.map((mark) => MARKS[mark.type]?.[0] ?? "circle"),
+      color: marks.map((mark) => MARKS[mark.type]?.[1] ?? (ALARMING.has(mark.type) ? "#e5484d" : "#8a8f98")),
+    },
+  };
+}
+
+export function alarmLines(marks) {
+  return marks
+    .filter((mark) => ALARMING.has(mark.type))
+    .slice(-100)
+    .map((mark) => ({
+      type: "line",
+      x0: mark.x,
+      x1: mark.x,
+      yref: "paper",
+      y0: 0,
+      y1: 1,
+      line: { color: "#e5484d", width: 1, dash: "dot" },
+    }));
+}
