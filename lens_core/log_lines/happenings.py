@@ -25,6 +25,7 @@ _ONE_SECONDS = 300.0
 # The same words from other ranks come within this time.
 _SAME_SECONDS = 30.0
 _MAX_REMEMBERED = 128
+_TELLS_GOAL = frozenset({"config", "training_started"})
 _ENDS = frozenset({"training_ended", "training_failed"})
 
 
@@ -72,7 +73,7 @@ def follow(job: Job, happening: Happening, moment: float) -> Happening:
         job.is_running = False
     elif kind == "checkpoint_saving":
         job.saving = (happening.iteration, moment, str(happening.details.get("path", "")))
-    elif kind == "config":
+    elif kind in _TELLS_GOAL:
         for name in ("target_iteration", "total_epochs"):
             value = happening.details.get(name)
             if isinstance(value, int | float):

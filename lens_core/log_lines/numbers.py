@@ -10,7 +10,7 @@ from .formats import Field
 _NUMBER = re.compile(
     r"[\s'\"]*(?:(?:tensor|np\.\w+|array)\()?\s*"
     r"([-+]?(?:\d{1,3}(?:,\d{3})+(?![\d])|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|[-+]?\.\d+(?:[eE][-+]?\d+)?"
-    r"|[-+]?(?:nan|inf(?:inity)?)\b)"
+    r"|[-+]?(?:nan|inf(?:inity)?)\b(?:\.0\b)?)"
     r"\s*([A-Za-z%µ_/]*)",
     re.IGNORECASE,
 )
@@ -27,7 +27,10 @@ def scan(text: str) -> tuple[float, str, int] | None:
     match = _NUMBER.match(text)
     if match is None:
         return None
-    return float(match.group(1).replace(",", "")), match.group(2), match.end()
+    number = match.group(1).replace(",", "")
+    if number[-3:-2] in "nNfFyY":  # NeMo's `nan.0`
+        number = number.removesuffix(".0")
+    return float(number), match.group(2), match.end()
 
 
 def parse_number(text: str) -> float | None:

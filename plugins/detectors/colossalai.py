@@ -67,7 +67,7 @@ class ColossalAI(Detector):
         ),
     )
     marks = (
-        Mark(words=("colossalai", "info"), pattern=r"colossalai - colossalai - INFO", confidence=0.75),
+        Mark(words=("colossalai",), pattern=r"colossalai - colossalai - (?:INFO|WARNING|ERROR)", confidence=0.75),
         Mark(words=("generate", "samples", "tflops"), pattern=r"Generate \d+ samples, throughput:", confidence=0.5),
     )
 

@@ -123,6 +123,42 @@ class CommonLoops(Detector):
             example="epoch: 1 step: 10, loss is 2.3",
         ),
         LogFormat(
+            name="espnet",
+            words=("train", "batch", "loss", "train_time"),
+            head=r"\b(?P<epoch>\d+)epoch:train:\d+-(?P<step_in_epoch>\d+)batch: ",
+            layout="commas",
+            fields={"train_time": _SECONDS, "iter_time": _LOADING, "optim0_lr0": Field("learning_rate")},
+            needs=("lm_loss",),
+            standalone=False,
+            epoch_base=1,
+            confidence=0.3,
+            example="1epoch:train:201-300batch: iter_time=0.422, loss=3.916, optim0_lr0=2.530e-05, train_time=2.032",
+        ),
+        LogFormat(
+            name="nvidia_examples",
+            words=("training", "epoch", "iteration", "step_loss"),
+            head=r"\bTraining Epoch: (?P<epoch>\d+) Training Iteration: (?P<iteration>\d+)\s+",
+            layout="spaced",
+            loss=("step_loss",),
+            needs=("lm_loss",),
+            confidence=0.3,
+            example="DLL - Training Epoch: 1 Training Iteration: 2872  step_loss : 0.6953  learning_rate : 1.5844e-05",
+        ),
+        LogFormat(
+            name="mlx",
+            words=("iter", "train", "loss", "learning", "rate", "it", "sec"),
+            head=rf"\bIter (?P<iteration>\d+): Train loss (?P<loss>{_NUMBER}), Learning Rate (?P<lr>{_NUMBER}),"
+            rf" It/sec {_NUMBER}, Tokens/sec (?P<rate>{_NUMBER})(?:, Trained Tokens (?P<tokens>\d+))?"
+            r"(?:, Peak mem (?P<memory>[\d.]+ ?GB))?",
+            fields={
+                "rate": Field("tokens_per_second"),
+                "tokens": Field("consumed_tokens"),
+                "memory": Field("mem_usage", "memory"),
+            },
+            confidence=0.3,
+            example="Iter 860: Train loss 0.413, Learning Rate 1.000e-06, It/sec 0.247, Tokens/sec 159.343",
+        ),
+        LogFormat(
             name="slime",
             words=("step", "train", "loss", "grad_norm"),
             head=r"\bstep (?P<iteration>\d+): \{(?=\s*'train/)",

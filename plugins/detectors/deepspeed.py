@@ -205,6 +205,15 @@ class DeepSpeed(Detector):
     )
     marks = (
         Mark(words=("log_dist",), pattern=r":log_dist\]", confidence=0.5),
+        # The format of its logger: time, level, file, line and function.
+        Mark(words=("info", "py"), pattern=r"\] \[INFO\] \[\w+\.py:\d+:\w+\]", confidence=0.5),
+        Mark(words=("warning", "py"), pattern=r"\] \[WARNING\] \[\w+\.py:\d+:\w+\]", confidence=0.5),
+        Mark(words=("error", "py"), pattern=r"\] \[ERROR\] \[\w+\.py:\d+:\w+\]", confidence=0.5),
+        Mark(words=("evaluating", "reward"), pattern=r"\*{5} Evaluating reward, Epoch", confidence=0.4),
+        Mark(words=("latency", "training", "tflops"), pattern=r"^Training +=> Latency:", confidence=0.4),
+        Mark(words=("generation", "latency", "per", "token"), pattern=r"^Generation +=> Latency:", confidence=0.4),
+        Mark(words=("end", "to", "latency", "tflops"), pattern=r"^End-to-End +=> Latency:", confidence=0.4),
+        Mark(words=("chosen_last_scores",), pattern=r"chosen_last_scores \(higher is better\)", confidence=0.4),
         Mark(words=("config", "py", "print"), pattern=r"\[config\.py:\d+:print\]", confidence=0.6),
         Mark(words=("evaluating", "perplexity"), pattern=r"\*{5} Evaluating perplexity, Epoch", confidence=0.4),
         Mark(words=("real_accelerator",), pattern=r"Setting ds_accelerator to", confidence=0.6),

@@ -80,6 +80,19 @@ class Fairseq(Detector):
             confidence=0.8,
         ),
         LogFormat(
+            name="epoch_summary_old",
+            words=("epoch", "train", "loss", "ppl"),
+            head=r"\bepoch (?P<epoch>\d+) \| (?=train loss )",
+            layout="pipes",
+            fields={**_FIELDS, "train ppl": Field("ppl"), "words/s": Field("wps")},
+            loss=("train loss",),
+            needs=("lm_loss",),
+            reject=_NOT_TRAINING,
+            standalone=False,
+            confidence=0.7,
+            example="| epoch 010 | train loss 1.44 | train ppl 2.72 | words/s    961 | lr 0.001000 | gnorm 2.1113",
+        ),
+        LogFormat(
             name="epoch_summary",
             words=("epoch", "loss", "num_updates", "ppl"),
             head=r"\bepoch (?P<epoch>\d+) \| (?=(?:train_)?loss )",
@@ -173,7 +186,13 @@ class Fairseq(Detector):
     marks = (
         Mark(words=("valid", "on", "subset"), pattern=r"\bvalid on '[\w-]+' subset", confidence=0.7),
         Mark(words=("valid_loss", "epoch"), pattern=r"\{\"epoch\": \d+, \"valid_", confidence=0.7),
-        Mark(words=("info", "fairseq"), pattern=r"\| INFO \| fairseq", confidence=0.8),
+        *(
+            Mark(words=(word,), pattern=rf"\| (?:INFO|WARNING|ERROR) \| {word}\b", confidence=0.8)
+            for word in ("fairseq", "fairseq_cli", "metaseq", "metaseq_internal")
+        ),
+        Mark(words=("max", "tokens", "per", "gpu"), pattern=r"\| max tokens per (?:GPU|device) = ", confidence=0.6),
+        Mark(words=("training", "on", "gpus"), pattern=r"\| training on \d+ GPUs", confidence=0.6),
+        Mark(words=("num", "model", "params"), pattern=r"\| num\. (?:shared )?model params: ", confidence=0.6),
         Mark(words=("train_inner",), pattern=r"\| train_inner \|", confidence=0.75),
     )
 

@@ -130,7 +130,22 @@ class Lightning(Detector):
         Mark(words=("epoch", "it", "s"), pattern=r"Epoch \d+: +\d+%\|.*\d+/\d+ \[", confidence=0.4),
         Mark(words=("training", "it"), pattern=r"^Training: +(?:0it|\d+%\|)", confidence=0.4),
         Mark(words=("validation", "dataloader"), pattern=r"Validation DataLoader \d+:", confidence=0.5),
-        Mark(words=("pytorch_lightning",), pattern=r"pytorch_lightning\.", confidence=0.6),
+        Mark(words=("pytorch_lightning",), pattern=r"\bpytorch_lightning[./]", confidence=0.6),
+        Mark(words=("lightning", "pytorch"), pattern=r"\blightning[./]pytorch[./]", confidence=0.6),
+        Mark(words=("sanity", "checking"), pattern=r"\bSanity [Cc]heck(?:ing)?(?: DataLoader \d+)?:", confidence=0.5),
+        Mark(words=("testing", "dataloader"), pattern=r"Testing DataLoader \d+:", confidence=0.5),
+        Mark(words=("predicting", "dataloader"), pattern=r"Predicting DataLoader \d+:", confidence=0.5),
+        Mark(words=("name", "type", "params"), pattern=r"^\s*\| Name\s+\| Type\s+\| Params", confidence=0.6),
+        Mark(
+            words=("total", "estimated", "model", "params"),
+            pattern=r"Total estimated model params size",
+            confidence=0.6,
+        ),
+        Mark(
+            words=("all", "distributed", "processes", "registered"), pattern=r"processes registered\.", confidence=0.5
+        ),
+        Mark(words=("distributed_backend",), pattern=r"\bdistributed_backend=\w+", confidence=0.55),
+        Mark(words=("tensor", "cores", "device", "precision"), pattern=r"has Tensor Cores", confidence=0.5),
         Mark(words=("was", "not", "in", "top"), pattern=r"\b[sS]?tep \d+: \S+ was not in top \d+", confidence=0.6),
         Mark(words=("global_rank", "member"), pattern=r"GLOBAL_RANK: \d+, MEMBER: \d+/\d+", confidence=0.6),
         Mark(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lens_core import Detector, EventPattern, Field, LogFormat, hookimpl
+from lens_core import Detector, EventPattern, Field, LogFormat, Mark, hookimpl
 
 
 class LitGpt(Detector):
@@ -29,7 +29,7 @@ class LitGpt(Detector):
         LogFormat(
             name="old",
             words=("iter", "step", "loss", "time"),
-            head=r"\biter (?P<micro_iteration>\d+) step (?P<iteration>\d+): loss (?P<loss>[-+\d.eE]+|nan|inf),"
+            head=r"\biter (?P<micro_iteration>\d+) (?:\| )?step (?P<iteration>\d+): loss (?P<loss>[-+\d.eE]+|nan|inf),"
             r" iter time: (?P<time>[\d.]+ ?m?s)",
             fields={"time": Field("elapsed_time_per_iteration_ms", "time")},
             confidence=0.65,
@@ -50,10 +50,23 @@ class LitGpt(Detector):
     )
     events = (
         EventPattern(
+            type="training_ended",
+            words=("training", "time", "s"),
+            pattern=r"^(?:\| - )?Training [tT]ime ?: (?P<duration_seconds>[\d.]+) ?s\s*$",
+        ),
+        EventPattern(
             type="checkpoint_saving",
             words=("saving", "to"),
             pattern=r"^Saving (?:checkpoint|LoRA weights|adapter weights|bias weights) to ['\"]?(?P<path>[^'\"\s]+)",
         ),
+    )
+    marks = (
+        Mark(
+            words=("iter", "val", "loss", "time", "ms"),
+            pattern=r"\biter \d+: val loss [\d.]+, val time",
+            confidence=0.6,
+        ),
+        Mark(words=("litgpt",), pattern=r"\blitgpt[./]", confidence=0.6),
     )
 
 

@@ -64,6 +64,15 @@ class MaxText(Detector):
     marks = (
         Mark(words=("metric_logger",), pattern=r"\bmetric_logger\.py:\d+\]", confidence=0.6),
         Mark(words=("max_utils",), pattern=r"\bmax_utils\.py:\d+\]", confidence=0.6),
+        Mark(words=("config", "param"), pattern=r"\bConfig param \w+: ", confidence=0.6),
+        Mark(words=("memstats", "after"), pattern=r"\bMemstats: After ", confidence=0.6),
+        Mark(
+            words=("total", "memory", "size", "output", "temp", "argument"),
+            pattern=r"Total memory size: [\d.]+ GB, Output size",
+            confidence=0.6,
+        ),
+        Mark(words=("number", "parameters", "billion"), pattern=r"\bnumber parameters: [\d.]+ billion", confidence=0.5),
+        Mark(words=("completed", "profiler"), pattern=r"completed profiler (?:de)?activation step", confidence=0.6),
         Mark(words=("eval", "metrics", "after", "step"), pattern=r"eval metrics after step:", confidence=0.5),
         Mark(words=("completed", "eval"), pattern=r"Completed eval (?:step|after train step) \d+", confidence=0.5),
     )

@@ -56,6 +56,17 @@ class Megatron(Detector):
             words=("scheduled", "an", "async", "checkpoint", "save"),
             pattern=r"\bscheduled an async checkpoint save at iteration\s+(?P<iteration>\d+)(?:\s+to\s+(?P<path>\S+))?",
         ),
+        # progress.txt, with --log-progress
+        EventPattern(
+            type="checkpoint_saving",
+            words=("job", "id", "saving", "checkpoint", "iteration"),
+            pattern=r"Saving (?:async )?checkpoint\s+Iteration: (?P<iteration>\d+)",
+        ),
+        EventPattern(
+            type="checkpoint_saved",
+            words=("job", "id", "saved", "checkpoint", "iteration"),
+            pattern=r"Saved (?:async )?checkpoint\s+Iteration: (?P<iteration>\d+)",
+        ),
         EventPattern(
             type="checkpoint_saved",
             words=("successfully", "saved", "iter_", "model_optim_rng"),
@@ -95,6 +106,37 @@ class Megatron(Detector):
             words=("validation", "loss", "at", "end", "training"), pattern=r"validation loss at the end", confidence=0.5
         ),
         Mark(words=("setting", "training", "data"), pattern=r"setting training data start iteration", confidence=0.5),
+        Mark(words=("after", "are", "built"), pattern=r"\[after (?:dataloaders|model, optimizer)", confidence=0.5),
+        Mark(words=("done", "with", "setup"), pattern=r"^(?:.*[\]:])?\s*done with setup \.\.\.", confidence=0.4),
+        Mark(words=("time", "ms", "model", "optimizer"), pattern=r"time \(ms\) \| model.and.optimizer", confidence=0.5),
+        Mark(
+            words=("min", "max", "time", "across", "ranks"), pattern=r"\(min, max\) time across ranks", confidence=0.5
+        ),
+        Mark(
+            words=("number", "of", "parameters", "parallel", "rank"), pattern=r"model parallel rank \(", confidence=0.5
+        ),
+        Mark(words=("theoretical", "memory", "footprints"), pattern=r"Theoretical memory footprints", confidence=0.5),
+        Mark(
+            words=("initializing", "torch", "distributed"), pattern=r"> initializing torch distributed", confidence=0.4
+        ),
+        Mark(
+            words=("initialized", "parallel", "with", "size"),
+            pattern=r"> initialized \w+ model parallel",
+            confidence=0.5,
+        ),
+        Mark(words=("time", "to", "initialize", "megatron"), pattern=r"time to initialize megatron", confidence=0.6),
+        Mark(words=("padded", "vocab", "dummy", "tokens"), pattern=r"> padded vocab \(size: ", confidence=0.5),
+        Mark(
+            words=("using", "world", "parallel", "size"),
+            pattern=r"using world size: \d+, data-parallel",
+            confidence=0.5,
+        ),
+        Mark(words=("building", "gpt", "model"), pattern=r"\bbuilding GPT2? model \.\.\.", confidence=0.4),
+        Mark(words=("evaluating", "iter"), pattern=r"^(?:.*[\]:])?\s*Evaluating iter \d+/\d+", confidence=0.4),
+        *(
+            Mark(words=(*name.split("-"),), pattern=rf"^\s+{name} \.{{3,}}: \([\d.]+, [\d.]+\)", confidence=0.5)
+            for name in ("forward-backward", "forward-compute", "backward-compute", "batch-generator", "optimizer")
+        ),
         Mark(words=("setting", "micro", "batches"), pattern=r"setting number of micro-?batches to", confidence=0.5),
         Mark(words=("latest_checkpointed_iteration",), pattern=r"latest_checkpointed_iteration\.txt", confidence=0.5),
         Mark(words=("time", "forward", "compute"), pattern=r"time \(ms\) \| forward-compute", confidence=0.5),

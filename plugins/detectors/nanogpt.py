@@ -85,6 +85,13 @@ class NanoGpt(Detector):
         ),
     )
     marks = (
+        Mark(
+            words=("num", "decayed", "parameter", "tensors"), pattern=r"num (?:non-)?decayed parameter", confidence=0.6
+        ),
+        Mark(
+            words=("tokens", "per", "iteration", "will", "be"), pattern=r"tokens per iteration will be", confidence=0.6
+        ),
+        Mark(words=("compiling", "the", "model", "takes"), pattern=r"takes a ~minute", confidence=0.6),
         Mark(words=("step", "train", "loss", "val"), pattern=r"step \d+: train loss \S+, val loss", confidence=0.55),
     )
 

@@ -105,6 +105,10 @@ class NeMo(Detector):
     )
     marks = (
         Mark(words=("nemo",), pattern=r"\[NeMo [IWE] ", refines=("lightning", "megatron"), confidence=0.8),
+        *(
+            Mark(words=("nemo", word), pattern=rf"\bnemo[./]{word}\b", confidence=0.6)
+            for word in ("collections", "lightning", "core", "utils")
+        ),
         Mark(
             words=("validation", "iteration"), pattern=r"^(?:.*\]:?)?\s*Validation: iteration \d+/\d+", confidence=0.5
         ),

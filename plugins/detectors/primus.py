@@ -72,7 +72,7 @@ class Primus(Detector):
         ),
         # The console prefix; torchtitan's and MaxText's own lines keep their own names below it.
         Mark(words=("rank",), pattern=r"\[rank-\d+/\d+\] ?\[(?:INFO|DEBUG)", refines=_SHARED, confidence=0.85),
-        Mark(words=("primus", "env"), pattern=r"\[Primus:Env\]", confidence=0.9),
+        Mark(words=("primus",), pattern=r"\[Primus:\w+\]", confidence=0.9),
         Mark(words=("primusmaster",), pattern=r"\(PrimusMaster ", refines=_SHARED, confidence=0.9),
         Mark(words=("throughputaverageextension",), pattern=r"ThroughputAverageExtension", confidence=0.9),
     )

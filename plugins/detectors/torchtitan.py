@@ -46,7 +46,13 @@ class TorchTitan(Detector):
         EventPattern(
             type="training_started",
             words=("training", "starts", "at", "step"),
-            pattern=r"Training starts at step (?P<iteration>\d+)",
+            pattern=r"Training starts at step (?P<iteration>\d+)(?:,.*total steps (?P<target_iteration>\d+))?",
+        ),
+        EventPattern(
+            type="config",
+            words=("trainer", "is", "initialized", "total", "steps"),
+            pattern=r"Trainer is initialized with .*global batch size (?P<global_batch_size>\d+),"
+            r".*total steps (?P<target_iteration>\d+)",
         ),
         EventPattern(
             type="checkpoint_saving",

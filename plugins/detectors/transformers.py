@@ -98,6 +98,14 @@ class Transformers(Detector):
         Mark(words=("eval_runtime",), pattern=r"\{['\"]eval_", confidence=0.5),
         Mark(words=("eval_loss",), pattern=r"\{['\"]eval_", confidence=0.5),
         Mark(words=("trainer", "py"), pattern=r"\[INFO\|trainer(?:_\w+)?\.py:\d+\]", confidence=0.6),
+        Mark(words=("info", "py"), pattern=r"\[INFO\|\w+\.py:\d+\] \d{4}-", confidence=0.5),
+        Mark(words=("warning", "py"), pattern=r"\[WARNING\|\w+\.py:\d+\] \d{4}-", confidence=0.5),
+        Mark(words=("running", "evaluation"), pattern=r"\*{5} Running Evaluation \*{5}", confidence=0.5),
+        *(
+            Mark(words=(split, "metrics"), pattern=rf"\*{{5}} {split} metrics \*{{5}}", confidence=0.5)
+            for split in ("train", "eval", "predict")
+        ),
+        Mark(words=("loading", "checkpoint", "shards"), pattern=r"Loading checkpoint shards:", confidence=0.5),
     )
 
 

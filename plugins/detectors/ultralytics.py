@@ -50,6 +50,15 @@ class Ultralytics(Detector):
             fields=_FIELDS,
             confidence=0.65,
         ),
+        LogFormat(
+            name="row_without_rate",
+            words=("g",),
+            head=r"^\s*(?P<epoch>\d+/\d+)\s+(?P<gpu_mem>\d*\.?\d+[GM])\s+"
+            rf"(?:{_NUMBER}\s+){{2,9}}(?P<size>\d+):\s+\d+%",
+            fields=_FIELDS,
+            confidence=0.65,
+            example="        0/1      22.4G    0.07281    0.08384    0.06359        199        640: 100%|#| 9/9 13:15",
+        ),
     )
     tables = (
         Table(
@@ -88,7 +97,21 @@ class Ultralytics(Detector):
             confidence=0.7,
         ),
         Mark(words=("all",), pattern=r"^\s{10,}all\s+\d+\s+\d+(?:\s+[\d.e-]+){4,}\s*$", confidence=0.6),
+        Mark(
+            words=("class", "images", "labels", "map"),
+            pattern=r"Class\s+Images\s+(?:Labels|Targets|Instances)\s+P\s+R\s+mAP",
+            confidence=0.7,
+        ),
         Mark(words=("optimizer", "stripped", "from"), pattern=r"Optimizer stripped from", confidence=0.7),
+        Mark(words=("ultralytics", "python", "torch"), pattern=r"Ultralytics (?:YOLO\S+|[\d.]+) ", confidence=0.85),
+        Mark(words=("yolov", "torch"), pattern=r"\bYOLOv5 .*torch[ -]\d", confidence=0.8),
+        Mark(words=("trainer", "task", "mode", "train"), pattern=r"\btrainer: task=\w+, mode=train", confidence=0.8),
+        Mark(words=("engine", "trainer"), pattern=r"\bengine[/\\]trainer: ", confidence=0.7),
+        Mark(words=("logging", "results", "to"), pattern=r"^\s*Logging results to ", confidence=0.5),
+        Mark(words=("image", "sizes", "train", "val"), pattern=r"Image sizes \d+ train, \d+ val", confidence=0.7),
+        Mark(words=("scanning", "images", "corrupt"), pattern=r"\b(?:train|val): Scanning ", confidence=0.7),
+        Mark(words=("plotting", "labels", "to"), pattern=r"Plotting labels to ", confidence=0.7),
+        Mark(words=("transferred", "items", "from"), pattern=r"Transferred \d+/\d+ items from", confidence=0.7),
     )
 
 

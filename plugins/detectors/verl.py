@@ -68,6 +68,7 @@ class Verl(Detector):
     )
     marks = (
         Mark(words=("taskrunner", "pid"), pattern=r"\(TaskRunner pid=\d+", confidence=0.6),
+        Mark(words=("workerdict", "pid"), pattern=r"\(WorkerDict pid=\d+", confidence=0.55),
         Mark(words=("step", "val"), pattern=r"\bstep:\d+ - val", confidence=0.6),
     )
 
