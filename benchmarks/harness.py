@@ -42,11 +42,16 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def options(description: str) -> argparse.Namespace:
+    """The options of a script that has no others than all have."""
+    return option_parser(description).parse_args()
+
+
+def option_parser(description: str) -> argparse.ArgumentParser:
     """The options of every script: --quick (under a minute, smaller sizes) and --json."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
     parser.add_argument("--json", action="store_true", help="one JSON object per figure on standard output")
-    return parser.parse_args()
+    return parser
 
 
 def report(figures: Sequence[Figure], *, as_json: bool) -> None:
@@ -112,7 +117,7 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[Callable[[str], str]]:
-    """A PostgreSQL with fsync on; the result makes a database and gives how to connect to it."""
+    """A PostgreSQL with fsync on; the result makes a database, if there is none yet, and gives how to connect to it."""
     server = EmbeddedPostgres(
         folder / "postgres", logging.getLogger("benchmark"), shared_buffers=128 << 20, max_wal=2 << 30
     )
@@ -123,7 +128,8 @@ def postgres(folder: Path) -> Iterator[Callable[[str], str]]:
         import psycopg
 
         with psycopg.connect(server.dsn, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
+            if not connection.execute("SELECT FROM pg_database WHERE datname = %s", [name]).rowcount:
+                connection.execute(f"CREATE DATABASE {name}".encode())
         return str(server.dsn).replace("dbname=postgres", f"dbname={name}")
 
     try:

@@ -2,147 +2,138 @@
 
 One run of 1,000,000 steps of 20 metrics (--quick: 50,000), asked over HTTP for 1,000 points of one metric; the same
 with ten such runs (--quick: two) in the database; the whole metric as Arrow; what making blocks costs at ingestion.
-All on one PostgreSQL. MLflow and TensorBoard hold the one metric only, in their favour.
+All on one PostgreSQL. MLflow and TensorBoard hold the one metric only, in their favour. The daemon's memory is that at
+its highest while the export goes on.
 
     python -m benchmarks.query [--quick] [--json]
+
+Loading ten runs takes ten minutes and 20 GB. With --keep they are loaded once, and each part can be measured alone:
+
+    python -m benchmarks.query --keep FOLDER --part load      # again, until it says that all is there
+    python -m benchmarks.query --keep FOLDER --part charts    # mlflow, seeds, tensorboard, growth, export, ingestion
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import time
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
-import httpx
-
-from benchmarks.harness import Daemon, Figure, options, percentile, postgres, report, spread_of, temporary_folder
+from benchmarks.harness import Daemon, Figure, option_parser, percentile, report, spread_of, temporary_folder
 from benchmarks.ingest import LensRun, metrics_bodies
-from benchmarks.query_data import has_spikes, load_run, make_blocks
+from benchmarks.query_data import has_spikes
 from benchmarks.query_peers import mlflow, seconds_of_seeds_way, tensorboard
+from benchmarks.query_world import CONFIG, Asking, World, world
 
-_CONFIG = """sinks: {{store: {{type: postgresql, dsn: "{dsn}", blocks: {blocks}}}}}
-server: {{listen: "127.0.0.1:0"}}
-"""
-
-
-class Asking:
-    """One daemon's API."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._client = httpx.Client(base_url=daemon.url, timeout=120)
-
-    def get(self, path: str, **parameters: Any) -> httpx.Response:
-        """A question about run-0."""
-        return self._client.get(f"/api/v1/workloads/run-0/metrics/{path}", params=parameters).raise_for_status()
-
-    def milliseconds(self, times: int, path: str, **parameters: Any) -> list[float]:
-        """How long the same question takes, asked again and again, the first few left out."""
-        found = []
-        for number in range(times + 5):
-            started = time.perf_counter()
-            self.get(path, **parameters)
-            if number >= 5:
-                found.append((time.perf_counter() - started) * 1000)
-        return found
+_LOADING_SECONDS = 60.0
+_CHART = {"metrics": "m7", "max_points": 1000}
 
 
-def measure(folder: Path, *, steps: int, runs: int) -> list[Figure]:
-    """All figures of this script: of a run of so many steps, alone and among so many runs."""
-    figures: list[Figure] = []
-    with postgres(folder) as database:
-        dsn = database("lens")
-        daemon = Daemon(folder / "lens", _CONFIG.format(dsn=dsn, blocks="false")).start()
-        load_run(dsn, "run-0", steps)
-        make_blocks(dsn)
-        asking = Asking(daemon)
-        alone, peers = _in_turns(folder, database, dsn, steps, asking)
-        points = asking.get("data", metrics="m7", max_points=1000).json()["data"]
-        seen = has_spikes(steps, [point["iteration"] for point in points])
-        figures += _charts(alone, seen, peers, steps)
+def charts(made: World) -> list[Figure]:
+    """1,000 points of one metric of the run alone; the catalogue's routes."""
+    with made.daemon(made.dsn_alone) as asking:
+        times = asking.milliseconds(300, "data", **_CHART)
+        points = asking.get("data", **_CHART).json()["data"]
+        seen = has_spikes(made.steps, [point["iteration"] for point in points])
+        p50, p99 = statistics.median(times), percentile(times, 0.99)
+        figures = [
+            _goal(f"{_name(made)}, p50", "ms", p50, "≤ 30", p50 <= 30, spread_of(times)),
+            _goal(f"{_name(made)}, p99", "ms", p99, "≤ 100", p99 <= 100),
+            _goal("planted spikes seen", "", float(seen), "all", seen),
+        ]
         for path in ("sources", "available"):
             p50 = statistics.median(asking.milliseconds(100, path))
             figures.append(_goal(f"{path}, p50", "ms", p50, "≤ 5", p50 <= 5))
-        figures += _export(asking, daemon, steps)
-        for number in range(1, runs):
-            load_run(dsn, f"run-{number}", steps)
-        make_blocks(dsn)
-        among = asking.milliseconds(100, "data", metrics="m7", max_points=1000)
-        growth = statistics.median(among) / statistics.median(alone)
-        figures.append(_goal(f"the same among {runs} runs, times as long", "", growth, "< 1.5", growth < 1.5))
-        daemon.stop()
-        figures.append(_ingestion(folder, database, 100_000 if steps <= 100_000 else 500_000))
     return figures
 
 
-def _in_turns(
-    folder: Path, database: Callable[[str], str], dsn: str, steps: int, asking: Asking
-) -> tuple[list[float], dict[str, float]]:
-    """Milliseconds of Lens, and of each peer; what is quick enough is asked in turns with Lens."""
+def beside_mlflow(made: World) -> list[Figure]:
+    """In turns with the call of MLflow's own page; its whole history once, which takes long."""
     lens: list[float] = []
     intervals: list[float] = []
-    with mlflow(database("mlflow"), steps) as server:
+    with made.daemon(made.dsn_alone) as asking, mlflow(made.database("mlflow"), made.steps) as server:
         for _ in range(10):
-            lens += asking.milliseconds(10, "data", metrics="m7", max_points=1000)
+            lens += asking.milliseconds(10, "data", **_CHART)
             intervals.append(server.seconds_of_interval() * 1000)
-        found = {"MLflow bulk interval": statistics.median(intervals)}
-        found["MLflow metric history"] = server.seconds_of_history() * 1000
-    found["the seeds' way"] = seconds_of_seeds_way(dsn, "run-0") * 1000
-    board = tensorboard(folder / "tensorboard", steps)
-    found["TensorBoard's provider, run in memory"] = board["read"] * 1000
-    found["TensorBoard's provider, with loading"] = (board["loaded"] + board["read"]) * 1000
-    return lens, found
-
-
-def _charts(alone: Sequence[float], seen: bool, peers: dict[str, float], steps: int) -> list[Figure]:
-    name = f"1,000 points of one metric, {steps:,} x 20"
-    p50, p99 = statistics.median(alone), percentile(alone, 0.99)
-    figures = [
-        _goal(f"{name}, p50", "ms", p50, "≤ 30", p50 <= 30, spread_of(alone)),
-        _goal(f"{name}, p99", "ms", p99, "≤ 100", p99 <= 100),
-        _goal("planted spikes seen", "", float(seen), "all", seen),
-    ]
-    for peer_name, peer in peers.items():
-        wanted = 40 if peer_name.startswith("MLflow bulk") or peer_name.startswith("MLflow metric") else 20
-        figures.append(
-            Figure(
-                figure=f"{name}, beside a peer",
-                unit="ms",
-                lens=p50,
-                peer=peer,
-                peer_name=peer_name,
-                ratio=peer / p50,
-                goal=f"≥ {wanted} times faster",
-                holds=peer / p50 >= wanted,
-            )
-        )
-    return figures
-
-
-def _export(asking: Asking, daemon: Daemon, steps: int) -> list[Figure]:
-    before = daemon.rss_mib()
-    seconds = statistics.median(asking.milliseconds(3, "data", metrics="m7", format="arrow")) / 1000
-    grown = max(0.0, daemon.rss_mib() - before)
+        history = server.seconds_of_history() * 1000
     return [
-        _goal(f"all {steps:,} points as Arrow", "s", seconds, "≤ 1.5", seconds <= 1.5),
-        _goal("daemon RSS grown by it", "MiB", grown, "≤ 64", grown <= 64),
+        _beside(made, lens, "MLflow bulk interval", statistics.median(intervals), 40),
+        _beside(made, lens, "MLflow metric history", history, 40),
     ]
 
 
-def _ingestion(folder: Path, database: Callable[[str], str], points: int) -> Figure:
+def beside_the_seeds_way(made: World) -> list[Figure]:
+    """All rows loaded and filtered, on the same database."""
+    with made.daemon(made.dsn_alone) as asking:
+        lens = asking.milliseconds(50, "data", **_CHART)
+        return [_beside(made, lens, "the seeds' way", seconds_of_seeds_way(made.dsn_alone, "run-0") * 1000, 20)]
+
+
+def beside_tensorboard(made: World) -> list[Figure]:
+    """TensorBoard's provider with the run in memory, and from its start."""
+    with made.daemon(made.dsn_alone) as asking:
+        lens = asking.milliseconds(50, "data", **_CHART)
+        board = tensorboard(made.folder / "tensorboard", made.steps)
+    loaded = (board["loaded"] + board["read"]) * 1000
+    return [
+        _beside(made, lens, "TensorBoard's provider, run in memory", board["read"] * 1000, 20),
+        _beside(made, lens, "TensorBoard's provider, with loading", loaded, 20),
+    ]
+
+
+def growth(made: World) -> list[Figure]:
+    """The same question to a database with one run and to one with many, whose runs are asked one after the other."""
+    alone: list[float] = []
+    among: list[float] = []
+    with made.daemon(made.dsn_alone) as one, made.daemon(made.dsn_among) as many:
+        for run in range(made.runs):
+            alone += one.milliseconds(20, "data", **_CHART)
+            among += many.milliseconds(20, "data", run, **_CHART)
+    grown = statistics.median(among) / statistics.median(alone)
+    figure = Figure(
+        figure=f"{_name(made)}, among {made.runs} runs, p50",
+        unit="ms",
+        lens=statistics.median(among),
+        peer=statistics.median(alone),
+        peer_name="alone",
+        ratio=grown,
+        goal="< 1.5 times as long",
+        holds=grown < 1.5,
+        spread=spread_of(among),
+    )
+    return [figure]
+
+
+def export(made: World) -> list[Figure]:
+    """All points of one metric as Arrow, and the memory that it takes."""
+    with made.daemon(made.dsn_alone) as asking:
+        asking.milliseconds(20, "data", **_CHART)
+        before = asking.daemon.rss_mib()
+        times: list[float] = []
+        highest = asking.highest_rss_mib(lambda: times.extend(_exports(asking)))
+    seconds = statistics.median(times) / 1000
+    return [
+        _goal(f"all {made.steps:,} points as Arrow", "s", seconds, "≤ 1.5", seconds <= 1.5, spread_of(times)),
+        _goal("daemon RSS grown by it", "MiB", highest - before, "≤ 64", highest - before <= 64),
+    ]
+
+
+def _exports(asking: Asking) -> list[float]:
+    return asking.milliseconds(5, "data", metrics="m7", format="arrow")
+
+
+def ingestion(made: World) -> list[Figure]:
     """Points per second with blocks and without, in turns; five metrics a step."""
+    points = 100_000 if made.steps <= 100_000 else 500_000
     rates: dict[str, list[float]] = {"true": [], "false": []}
     for turn in range(3):
         for blocks, found in rates.items():
-            name = f"ingest_{blocks}_{turn}"
-            daemon = Daemon(folder / name, _CONFIG.format(dsn=database(name), blocks=blocks)).start()
-            found.append(
-                LensRun(daemon, "/api/v1/wandb/metrics", metrics_bodies("w", points, 5), points).points_per_second
-            )
-            daemon.stop()
+            found.append(_stored_per_second(made, f"ingest_{blocks}_{turn}", blocks, points))
     with_blocks, without = statistics.median(rates["true"]), statistics.median(rates["false"])
-    return Figure(
+    figure = Figure(
         figure="stored while blocks are made, 5 metrics a step",
         unit="points/s",
         lens=with_blocks,
@@ -153,18 +144,75 @@ def _ingestion(folder: Path, database: Callable[[str], str], points: int) -> Fig
         holds=with_blocks >= without * 2 / 3,
         spread=spread_of(rates["true"]),
     )
+    return [figure]
+
+
+def _stored_per_second(made: World, name: str, blocks: str, points: int) -> float:
+    with temporary_folder() as folder, made.emptied(name) as dsn:
+        daemon = Daemon(folder / name, CONFIG.format(dsn=dsn, blocks=blocks)).start()
+        try:
+            run = LensRun(daemon, "/api/v1/wandb/metrics", metrics_bodies("w", points, 5), points)
+            return run.points_per_second
+        finally:
+            daemon.stop()
+
+
+def _name(made: World) -> str:
+    return f"1,000 points of one metric, {made.steps:,} x 20"
+
+
+def _beside(made: World, lens: Sequence[float], peer_name: str, peer: float, wanted: int) -> Figure:
+    p50 = statistics.median(lens)
+    return Figure(
+        figure=f"{_name(made)}, beside a peer",
+        unit="ms",
+        lens=p50,
+        peer=peer,
+        peer_name=peer_name,
+        ratio=peer / p50,
+        goal=f"≥ {wanted} times faster",
+        holds=peer / p50 >= wanted,
+    )
 
 
 def _goal(name: str, unit: str, value: float, goal: str, holds: bool, spread: str = "") -> Figure:
     return Figure(figure=name, unit=unit, lens=value, goal=goal, holds=holds, spread=spread)
 
 
+PARTS: dict[str, Callable[[World], list[Figure]]] = {
+    "charts": charts,
+    "mlflow": beside_mlflow,
+    "seeds": beside_the_seeds_way,
+    "tensorboard": beside_tensorboard,
+    "growth": growth,
+    "export": export,
+    "ingestion": ingestion,
+}
+
+
+def _chosen() -> argparse.Namespace:
+    parser = option_parser(__doc__ or "")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where runs are loaded once and found again")
+    parser.add_argument("--part", choices=["load", *PARTS], help="one part alone, out of --keep")
+    chosen = parser.parse_args()
+    if chosen.part and not chosen.keep:
+        parser.error("--part needs --keep")
+    return chosen
+
+
 def main() -> None:
     """Measure and print."""
-    chosen = options(__doc__ or "")
-    with temporary_folder() as folder:
-        steps, runs = (50_000, 2) if chosen.quick else (1_000_000, 10)
-        report(measure(folder, steps=steps, runs=runs), as_json=chosen.json)
+    chosen = _chosen()
+    steps, runs = (50_000, 2) if chosen.quick else (1_000_000, 10)
+    folder = nullcontext(chosen.keep) if chosen.keep else temporary_folder()
+    with folder as where, world(where, steps=steps, runs=runs) as made:
+        if not made.load(_LOADING_SECONDS if chosen.part else float("inf")):
+            sys.exit("not all runs are loaded yet; give --part load again")
+        parts = [PARTS[chosen.part]] if chosen.part in PARTS else [] if chosen.part else list(PARTS.values())
+        for part in parts:
+            report(part(made), as_json=chosen.json)
+    if chosen.part == "load":
+        print("all runs are loaded", file=sys.stderr)
 
 
 if __name__ == "__main__":

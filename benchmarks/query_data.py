@@ -32,7 +32,7 @@ def load_run(dsn: str, uid: str, steps: int) -> None:
         )
         for number in range(METRICS)
     )
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with psycopg.connect(dsn) as connection:
         subject = _value(
             connection,
             "insert into lens_subject (cluster, key, workload_uid, pod_uid, namespace, pod_name, name, rows,"
@@ -66,6 +66,13 @@ def load_run(dsn: str, uid: str, steps: int) -> None:
         connection.execute("analyze lens_row")
 
 
+def runs_in(dsn: str) -> int:
+    """How many runs `load_run` has put there; one that was interrupted is not there at all."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("select count(*) from lens_subject where rows > 0").fetchone()
+        return int(row[0]) if row else 0
+
+
 def make_blocks(dsn: str) -> None:
     """Make all blocks that the background would make."""
 
@@ -83,7 +90,7 @@ def make_blocks(dsn: str) -> None:
 
 def load_mlflow(dsn: str, run_id: str, steps: int) -> None:
     """One metric of the same run in MLflow's table; the other 19 are left out, in MLflow's favour."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with psycopg.connect(dsn) as connection:
         connection.execute(
             "insert into metrics (key, value, timestamp, run_uuid, step, is_nan) select 'm7', case when step = any(%s)"
             f" then {SPIKE} else sin(step / 1e4) end, {_FIRST_SECOND}000::bigint + step * 1000, %s, step, false"
@@ -91,6 +98,13 @@ def load_mlflow(dsn: str, run_id: str, steps: int) -> None:
             [planted(steps), run_id, steps],
         )
         connection.execute("analyze metrics")
+
+
+def mlflow_run(dsn: str) -> str | None:
+    """The run that `load_mlflow` has filled, if any."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("select run_uuid from metrics limit 1").fetchone()
+        return str(row[0]) if row else None
 
 
 def _value(

@@ -15,22 +15,24 @@ import httpx
 import psycopg
 
 from benchmarks.harness import peer_environment
-from benchmarks.query_data import load_mlflow, planted
+from benchmarks.query_data import load_mlflow, mlflow_run, planted
 
 _TENSORBOARD = """
-import json, math, sys, time
+import json, math, os, sys, time
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.data import provider
 from tensorboard.context import RequestContext
 folder, steps, spikes = sys.argv[1], int(sys.argv[2]), set(json.loads(sys.argv[3]))
-writer = EventFileWriter(folder, max_queue_size=100000, flush_secs=600)
-for step in range(steps):
-    value = 1e6 if step in spikes else math.sin(step / 1e4)
-    summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag="m7", simple_value=value)])
-    writer.add_event(event_pb2.Event(wall_time=1.7e9 + step, step=step, summary=summary))
-writer.close()
+if not os.path.exists(folder):
+    writer = EventFileWriter(folder + ".unfinished", max_queue_size=100000, flush_secs=600)
+    for step in range(steps):
+        value = 1e6 if step in spikes else math.sin(step / 1e4)
+        summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag="m7", simple_value=value)])
+        writer.add_event(event_pb2.Event(wall_time=1.7e9 + step, step=step, summary=summary))
+    writer.close()
+    os.rename(folder + ".unfinished", folder)
 started = time.perf_counter()
 multiplexer = plugin_event_multiplexer.EventMultiplexer(size_guidance={"tensors": 0, "scalars": 0})
 multiplexer.AddRunsFromDirectory(folder)
@@ -92,7 +94,7 @@ class MLflow:
 
 @contextmanager
 def mlflow(dsn: str, steps: int) -> Iterator[MLflow]:
-    """Start the server, make a run and load it."""
+    """Start the server; make a run and load it unless there is one."""
     binaries = peer_environment("mlflow", ["mlflow", "psycopg2-binary", "setuptools<81"])
     parts = dict(part.split("=", 1) for part in dsn.split())
     uri = f"postgresql+psycopg2://{parts['user']}@/{parts['dbname']}?host={parts['host']}&port={parts['port']}"
@@ -108,9 +110,12 @@ def mlflow(dsn: str, steps: int) -> Iterator[MLflow]:
     url = f"http://127.0.0.1:{port}"
     try:
         _wait(url)
-        made = httpx.post(f"{url}/api/2.0/mlflow/runs/create", json={"experiment_id": "0", "start_time": 1}, timeout=60)
-        run_id = made.raise_for_status().json()["run"]["info"]["run_id"]
-        load_mlflow(dsn, run_id, steps)
+        run_id = mlflow_run(dsn)
+        if run_id is None:
+            asked = {"experiment_id": "0", "start_time": 1}
+            made = httpx.post(f"{url}/api/2.0/mlflow/runs/create", json=asked, timeout=60)
+            run_id = str(made.raise_for_status().json()["run"]["info"]["run_id"])
+            load_mlflow(dsn, run_id, steps)
         yield MLflow(url, run_id)
     finally:
         server.terminate()
