@@ -7,12 +7,16 @@ from collections.abc import Collection
 from operator import lt
 from typing import NamedTuple
 
+import msgspec
+
 from lens_core import Pod
 from lens_core.directory_picture import workload_of
 
+from .finding import Keys
 from .labels import METRIC_NAME, Label, make_label
 
-OURS = ("pod_name", "pod_uid", "workload_name", "workload_uid")
+OF_PODS = ("pod_name", "pod_uid")
+OURS = (*OF_PODS, "workload_name", "workload_uid")
 NO_POD = 0
 _REMEMBERED_SHAPES = 10_000
 
@@ -22,6 +26,16 @@ class Shape(NamedTuple):
 
     name: int
     places: tuple[int, ...]
+
+
+class Attached(msgspec.Struct, frozen=True, gc=False):
+    """What the series of a pod get, in two pieces; `size` of both. `keys` are what the pod was found by."""
+
+    pod: bytes
+    workload: bytes
+    size: int
+    number: int
+    keys: Keys
 
 
 class Shapes:
@@ -98,6 +112,13 @@ class Pods:
             known = self._pieces[number] = [(OURS.index(label[0]), label[2]) for label in reversed(self.labels(number))]
         for which, piece in known:
             pieces.insert(shape.places[which], piece)
+
+    def attached(self, number: int, keys: Keys) -> Attached:
+        """The same in pieces, for series whose template says where they belong."""
+        labels = self.labels(number)
+        pod = join([label for label in labels if label[0] in OF_PODS])
+        workload = join([label for label in labels if label[0] not in OF_PODS])
+        return Attached(pod, workload, len(pod) + len(workload), number, keys)
 
     def copies(self, number: int) -> list[list[Label]]:
         """What each copy of a series of this pod gets: one for each workload."""

@@ -12,16 +12,18 @@ import msgspec
 from lens_core.identity import Directory
 from lens_core.protobuf import varint
 
-from .attaching import NO_POD, Pods, Shapes, join, replaced
+from .attaching import NO_POD, Attached, Pods, Shape, Shapes, join, replaced
 from .finding import Keys, PodFinder
 from .labels import METRIC_NAME, Label, LabelReader, checked, make_label
+from .samples import VALUE_SIZE, ZERO_TAIL
+from .seen import Seen
 from .settings import RemoteWriteSettings
+from .templates import Template, Templates
 
 ROTATE_SECONDS = 600.0
-# What a single sample takes: tag, length, a double, a timestamp of six bytes; proto3 leaves a value of 0 out.
-VALUE_SIZE, ZERO_SIZE = 18, 9
 _HEADS = [b"\x0a" + varint(size) for size in range(4096)]
 COPY_PREFIX = "workload_"
+_REMEMBERED_FIELDS = 50_000
 
 
 class Entry(msgspec.Struct, gc=False, kw_only=True):
@@ -53,7 +55,8 @@ class Enricher:
     """Two generations of entries: what was not used since the last rotation but one is forgotten.
 
     Rotates when a generation is full and at least every ten minutes. When the directory changes, an entry whose pod
-    is still the same costs a look-up, the others are made anew.
+    is still the same costs a look-up, the others are made anew. A label set is remembered when it comes again: most of
+    what churns comes once.
     """
 
     def __init__(
@@ -70,10 +73,14 @@ class Enricher:
         self._shapes = Shapes()
         self._pods = Pods(settings.workload)
         self._found: dict[Keys, int] = {(): NO_POD}
+        self.seen = Seen(settings.cached_series)
         self._old: dict[bytes, Entry] = {}
         self._rotated_at = clock()
         self.young: dict[bytes, Entry] = {}
         self.epoch = 1
+        self.templates = Templates()
+        # By the labels that a template cuts out, as of now.
+        self.attached: dict[bytes, Attached] = {}
 
     def begin(self) -> None:
         """Before a request: take up what the directory knows now, forget what is old."""
@@ -81,13 +88,14 @@ class Enricher:
             self._picture = self._directory.picture
             self.epoch += 1
             self._found = {(): NO_POD}
+            self.attached.clear()
             self._pods.keep(self._picture.pods.values())
         now = self._clock()
         if len(self.young) >= self._settings.cached_series or now - self._rotated_at >= ROTATE_SECONDS:
             for entry in self._old.values():
                 entry.next = None
             self._old, self.young, self._rotated_at = self.young, {}, now
-            # What is used from now on passes by `entry` once, which takes it over into the young generation.
+            # What is used from now on passes by `known` once, which takes it over into the young generation.
             self.epoch += 1
 
     @property
@@ -95,17 +103,40 @@ class Enricher:
         """How many label sets are held."""
         return len(self.young) + len(self._old)
 
+    def known(self, block: bytes) -> Entry | None:
+        """The entry of a label set that is remembered. Raises WireError or RefusedSeries."""
+        entry = self.young.get(block) or self._old.get(block)
+        if entry is None:
+            return None
+        if entry.epoch != self.epoch:
+            if self._find(entry.keys) != entry.pod:
+                self._fill(entry)
+            entry.epoch = self.epoch
+        self.young[entry.block] = entry
+        return entry
+
+    def remember(self, block: bytes) -> Entry:
+        """The entry of a label set, remembered from now on. Raises WireError or RefusedSeries."""
+        entry = self.known(block)
+        if entry is None:
+            entry = self.young[block] = self.make(block)
+        return entry
+
     def entry(self, block: bytes) -> Entry:
-        """The entry of a label set. Raises WireError or RefusedSeries."""
-        known = self.young.get(block) or self._old.get(block)
-        if known is None:
-            known = self._make(Entry(block=block))
-        elif known.epoch != self.epoch:
-            if self._find(known.keys) != known.pod:
-                self._make(known)
-            known.epoch = self.epoch
-        self.young[known.block] = known
-        return known
+        """The entry of a label set, remembered if it comes again. Raises WireError or RefusedSeries."""
+        return self.known(block) or (self.remember(block) if self.seen.again(block) else self.make(block))
+
+    def make(self, block: bytes) -> Entry:
+        """An entry that is not remembered. Raises WireError or RefusedSeries."""
+        return self._fill(Entry(block=block))
+
+    def attach(self, told: bytes) -> Attached:
+        """What a series gets by the labels that its template cuts out; remembered in `attached`."""
+        if len(self.attached) >= _REMEMBERED_FIELDS:
+            self.attached.clear()
+        keys = self._finder.keys([label for label in self._reader.read(told) if label[3]])
+        attached = self.attached[told] = self._pods.attached(self._find(keys), keys)
+        return attached
 
     def labels(self, block: bytes) -> dict[str, str]:
         """The labels as they came; for the debug route."""
@@ -118,24 +149,10 @@ class Enricher:
             number = self._found[keys] = self._pods.number(self._finder.find(keys, self._picture))
             return number
 
-    def _make(self, entry: Entry) -> Entry:
+    def _fill(self, entry: Entry) -> Entry:
         """Fill in an entry. Raises WireError or RefusedSeries."""
-        labels = self._reader.read(entry.block)
-        marked = [label for label in labels if label[3]]
-        shape = self._shapes.of(tuple([label[0] for label in labels]))
-        if shape is None or any(not label[1] for label in marked):
-            name = self._make_slowly(entry, labels)
-        else:
-            name = labels[shape.name][1]
-            entry.keys = self._finder.keys(marked) if marked else ()
-            entry.pod = self._find(entry.keys)
-            entry.prefix = entry.block
-            if entry.pod != NO_POD:
-                pieces = [label[2] for label in labels]
-                self._pods.insert(entry.pod, pieces, shape)
-                entry.prefix = b"".join(pieces)
-        if self._settings.copies != "none":
-            self._make_copies(entry, labels, name)
+        template = self.templates.find(entry.block, ZERO_TAIL.example)
+        name = self._fill_by_reading(entry) if template is None else self._fill_by_template(entry, template)
         entry.unattached = int(entry.pod == NO_POD)
         entry.negative = self._watches(name)
         entry.below = 0 if entry.prefix is None or entry.copies else 0x80 if entry.negative else 0x100
@@ -143,8 +160,44 @@ class Enricher:
         entry.epoch = self.epoch
         return entry
 
-    def _make_slowly(self, entry: Entry, read: list[Label]) -> str:
-        """The same for labels that must be put in order first, or have some of ours; the metric's name."""
+    def _fill_by_template(self, entry: Entry, template: Template) -> str:
+        """Labels, keys and pod; the metric's name."""
+        before, middle, after, told = template.cut(entry.block)
+        attached = self.attached.get(told) or self.attach(told)
+        entry.keys, entry.pod = attached.keys, attached.number
+        entry.prefix = entry.block
+        if attached.number != NO_POD:
+            entry.prefix = b"".join((before, attached.pod, middle, attached.workload, after))
+        return entry.block[template.name].decode()
+
+    def _fill_by_reading(self, entry: Entry) -> str:
+        """The same for a label set of an unknown kind, and copies. Raises WireError or RefusedSeries."""
+        labels = self._reader.read(entry.block)
+        marked = [label for label in labels if label[3]]
+        shape = self._shapes.of(tuple([label[0] for label in labels]))
+        if shape is None or any(not label[1] for label in marked):
+            name = self._fill_slowly(entry, labels)
+        else:
+            name = labels[shape.name][1]
+            self._fill_quickly(entry, labels, marked, shape)
+        if self._settings.copies != "none":
+            self._make_copies(entry, labels, name)
+        return name
+
+    def _fill_quickly(self, entry: Entry, labels: list[Label], marked: list[Label], shape: Shape) -> None:
+        """For labels of a usual shape: in order, complete, and none of ours."""
+        entry.keys = self._finder.keys(marked) if marked else ()
+        entry.pod = self._find(entry.keys)
+        entry.prefix = entry.block
+        if entry.pod != NO_POD:
+            pieces = [label[2] for label in labels]
+            self._pods.insert(entry.pod, pieces, shape)
+            entry.prefix = b"".join(pieces)
+        if self._settings.copies == "none":
+            self.templates.learn(entry.block, labels, shape)
+
+    def _fill_slowly(self, entry: Entry, read: list[Label]) -> str:
+        """For labels that must be put in order first, or have some of ours; the metric's name."""
         labels = checked(read)
         telling = [label for label in labels if label[3]]
         entry.keys = self._finder.keys(telling) if telling else ()

@@ -3,28 +3,35 @@
 Nearly every series was seen before and has one sample, so that it ends in one of two shapes: a double and a
 timestamp of six bytes, or (value 0, which proto3 leaves out) the timestamp alone. What stands before such an end is
 looked up among the label sets that are known; a hit proves that it is nothing but labels. Everything else is read
-field by field. Values are never touched, so that every kind of NaN stays what it is.
+field by field, unless a template tells what it is. Values are never touched, so that every kind of NaN stays what it is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 import msgspec
 
 from lens_core.protobuf import WireError, delimited
 
+from .attaching import NO_POD
 from .drops import Drops
-from .enriching import VALUE_SIZE, ZERO_SIZE, Enricher, Entry, head_of
+from .enriching import Enricher, Entry, head_of
 from .labels import RefusedSeries
-from .samples import Examined, examine, split_labels
+from .samples import VALUE_SIZE, ZERO_SIZE, Examined, examine, split_labels
+from .templates import no_template
 
 _WITH_VALUE = b"\x12\x10\x09"
 _WITHOUT_VALUE = b"\x12\x07"
 _STAMP_SIZE = 7
 _REMEMBERED_STAMPS = 1000
 _MESSAGES = 10
+# After so many that are new, it is looked whether the next one is known.
+_GROUP = 32
+# One in sixteen is asked whether it was seen before.
+_ASKED = 15
 
 
 class Passed(msgspec.Struct):
@@ -40,6 +47,12 @@ class Passed(msgspec.Struct):
     refused: Counter[str] = msgspec.field(default_factory=Counter)
     messages: list[str] = []
 
+    def add(self, single: int, unattached: int) -> None:
+        """Count series of a single sample, of which so many have no pod."""
+        self.series += single
+        self.samples += single
+        self.unattached += unattached
+
 
 class Passage:
     """Takes series, as they were cut out of requests, to what goes on of them."""
@@ -48,13 +61,25 @@ class Passage:
         self._enricher = enricher
         self._drops = drops
         self._stamps: set[bytes] = set()
+        self._last = no_template()
+        self._again = False
 
-    def take(self, series: Sequence[bytes], passed: Passed) -> None:
+    def take(self, series: Iterable[bytes], passed: Passed) -> None:
         """Add these series to `passed`. Raises WireError where the request is damaged."""
+        remaining = iter(series)
+        one = self._take_known(remaining, passed)
+        while one is not None:
+            one = self._take_new(one, remaining, passed)
+            if one is not None:
+                one = self._take_known(chain((one,), remaining), passed)
+
+    def _take_known(self, series: Iterable[bytes], passed: Passed) -> bytes | None:
+        """Pass on series until there is a single sample whose label set is not remembered; that one."""
         epoch = self._enricher.epoch
         stamps, pieces = self._stamps, passed.pieces
-        slow = unattached = 0
+        quick = unattached = 0
         nothing = last = Entry(block=b"")
+        new = None
         for one in series:
             # The guess first: senders mostly repeat the order, too. A comparison is cheaper than a look-up.
             entry = last.next
@@ -62,41 +87,93 @@ class Passage:
                 tail = one[len(entry.block) :]
                 if tail[11:] in stamps and tail[:3] == _WITH_VALUE and tail[10] < entry.below:
                     pieces += (entry.head, entry.prefix, tail)  # type: ignore[arg-type]
+                    quick += 1
                     unattached += entry.unattached
                     last = entry
                     continue
-            entry, tail = self._look_up(one)
+            tail = self._tail(one)
+            entry = self._look_up(one[: -len(tail)]) if tail else None
             last.next = entry
             if entry is not None and (tail[10] if len(tail) == VALUE_SIZE else 0) < entry.below:
                 prefix: bytes = entry.prefix  # type: ignore[assignment]
                 pieces += (head_of(len(prefix) + len(tail)), prefix, tail)
+                quick += 1
                 unattached += entry.unattached
+            elif entry is None and tail:
+                new = one
+                break
             else:
-                slow += 1
                 self._slowly(one, entry, tail, passed)
             last = entry or nothing
-        quick = len(series) - slow
-        passed.series += quick
-        passed.samples += quick
-        passed.unattached += unattached
+        passed.add(quick, unattached)
+        return new
 
-    def _look_up(self, series: bytes) -> tuple[Entry | None, bytes]:
-        """The entry of a series that ends in one of the two shapes, and that end; None for all others."""
+    def _take_new(self, one: bytes, others: Iterator[bytes], passed: Passed) -> bytes | None:
+        """Pass on a series whose label set is not remembered, and others until one is known; that one."""
+        group = [one]
+        self._again = self._enricher.seen.again(one[: -len(self._tail(one))])
+        while True:
+            self._pass_group(group, passed)
+            first = next(others, None)
+            if first is None or not (tail := self._tail(first)) or self._look_up(first[: -len(tail)]) is not None:
+                return first
+            group = [first, *islice(others, min(2 * len(group), _GROUP) - 1)]
+
+    def _pass_group(self, group: Iterable[bytes], passed: Passed) -> None:
+        """Pass on series by their templates, which costs little more than what is remembered.
+
+        A few of them, the same every time, are asked whether they were seen before. Their answer holds for those that
+        follow, because neighbours came together before: either all are remembered or none.
+        """
+        stamps, pieces, attached_to = self._stamps, passed.pieces, self._enricher.attached
+        quick = unattached = 0
+        last = self._last
+        for one in group:
+            # The guess first, as with those that are known.
+            template = last.next
+            if template is None or not template.fits(one) or one[-_STAMP_SIZE:] not in stamps:
+                tail = self._tail(one)
+                template = self._enricher.templates.find(one[: -len(tail)], tail) if tail else None
+                if template is None:
+                    self._slowly(one, None, tail, passed)
+                    continue
+                last.next = template
+            last = template
+            before, middle, after, told = template.cut(one)
+            if not hash(before) & _ASKED:
+                self._again = self._enricher.seen.again(one[: template.labels])
+            if self._again:
+                self._slowly(one, self._enricher.remember(one[: template.labels]), one[template.labels :], passed)
+                continue
+            attached = attached_to.get(told) or self._enricher.attach(told)
+            quick += 1
+            if attached.number == NO_POD:
+                pieces += (head_of(len(one)), one)
+                unattached += 1
+            else:
+                head = head_of(len(one) + attached.size)
+                pieces += (head, before, attached.pod, middle, attached.workload, after)
+        self._last = last
+        passed.add(quick, unattached)
+
+    def _tail(self, series: bytes) -> bytes:
+        """The end of a series, if it has one of the two shapes; else nothing."""
         tail = series[-VALUE_SIZE:]
         if tail[11:] not in self._stamps and not self._learn_stamp(tail[11:]):
-            return None, b""
-        if tail[:3] != _WITH_VALUE:
-            tail = tail[ZERO_SIZE:]
-            if tail[:2] != _WITHOUT_VALUE:
-                return None, b""
-        block = series[: -len(tail)]
+            return b""
+        if tail[:3] == _WITH_VALUE:
+            return tail
+        tail = tail[ZERO_SIZE:]
+        return tail if tail[:2] == _WITHOUT_VALUE else b""
+
+    def _look_up(self, block: bytes) -> Entry | None:
         entry = self._enricher.young.get(block)
         if entry is not None and entry.epoch == self._enricher.epoch:
-            return entry, tail
+            return entry
         try:
-            return self._enricher.entry(block), tail
+            return self._enricher.known(block)
         except (WireError, RefusedSeries):
-            return None, b""  # The slow road finds out what it is.
+            return None  # The slow road finds out what it is.
 
     def _slowly(self, series: bytes, entry: Entry | None, tail: bytes, passed: Passed) -> None:
         """Pass on a series that needs a closer look; with its entry if it is known to be that and a single sample."""
