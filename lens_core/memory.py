@@ -1,4 +1,4 @@
-"""How the C library holds memory: a daemon that takes in bodies of a megabyte all the time gives none back in between.
+"""How memory is held: a daemon that takes in bodies of a megabyte all the time gives none back in between.
 
 By default glibc returns every large block to the kernel at once and asks for it again with the next request; the page
 faults of that cost more than reading the request does.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 
 # <malloc.h>; the largest value that glibc takes for the second is 32 MiB.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -21,3 +22,13 @@ def keep_large_blocks() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, LARGEST_BLOCK_BYTES)
         mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def leave_what_stays() -> None:
+    """Let the garbage collector never again look at what is there now: modules, plugins, the configuration.
+
+    It is some 80,000 objects that live as long as the process does; to look through them takes 30 ms, in which no
+    request is answered.
+    """
+    gc.collect()
+    gc.freeze()

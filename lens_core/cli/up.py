@@ -42,6 +42,7 @@ def command(
     """
     from ..daemon import Daemon
     from ..logs import configure_logging
+    from ..memory import leave_what_stays
     from ..plugin_host import PluginHost
 
     configure_logging(os.environ)
@@ -54,7 +55,12 @@ def command(
     for notice in [*settings.notices, *_going(host)]:
         click.echo(f"lens: {notice}", err=True)
     announce = _announce_json if announce_json else _announce
-    daemon = Daemon(settings, host, reload=load if config else None, announce=announce)
+
+    def announced(daemon: Daemon) -> None:
+        leave_what_stays()
+        announce(daemon)
+
+    daemon = Daemon(settings, host, reload=load if config else None, announce=announced)
     _run(daemon, exit_with_parent)
 
 

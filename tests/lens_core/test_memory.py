@@ -25,3 +25,16 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def test_large_blocks_stay() -> None:
     run = subprocess.run([sys.executable, "-c", SCRIPT, "keep"], check=True, capture_output=True, text=True)
     assert int(run.stdout) < 2000  # without it nearly a thousand for each of the hundred blocks
+
+
+def test_what_stays_is_not_looked_through_again() -> None:
+    script = (
+        "import gc, lens_core.daemon\n"
+        "from lens_core.memory import leave_what_stays\n"
+        "leave_what_stays()\n"
+        "print(gc.get_freeze_count(), len(gc.get_objects()))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    frozen, looked_at = map(int, run.stdout.split())
+    assert frozen > 10_000
+    assert looked_at < 1_000
