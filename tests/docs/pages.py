@@ -19,7 +19,7 @@ def blocks(page: str, language: str) -> list[str]:
 def run_console(block: str, folder: Path, **environ: str) -> list[str]:
     """Run the commands of a console block in one shell; each must end well and print the lines below it.
 
-    The answer is everything that was printed, one text for each command.
+    What a line holds from … on may be anything. The answer is everything that was printed, one text for each command.
     """
     (folder / "bin").mkdir(exist_ok=True)
     lens = folder / "bin" / "lens"
@@ -42,5 +42,5 @@ def run_console(block: str, folder: Path, **environ: str) -> list[str]:
         out, _, rest = rest.partition(f"--- end {number}\n")
         printed.append(out)
         for line in expected.splitlines():
-            assert line.split("#")[0].strip() in out, f"{command_text}: {line!r} is not in\n{out}"
+            assert re.split("#|…", line)[0].strip() in out, f"{command_text}: {line!r} is not in\n{out}"
     return printed

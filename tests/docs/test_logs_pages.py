@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,11 @@ from lens_core.detection import make_detectors
 from lens_core.log_lines import LineEngine
 from lens_core.plugin_host import PluginHost
 from lens_core.testing import check_detector
+from tests.docs.pages import run_console
+from tests.end_to_end.conftest import make_lens
+from tests.end_to_end.running_lens import RunningLens
+
+__all__ = ["make_lens"]
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -38,6 +44,27 @@ def test_the_pages_detector_works() -> None:
     (saved,) = engine.read("acme wrote checkpoint /x at step 5")
     assert saved.happening is not None
     assert (saved.happening.type, saved.happening.iteration) == ("checkpoint_saved", 5)
+
+
+# What the page's first command is shown with: a step of Primus', a checkpoint of Megatron's, and nobody's line.
+LINES = """\
+[20251202 09:12:08][rank-7/8][INFO ] [--------trainer.py:2560] : iteration 126/ 5000 | elapsed time per iteration \
+(ms): 13372.8/13364.7 | hip mem usage/free/total/usage_ratio: 153.81GB/102.17GB/255.98GB/60.09% | lm loss: \
+6.548988E-03 |
+saving checkpoint at iteration 126 to /ckpt
+step: 5  loss: nothing
+"""
+
+
+def test_the_pages_commands_work(make_lens: Callable[..., RunningLens], tmp_path: Path) -> None:
+    lens = make_lens(f"sinks: {{out: {{type: jsonl, path: {tmp_path / 'out.jsonl'}}}}}\n").start()
+    (tmp_path / "train.log").write_text(LINES)
+    (tmp_path / "train.sh").write_text("#!/bin/sh\necho 'iteration 10/ 100 | lm loss: 2.5E+00 |'\n")
+    (tmp_path / "train.sh").chmod(0o755)
+    for block in blocks("logs.md", "console"):
+        run_console(block, tmp_path, LENS_URL=lens.url)
+    lens.drained()
+    assert '"lm_loss":2.5' in (tmp_path / "out.jsonl").read_text()
 
 
 def test_the_pages_configurations_are_valid() -> None:
