@@ -7,12 +7,10 @@ import re
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from lens_core.identity import Directory
-from lens_core.protobuf import varint
 
 from .attaching import NO_POD, Attached, Pods, Shape, Shapes, join, replaced
+from .entry import Entry, head_of
 from .finding import Keys, PodFinder
 from .labels import METRIC_NAME, Label, LabelReader, checked, make_label
 from .samples import VALUE_SIZE, ZERO_TAIL
@@ -21,34 +19,8 @@ from .settings import RemoteWriteSettings
 from .templates import Template, Templates
 
 ROTATE_SECONDS = 600.0
-_HEADS = [b"\x0a" + varint(size) for size in range(4096)]
 COPY_PREFIX = "workload_"
 _REMEMBERED_FIELDS = 50_000
-
-
-class Entry(msgspec.Struct, gc=False, kw_only=True):
-    """What becomes of one label set, right for one epoch of the directory.
-
-    `prefix` are its labels as they go on (None: only copies do), `copies` those of further series. `head` is the tag
-    and length of a series that has these labels and one sample with a value. `below`: a single sample is passed on
-    without a closer look if the highest byte of its value is below this (0: never; 0x80: unless it is negative; 0x100:
-    always). `unattached` is 1 if no pod was found; `negative`: negative samples are dropped; `reason`: why it goes
-    nowhere, if that is so. `next` is what came after it the last time. A hundred thousand of them are no work for the
-    garbage collector; so whoever drops one must cut `next`, there may be circles.
-    """
-
-    block: bytes
-    epoch: int = 0
-    prefix: bytes | None = None
-    head: bytes = b""
-    below: int = 0
-    unattached: int = 1
-    negative: bool = False
-    copies: tuple[bytes, ...] = ()
-    reason: str = ""
-    keys: Keys = ()
-    pod: int = NO_POD
-    next: Entry | None = None
 
 
 class Enricher:
@@ -104,7 +76,7 @@ class Enricher:
         return len(self.young) + len(self._old)
 
     def known(self, block: bytes) -> Entry | None:
-        """The entry of a label set that is remembered. Raises WireError or RefusedSeries."""
+        """The entry of a label set that is remembered."""
         entry = self.young.get(block) or self._old.get(block)
         if entry is None:
             return None
@@ -222,8 +194,3 @@ class Enricher:
                 self._negative_names.clear()
             known = self._negative_names[name] = any(glob.match(name) for glob in self._negative)
         return known
-
-
-def head_of(size: int) -> bytes:
-    """Tag and length of a series in a request."""
-    return _HEADS[size] if size < len(_HEADS) else b"\x0a" + varint(size)

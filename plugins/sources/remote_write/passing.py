@@ -3,7 +3,8 @@
 Nearly every series was seen before and has one sample, so that it ends in one of two shapes: a double and a
 timestamp of six bytes, or (value 0, which proto3 leaves out) the timestamp alone. What stands before such an end is
 looked up among the label sets that are known; a hit proves that it is nothing but labels. Everything else is read
-field by field, unless a template tells what it is. Values are never touched, so that every kind of NaN stays what it is.
+field by field, unless a template tells what it is. Values are never touched, so that every kind of NaN stays what it
+is.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import msgspec
 
 from lens_core.protobuf import WireError, delimited
 
-from .attaching import NO_POD
 from .drops import Drops
-from .enriching import Enricher, Entry, head_of
+from .enriching import Enricher
+from .entry import Entry, head_of
 from .labels import RefusedSeries
 from .samples import VALUE_SIZE, ZERO_SIZE, Examined, examine, split_labels
-from .templates import no_template
+from .templates import Template, no_template
 
 _WITH_VALUE = b"\x12\x10\x09"
 _WITHOUT_VALUE = b"\x12\x07"
@@ -127,34 +128,39 @@ class Passage:
         """
         stamps, pieces, attached_to = self._stamps, passed.pieces, self._enricher.attached
         quick = unattached = 0
-        last = self._last
+        last, again = self._last, self._again
         for one in group:
             # The guess first, as with those that are known.
             template = last.next
-            if template is None or not template.fits(one) or one[-_STAMP_SIZE:] not in stamps:
-                tail = self._tail(one)
-                template = self._enricher.templates.find(one[: -len(tail)], tail) if tail else None
+            if template is None or one[-_STAMP_SIZE:] not in stamps or not template.fits(one):
+                template = self._find(one, passed)
                 if template is None:
-                    self._slowly(one, None, tail, passed)
                     continue
                 last.next = template
             last = template
             before, middle, after, told = template.cut(one)
             if not hash(before) & _ASKED:
-                self._again = self._enricher.seen.again(one[: template.labels])
-            if self._again:
+                again = self._enricher.seen.again(one[: template.labels])
+            if again:
                 self._slowly(one, self._enricher.remember(one[: template.labels]), one[template.labels :], passed)
                 continue
             attached = attached_to.get(told) or self._enricher.attach(told)
             quick += 1
-            if attached.number == NO_POD:
+            if attached.size:
+                pieces += (head_of(len(one) + attached.size), before, attached.pod, middle, attached.workload, after)
+            else:
                 pieces += (head_of(len(one)), one)
                 unattached += 1
-            else:
-                head = head_of(len(one) + attached.size)
-                pieces += (head, before, attached.pod, middle, attached.workload, after)
-        self._last = last
+        self._last, self._again = last, again
         passed.add(quick, unattached)
+
+    def _find(self, series: bytes, passed: Passed) -> Template | None:
+        """The template of a series; without one it is passed on by the slow road."""
+        tail = self._tail(series)
+        template = self._enricher.templates.find(series[: -len(tail)], tail) if tail else None
+        if template is None:
+            self._slowly(series, None, tail, passed)
+        return template
 
     def _tail(self, series: bytes) -> bytes:
         """The end of a series, if it has one of the two shapes; else nothing."""
@@ -170,10 +176,7 @@ class Passage:
         entry = self._enricher.young.get(block)
         if entry is not None and entry.epoch == self._enricher.epoch:
             return entry
-        try:
-            return self._enricher.known(block)
-        except (WireError, RefusedSeries):
-            return None  # The slow road finds out what it is.
+        return self._enricher.known(block)
 
     def _slowly(self, series: bytes, entry: Entry | None, tail: bytes, passed: Passed) -> None:
         """Pass on a series that needs a closer look; with its entry if it is known to be that and a single sample."""

@@ -33,8 +33,8 @@ class Template(msgspec.Struct, gc=False):
     """A series with `size` bytes which are `fixed` under `mask` has labels as `cut` expects, and a single sample.
 
     Its timestamp must be looked at besides. `labels` is where its labels end, `name` the metric's name. Values of
-    labels are ASCII, so that they need no look for text that is not UTF-8, and the sample's is not negative. `next` is what came after it the last time; there may be circles, which
-    `Templates` cuts.
+    labels are ASCII, so that they need no look for text that is not UTF-8, and the sample's is not negative. `next` is
+    what came after it the last time; there may be circles, which `Templates` cuts.
     """
 
     size: int
