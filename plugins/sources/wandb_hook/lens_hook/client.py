@@ -69,17 +69,25 @@ class _PatientStream(io.RawIOBase):
 
 
 class _PatientSocket:
-    """The little of a socket that `http.client` uses, on top of `_PatientStream`."""
+    """The little of a socket that `http.client` uses, on top of `_PatientStream`.
+
+    What it sends leaves in one piece when it asks for the answer: each further call into the system would have to win
+    the interpreter's lock back from the training loop.
+    """
 
     def __init__(self, sock: socket.socket, new_stream: Callable[[], _PatientStream]) -> None:
         self._socket = sock
         self._new_stream = new_stream
+        self._unsent: list[bytes] = []
 
     def sendall(self, data: bytes) -> None:
-        self._new_stream().send_all(data)
+        self._unsent.append(data)
 
     def makefile(self, mode: str, *_: Any) -> io.BufferedReader:
-        return io.BufferedReader(self._new_stream())  # `http.client` closes it with each response
+        stream = self._new_stream()
+        request, self._unsent = b"".join(self._unsent), []
+        stream.send_all(request)
+        return io.BufferedReader(stream)  # `http.client` closes it with each response
 
     def close(self) -> None:
         self._socket.close()

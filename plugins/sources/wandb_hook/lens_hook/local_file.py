@@ -24,8 +24,8 @@ class LocalFile:
     def write(self, rows: Sequence[Merged]) -> None:
         """Append `rows`, in one write so that processes of one rank do not mix their lines."""
         lines = [
-            json.dumps({"timestamp": row.event_time, "step": row.row_step, "data": row.values}, allow_nan=False)
-            for row in rows
+            json.dumps({"timestamp": event_time, "step": row_step, "data": values}, allow_nan=False)
+            for _, values, row_step, event_time, _ in rows
         ]
         if not lines:
             return

@@ -12,7 +12,7 @@ from typing import Any
 from .buffer import Buffer
 from .values import Number
 
-_USUAL_AXES = ("train/global_step", "trainer/global_step")  # what the Hugging Face Trainer and Lightning add
+USUAL_AXES = ("train/global_step", "trainer/global_step")  # what the Hugging Face Trainer and Lightning add
 
 
 class Session:
@@ -33,8 +33,9 @@ class Session:
         self._next_step = 0
         self.row_prefix = self._row_prefix()
 
-    def _row_prefix(self) -> str:
-        return f'{{"record":"step_metrics","data_source":{json.dumps(self.data_source)},{self.identity_json()}'
+    def _row_prefix(self) -> bytes:
+        text = f'{{"record":"step_metrics","data_source":{json.dumps(self.data_source)},{self.identity_json()},'
+        return text.encode("ascii")
 
     def identity_json(self) -> str:
         """The part that all of this session's records share, as JSON without braces."""
@@ -69,13 +70,13 @@ class Session:
 
     def iteration(self, values: Mapping[str, Number], row_step: int) -> int:
         """The training step of a row: its axis if it carries one, else wandb's step."""
-        if not self.axes and _USUAL_AXES[0] not in values and _USUAL_AXES[1] not in values:
+        if not self.axes and USUAL_AXES[0] not in values and USUAL_AXES[1] not in values:
             return row_step
         for pattern, axis in self.axes:
             step = _whole(values.get(axis))
             if step is not None and any(_matches(name, pattern) for name in values if name != axis):
                 return step
-        for axis in _USUAL_AXES:
+        for axis in USUAL_AXES:
             step = _whole(values.get(axis))
             if step is not None:
                 return step

@@ -9,6 +9,7 @@ from typing import Any, Union
 Number = Union[int, float, str]  # the strings are "NaN", "Infinity" and "-Infinity"
 
 _MAX_DEPTH = 8
+_PLAIN = frozenset((float, int))
 # Objects of these types cannot change after they were logged, so the worker may read them later.
 _CONSTANT: dict[type, bool] = {float: True, int: True, bool: True, str: True, type(None): True, complex: True}
 
@@ -51,6 +52,16 @@ def _flatten(prefix: str, data: Mapping[Any, Any], row: dict[str, Number], depth
         number = as_number(value)
         if number is not None:
             row[name] = number
+
+
+def all_plain(data: Mapping[Any, Any]) -> bool:
+    """Whether `data` is ready for the wire as it is: plain finite numbers, as nearly always."""
+    found = data.values()
+    try:
+        # The sum is finite only if each of them is; an int beyond a float's range raises.
+        return _PLAIN.issuperset(map(type, found)) and math.isfinite(math.fsum(found))
+    except (OverflowError, ValueError):
+        return False
 
 
 def numbers(data: Mapping[Any, Any]) -> dict[str, Number]:

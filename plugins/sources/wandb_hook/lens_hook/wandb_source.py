@@ -19,7 +19,6 @@ from .wandb_facts import run_facts, run_id
 
 _SESSION = "_lens_hook_session"
 _MARK = "_lens_hook_original"
-_NAMES = ("data", "step", "commit")
 _EXPORTER = "primus_lens_wandb_exporter"
 
 
@@ -65,24 +64,21 @@ def _wrap(owner: type, name: str, wrapper: Callable[[Any], Any]) -> None:
 
 
 def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`_log(self, data, step=None, commit=None)` with the row taken once wandb has accepted it.
+    """`_log(self, data, step=None, commit=None, ...)` with the row taken once wandb has accepted it.
 
     One long function on purpose: between two logs of a training loop everything leaves the processor's caches, and
     each further function costs more than what it does.
     """
 
-    def _log(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def _log(self: Any, data: Any, step: Any = None, commit: Any = None, *more: Any, **options: Any) -> Any:
         session: Session | None = None
-        data: Any = None
         try:
             own = self.__dict__
             found = own.get(_SESSION) or _session_if_on(self)
             if found is not None and found.buffer.on:
                 buffer = found.buffer
-                data, step, commit = _arguments(args, kwargs) if args else map(kwargs.get, _NAMES)
                 if buffer.enhance and isinstance(data, Mapping):
                     data = {**data, "_primus_lens_enabled": True, **runtime.get().system_values}
-                    args, kwargs = _with_data(data, args, kwargs)
                 counter = own.get("_local_step")  # wandb 0.27.2 and later
                 with buffer.lock:
                     row_step, dropped = found.enter(own.get("_step", 0) if counter is None else counter, step, commit)
@@ -90,10 +86,10 @@ def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         if session is None:
-            return original(self, *args, **kwargs)
+            return original(self, data, step, commit, *more, **options)
         now = time()
         try:
-            result = original(self, *args, **kwargs)
+            result = original(self, data, step, commit, *more, **options)
         except BaseException:
             with buffer.lock:
                 session.leave()
@@ -106,19 +102,6 @@ def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return _log
-
-
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """Data, step and commit however they were passed."""
-    step = args[1] if len(args) > 1 else kwargs.get("step")
-    commit = args[2] if len(args) > 2 else kwargs.get("commit")
-    return (args[0] if args else kwargs.get("data")), step, commit
-
-
-def _with_data(
-    data: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return ((data, *args[1:]), kwargs) if args else (args, {**kwargs, "data": data})
 
 
 def _missed(error: Exception) -> None:
@@ -233,7 +216,10 @@ def _disabling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def watch_disabled(run: Any) -> None:
-    """Take the rows of a disabled run: its `log` is an attribute of the object, and so is ours."""
+    """Take the rows of a disabled run: its `log` is an attribute of the object, and so is ours.
+
+    A disabled run takes names of any type, where others raise.
+    """
     hook = runtime.get()
     if stands_back(hook) or hasattr(run.log, _MARK):
         return
@@ -245,7 +231,8 @@ def watch_disabled(run: Any) -> None:
         try:
             with hook.buffer.lock:
                 row_step, _ = session.enter(None, step, commit)
-            hook.buffer.add(session, snapshot(data), row_step, time(), False)
+            taken = {name if isinstance(name, str) else str(name): value for name, value in snapshot(data).items()}
+            hook.buffer.add(session, taken, row_step, time(), False)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, NamedTuple, Tuple
 
 from . import __version__
 from .buffer import Row
-from .session import Session
-from .values import Number, numbers
+from .session import USUAL_AXES, Session
+from .values import Number, all_plain, numbers
 
 PRODUCER = f"lens-hook/{__version__}"
 # Keys that enhancement adds for wandb's sake and that are no measurement.
 _MARKERS = frozenset({"_primus_lens_enabled"})
 _MAX_KEYS = 20_000
+_TEMPLATE_BYTES = 1 << 20
 _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
@@ -26,14 +27,15 @@ class Line(NamedTuple):
     is_row: bool = True
 
 
-class Merged(NamedTuple):
-    """A row ready for the wire: one call of log, or several of one step whose keys differ."""
+# A row ready for the wire, one call of log or several of one step whose keys differ: a `Row` with nothing but metrics.
+Merged = Tuple[Session, Dict[str, Number], int, float, bool]
 
-    session: Session
-    values: dict[str, Number]
-    row_step: int
-    event_time: float
-    dropped_by_wandb: bool
+# Lines are made a thousand at a stretch, and the constructor of a NamedTuple takes three times as long.
+_new_tuple: Any = tuple.__new__
+
+# What an encoder knows of rows with the same names: their JSON with a place for each number, and whether one of the
+# names may be the axis. A job logs the same few sets of names over and over.
+Template = Tuple[bytes, bool]
 
 
 class Encoder:
@@ -41,23 +43,40 @@ class Encoder:
 
     def __init__(self) -> None:
         self._last_sequence = 0
+        self._templates: dict[tuple[str, ...], Template] = {}
+        self._template_bytes = 0
 
     def sequence(self, event_time: float) -> int:
         """A number above all earlier ones of this process, the time in microseconds where that is so."""
-        self._last_sequence = max(self._last_sequence + 1, int(event_time * 1e6))
-        return self._last_sequence
+        sequence = int(event_time * 1e6)
+        if sequence <= self._last_sequence:
+            sequence = self._last_sequence + 1
+        self._last_sequence = sequence
+        return sequence
 
     def row(self, row: Merged) -> Line:
         """A `step_metrics` record."""
-        session = row.session
-        iteration = session.iteration(row.values, row.row_step)
-        tags = f',"tags":{_dropped_tags(row.values)}' if row.dropped_by_wandb else ""
-        text = (
-            f'{session.row_prefix},"row_step":{row.row_step},"iteration":{iteration},'
-            f'"event_time":{row.event_time:.6f},"sequence":{self.sequence(row.event_time)}{tags},'
-            f'"values":{values_json(row.values)}}}'
-        )
-        return Line(text.encode("ascii"), len(row.values))
+        session, values, row_step, event_time, dropped = row
+        names = tuple(values)
+        text, has_axis = self._templates.get(names) or self._template(names)
+        iteration = session.iteration(values, row_step) if has_axis or session.axes else row_step
+        # `%a` of a number is its JSON.
+        text %= (row_step, iteration, event_time, self.sequence(event_time), *values.values())
+        if dropped:
+            text = b'"tags":%b,%b' % (_dropped_tags(values), text)
+        line: Line = _new_tuple(Line, (session.row_prefix + text, len(names), True))
+        return line
+
+    def _template(self, names: tuple[str, ...]) -> Template:
+        """The template for rows of these `names`, remembered as long as there is room."""
+        places = ",".join([_keys[name].replace("%", "%%") + "%a" for name in names])
+        text = f'"row_step":%d,"iteration":%d,"event_time":%.6f,"sequence":%d,"values":{{{places}}}}}'.encode("ascii")
+        template = text, any(axis in names for axis in USUAL_AXES)
+        self._template_bytes += 2 * len(text)
+        if self._template_bytes > _TEMPLATE_BYTES:
+            self._templates, self._template_bytes = {}, 2 * len(text)
+        self._templates[names] = template
+        return template
 
     def event(self, session: Session, kind: str, event_time: float, details: dict[str, Any]) -> Line:
         """An `event` record."""
@@ -76,9 +95,9 @@ class Encoder:
         return Line(text.encode("ascii"), 0, is_row=False)
 
 
-def _dropped_tags(values: dict[str, Number]) -> str:
+def _dropped_tags(values: dict[str, Number]) -> bytes:
     """Tags are per metric: all of this row are values that wandb did not keep."""
-    return _compact.encode({name: {"wandb": "dropped"} for name in values})
+    return _compact.encode({name: {"wandb": "dropped"} for name in values}).encode("ascii")
 
 
 class _Keys(Dict[str, str]):
@@ -94,14 +113,10 @@ class _Keys(Dict[str, str]):
 _keys = _Keys()
 
 
-def values_json(values: dict[str, Number]) -> str:
-    """Metrics as a JSON object; `repr` of a plain number is its JSON."""
-    keys = _keys
-    return "{" + ",".join([keys[name] + repr(number) for name, number in values.items()]) + "}"
-
-
 def row_values(data: dict[Any, Any]) -> dict[str, Number]:
-    """The metrics of a snapshot, without what enhancement marked."""
+    """The metrics of a snapshot, without what enhancement marked; the snapshot itself if it holds nothing else."""
+    if all_plain(data):
+        return data
     values = numbers(data)
     if not _MARKERS.isdisjoint(values):
         for name in _MARKERS:
@@ -115,21 +130,21 @@ def merge(rows: Iterable[Row]) -> list[Merged]:
     Rows without a metric (text, media) vanish. The last call's time and order stand for the merged row.
     """
     merged: list[Merged] = []
-    latest: dict[int, int] = {}  # id of a session -> index of its latest row
-    for session, data, row_step, event_time, dropped in rows:
+    latest: dict[Session, int] = {}  # index of each session's latest row
+    for row in rows:
+        session, data, row_step, event_time, dropped = row
         values = row_values(data)
         if not values:
             continue
-        index = latest.get(id(session), -1)
+        index = latest.get(session, -1)
         if index >= 0:
-            earlier = merged[index]
-            same = earlier.row_step == row_step and earlier.dropped_by_wandb == dropped
-            if same and earlier.values.keys().isdisjoint(values):
-                earlier.values.update(values)
-                merged[index] = earlier._replace(event_time=event_time)
+            _, earlier, step, _, was_dropped = merged[index]
+            if step == row_step and was_dropped == dropped and earlier.keys().isdisjoint(values):
+                earlier.update(values)
+                merged[index] = (session, earlier, step, event_time, dropped)
                 continue
-        latest[id(session)] = len(merged)
-        merged.append(Merged(session, values, row_step, event_time, dropped))
+        latest[session] = len(merged)
+        merged.append(row if values is data else (session, values, row_step, event_time, dropped))
     return merged
 
 

@@ -161,10 +161,12 @@ def test_disabled_wandb_still_reports(each_wandb: Environment, receiver: Receive
         run.log({"loss": 0.25})
         wandb.log({"a": 1}, commit=False)
         run.log({"b": 2}, step=9)
+        run.log({7: 3, ("a", "b"): 4})
         wandb.finish()
     """
     each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url, "WANDB_MODE": "disabled"})
-    assert receiver.points() == [(0, "loss", 0.5), (1, "loss", 0.25), (2, "a", 1), (9, "b", 2)]
+    seen = [(0, "loss", 0.5), (1, "loss", 0.25), (2, "a", 1), (9, "b", 2), (9, "7", 3), (9, "('a', 'b')", 4)]
+    assert receiver.points() == seen
     assert receiver.records("evidence")[0]["facts"]["wandb"]["config"] == {"lr": 1}
 
 

@@ -65,7 +65,6 @@ ROWS = st.lists(
 def test_merging_keeps_every_point_once(calls: list[tuple[int, int, dict[str, object]]]) -> None:
     sessions = [Session("wandb", f"r{number}") for number in range(3)]
     rows = [(sessions[who], dict(data), step, float(at), False) for at, (who, step, data) in enumerate(calls)]
-    merged = wire.merge(rows)
 
     def points(parts: list[tuple[Session, int, dict[str, object]]]) -> list[tuple[str, int, str, object]]:
         found = [
@@ -77,9 +76,10 @@ def test_merging_keeps_every_point_once(calls: list[tuple[int, int, dict[str, ob
         return sorted(found, key=repr)
 
     before = points([(row[0], row[2], row[1]) for row in rows])
-    after = points([(row.session, row.row_step, dict(row.values)) for row in merged])
+    merged = wire.merge(rows)
+    after = points([(session, step, dict(values)) for session, values, step, _, _ in merged])
     assert before == after
-    assert all(row.values for row in merged)
+    assert all(values for _, values, _, _, _ in merged)
 
 
 def test_sequences_rise_even_when_the_clock_does_not() -> None:
