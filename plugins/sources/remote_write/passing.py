@@ -63,7 +63,7 @@ class Passage:
         self._drops = drops
         self._stamps: set[bytes] = set()
         self._last = no_template()
-        self._again = False
+        self._again: bool | None = None
 
     def take(self, series: Iterable[bytes], passed: Passed) -> None:
         """Add these series to `passed`. Raises WireError where the request is damaged."""
@@ -112,7 +112,7 @@ class Passage:
     def _take_new(self, one: bytes, others: Iterator[bytes], passed: Passed) -> bytes | None:
         """Pass on a series whose label set is not remembered, and others until one is known; that one."""
         group = [one]
-        self._again = self._enricher.seen.again(one[: -len(self._tail(one))])
+        self._again = None
         while True:
             self._pass_group(group, passed)
             first = next(others, None)
@@ -123,8 +123,8 @@ class Passage:
     def _pass_group(self, group: Iterable[bytes], passed: Passed) -> None:
         """Pass on series by their templates, which costs little more than what is remembered.
 
-        A few of them, the same every time, are asked whether they were seen before. Their answer holds for those that
-        follow, because neighbours came together before: either all are remembered or none.
+        The first and a few others, the same every time, are asked whether they were seen before. The answer holds for
+        those that follow, because neighbours came together before: either all are remembered or none.
         """
         stamps, pieces, attached_to = self._stamps, passed.pieces, self._enricher.attached
         quick = unattached = 0
@@ -139,7 +139,7 @@ class Passage:
                 last.next = template
             last = template
             before, middle, after, told = template.cut(one)
-            if not hash(before) & _ASKED:
+            if again is None or not hash(before) & _ASKED:
                 again = self._enricher.seen.again(one[: template.labels])
             if again:
                 self._slowly(one, self._enricher.remember(one[: template.labels]), one[template.labels :], passed)
