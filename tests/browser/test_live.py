@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from tests.browser.browsing import EXPECTED_WHEN_AWAY
@@ -51,6 +52,20 @@ def test_a_run_that_trains_while_one_looks_and_a_daemon_that_comes_back(browse: 
         send_rows(lens, "job", rows(10, first=60))
         watched.until(f"({drawn})() === 69")
         assert page.locator("#problem").is_hidden()
+
+
+def test_what_a_slower_run_sends_late_is_drawn_too(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("late")
+    now = time.time()
+    send_rows(lens, "job", rows(20, now=now), run_id="fast")
+    send_rows(lens, "job", rows(10, now=now - 12), run_id="slow")
+    lens.drained()
+    slow = "document.querySelector('.card .plot').data.filter(t => t.name === 'run slow').map(t => Math.max(...t.x))[0]"
+    with browse(lens.url) as watched:
+        watched.open("/#/workload?uid=job&metric=grad_norm", ".card[data-drawn]")
+        watched.until(f"{slow} === 9")
+        send_rows(lens, "job", rows(10, first=10, now=now - 2), run_id="slow")
+        watched.until(f"{slow} === 19")
 
 
 def test_five_thousand_workloads(browse: Browse, own_lens: OwnLens) -> None:

@@ -23,7 +23,7 @@ const TOUCH = matchMedia("(pointer: coarse)").matches;
 // A picture to keep is the only button of the library's own that stays: another one would send the data elsewhere.
 const CONFIG = {
   displaylogo: false,
-  displayModeBar: TOUCH ? false : "hover",
+  displayModeBar: TOUCH || matchMedia("(max-width: 760px)").matches ? false : "hover",
   modeBarButtons: [["toImage"]],
   responsive: true,
   doubleClick: false,

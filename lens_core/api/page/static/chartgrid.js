@@ -231,14 +231,15 @@ export class ChartGrid {
     for (const [metric, series] of found) this.fine.set(metric, series);
     if (cards.includes(this.active)) {
       await this.paint(this.active);
+      await nextPaint();
       performance.mark("lens:finer");
     }
     for (const card of cards) if (card !== this.active) this.wait(card);
   }
 
-  // New data may be there.
-  async follow() {
-    const grown = new Set(await this.points.follow());
+  // New data may be there; after a break everything is asked for again, as rows of the past may have come too.
+  async follow(afterBreak = false) {
+    const grown = new Set(await (afterBreak ? this.points.anew() : this.points.follow()));
     for (const card of this.visible()) if (grown.has(card.metric)) this.wait(card);
   }
 

@@ -169,7 +169,7 @@ class List {
     const uid = line.workload_uid;
     const below = [line.namespace, uid === line.name ? "" : uid].filter(Boolean);
     return [
-      el("a", { href: link("/workload", { uid }) }, name(line.name)),
+      el("a", { href: link("/workload", { uid }), elementtiming: "lens-row" }, name(line.name)),
       below.length ? el("small", { class: "quiet" }, below.map((text) => [name(text, 60), " "])) : null,
     ].filter(Boolean).reduce((box, node) => (box.append(node), box), el("div"));
   }

@@ -110,6 +110,11 @@ export function figure(value, metric) {
   if (value === null || value === undefined) return el("span", { class: "quiet" }, "–");
   const measured = unit(metric);
   if (measured === "B" && typeof value === "number") return el("span", { title: metric }, bytes(value));
+  if (measured === "GB" && Math.abs(value) < 1) return amount(value * 1000, "MB", metric);
+  return amount(value, measured, metric);
+}
+
+function amount(value, measured, metric) {
   return el("span", { title: metric, class: "figure" }, number(value), measured ? el("small", { class: "quiet" }, ` ${measured}`) : "");
 }
 

@@ -7,6 +7,8 @@ import { get, workloadPath } from "./api.js";
 const MAX_POINTS = 400;
 const ENOUGH_FOR_ONE = 100;
 const MOST_SHARES = 10;
+// A run that has logged so lately goes on: what is asked for next begins where the slowest of these ends.
+const ALIVE_MS = 120_000;
 // A series that has grown so much while we looked is asked for anew.
 const MAX_KEPT = 3 * MAX_POINTS;
 const AT_ONCE = 6;
@@ -16,7 +18,7 @@ export class Points {
     Object.assign(this, { uids, signal, failed });
     this.metrics = new Map(); // metric → Map(series key → {uid, run, attempt, source, points})
     this.waiting = new Map();
-    this.newest = new Map(); // uid → ms
+    this.ends = new Map(); // series key → ms until which all metrics that were asked for are known
     this.shares = 1; // how many times MAX_POINTS is asked for
     this.timer = null;
   }
@@ -42,6 +44,7 @@ export class Points {
     await Promise.all(
       bunches.map(async (bunch) => {
         const found = await this.whole(bunch.map(([metric]) => metric));
+        for (const [key, end] of endsOf(found)) this.ends.set(key, Math.min(end, this.ends.get(key) ?? end));
         for (const [metric, { done }] of bunch) {
           this.metrics.set(metric, found.get(metric) ?? new Map());
           this.waiting.delete(metric);
@@ -89,16 +92,17 @@ export class Points {
       series.set(key, one);
     }
     one.points.push({ x: point.iteration, t: point.timestamp, y: point.value, special: point.special ?? null });
-    if (point.timestamp > (this.newest.get(uid) ?? 0)) this.newest.set(uid, point.timestamp);
   }
 
-  // What was logged since the newest point that is known; gives the metrics that have grown.
+  // What was logged since the last points that are known; gives the metrics that have grown. Runs, ranks and sources
+  // send at different times: what one of them logged before another's newest point may come after it.
   async follow() {
     const metrics = [...this.metrics.keys()];
     if (!metrics.length) return [];
-    const oldest = Math.min(...this.uids.map((uid) => this.newest.get(uid) ?? 0));
-    if (!oldest) return this.anew(metrics);
-    const found = await this.fetch(metrics, { start: oldest });
+    const start = this.known();
+    if (start === null) return this.anew(metrics);
+    const found = await this.fetch(metrics, { start });
+    this.remember(found);
     const grown = new Set();
     const tooLong = new Set();
     for (const [metric, fresh] of found) {
@@ -118,11 +122,32 @@ export class Points {
     return [...grown];
   }
 
-  async anew(metrics) {
+  // Until when the slowest run that goes on is known, in ms; null when nothing is.
+  known() {
+    const ends = [...this.ends.values()];
+    const newest = Math.max(...ends);
+    return ends.length ? Math.min(...ends.filter((end) => end > newest - ALIVE_MS)) : null;
+  }
+
+  remember(found) {
+    for (const [key, end] of endsOf(found)) this.ends.set(key, Math.max(end, this.ends.get(key) ?? end));
+  }
+
+  async anew(metrics = [...this.metrics.keys()]) {
+    if (!metrics.length) return [];
     const found = await this.whole(metrics);
+    if (metrics.length === this.metrics.size) this.remember(found);
     for (const [metric, series] of found) this.metrics.set(metric, series);
     return metrics;
   }
+}
+
+function endsOf(found) {
+  const ends = new Map();
+  for (const series of found.values()) {
+    for (const [key, one] of series) ends.set(key, Math.max(one.points.at(-1).t, ends.get(key) ?? 0));
+  }
+  return ends;
 }
 
 function append(known, fresh) {

@@ -23,8 +23,14 @@ export async function showWorkload(root, query, { say, signal }) {
   }
   const view = new Workload(root, uids, query, say, signal);
   await view.load();
-  const follow = throttle(1000, () => view.follow().catch(say));
+  let afterBreak = false;
+  const follow = throttle(1000, async () => {
+    const wholly = afterBreak;
+    afterBreak = false;
+    await view.follow(wholly).catch(say);
+  });
   const stopListening = listen((names, more) => {
+    afterBreak ||= names === null;
     if (names === null || more || names.some((name) => uids.includes(name))) {
       follow();
       setTimeout(follow, 1500); // what was taken just now is in the store then
@@ -194,7 +200,7 @@ class Workload {
     this.query = new URLSearchParams(location.hash.split("?")[1] ?? "");
   }
 
-  async follow() {
+  async follow(afterBreak) {
     if (document.hidden) return;
     if (!this.isKnown) {
       await this.load();
@@ -214,7 +220,7 @@ class Workload {
     if (!this.grid) return;
     if (this.metrics.length !== before) this.grid.addMetrics(this.metrics);
     this.grid.setEvents(this.isOne ? this.each[0].events : []);
-    await this.grid.follow();
+    await this.grid.follow(afterBreak);
   }
 
   end() {
