@@ -13,7 +13,7 @@ from .layouts import LAYOUTS
 from .limited import LimitedPattern
 from .numbers import parse_number
 from .readings import Happening, Reading, Sign
-from .searching import searcher, sought
+from .searching import holder, searcher, sought
 from .text import words_before
 
 _LOOK_ALIKE = re.compile(
@@ -43,7 +43,7 @@ class CompiledFormat(_Declared):
         self.name = f"{detector}.{declared.name}"
         limit = declared.time_limit_seconds
         self._head = LimitedPattern(self.name, declared.head, limit).search if limit > 0 else searcher(declared.head)
-        self._reject = re.compile(declared.reject) if declared.reject else None
+        self._rejects = holder(declared.reject) if declared.reject else None
         self.beginning = "" if limit > 0 else sought(declared.head)
         self._layout = LAYOUTS[declared.layout]
         self._columns = Columns(declared.fields, declared.loss, declared.unlabelled)
@@ -70,7 +70,7 @@ class CompiledFormat(_Declared):
         return self._judge(values, iteration, text), match.end()
 
     def _look_alike(self, before: str, text: str) -> str:
-        if self._reject is not None and self._reject.search(text):
+        if self._rejects is not None and self._rejects(text):
             return "it looks like something else (rejected by the format)"
         if not before or before.isspace():
             return ""
@@ -149,6 +149,8 @@ class CompiledMark(_Declared):
         self.beginning = sought(declared.pattern)
         self.sign = Sign(framework, layer, declared.confidence, f"{detector}.mark")
         self.confidence = declared.confidence
+        # Marks that say the same, only not as surely.
+        self.kin = (framework, self.refines)
 
 
 class CompiledTable(_Declared):

@@ -64,6 +64,7 @@ class LineEngine:
             self._add(detector)
         self.formats.sort(key=lambda item: item.rank)
         self.events.sort(key=lambda item: item.rank)
+        self.marks.sort(key=lambda item: -item.confidence)
         self._sieve = Sieve(Declared(self.formats, self.events, self.marks, list(self.tables.values())))
         self._refinements: dict[tuple[str, tuple[CompiledMark, ...]], tuple[tuple[Sign, ...], str]] = {}
         self._marked: dict[tuple[CompiledMark, ...], tuple[Reading]] = {}
@@ -127,13 +128,13 @@ class LineEngine:
             readings = self._read_segments(text.split("\r"), candidates, context)
         else:
             readings = self._read_segment(text, candidates, context, None)
-        marks = [mark for mark in candidates.marks if mark.beginning in text and mark.search(text, 0) is not None]
+        marks = _marks_on(text, candidates.marks) if candidates.marks else ()
         if not marks:
             return readings
         if not readings:
-            return self._only_marks(tuple(marks))
+            return self._only_marks(marks)
         for reading in readings:
-            signs, reading.framework = self._refined(reading.framework, tuple(marks))
+            signs, reading.framework = self._refined(reading.framework, marks)
             reading.signs += signs
         return readings
 
@@ -228,3 +229,12 @@ class LineEngine:
         readings[-1].happening = happening
         if event.framework:
             readings[-1].signs += (event.sign,)
+
+
+def _marks_on(text: str, marks: Sequence[CompiledMark]) -> tuple[CompiledMark, ...]:
+    """The marks that stand on a line, the surest of their kin: the others would say the same."""
+    found: dict[tuple[str, frozenset[str]], CompiledMark] = {}
+    for mark in marks:
+        if mark.kin not in found and mark.beginning in text and mark.search(text, 0) is not None:
+            found[mark.kin] = mark
+    return tuple(found.values())

@@ -50,6 +50,15 @@ def sought(pattern: str) -> str:
     return beginning if len(beginning) >= 3 else ""
 
 
+def holder(pattern: str) -> Callable[[str], bool]:
+    """Whether a pattern is found in a text; quick for one that is nothing but known texts, `one|another`."""
+    texts = [re.sub(r"\\(.)", r"\1", part) for part in pattern.split("|") if _LITERAL.fullmatch(part)]
+    if len(texts) == pattern.count("|") + 1:
+        return lambda text: any(one in text for one in texts)
+    search = re.compile(pattern).search
+    return lambda text: search(text) is not None
+
+
 def searcher(pattern: str) -> Search:
     """A function like `re.compile(pattern).search`, quick for patterns that begin with a known text."""
     compiled = re.compile(pattern)

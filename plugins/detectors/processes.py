@@ -108,7 +108,6 @@ _SYSTEM = (
         r"DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<signal>[\w ]+)",
     ),
     _terminated(("killed",), r"(?<![\w-])(?P<reason>Killed)(?:\s*$| {5,})"),
-    _terminated(("killed",), r"^\[\d+\] *[-+]? *(?P<pid>\d+) (?P<reason>killed) {2,}"),
     _terminated(("keyboardinterrupt",), r"^(?:.*[\])>:]\s*)?(?P<reason>KeyboardInterrupt)\s*$"),
 )
 

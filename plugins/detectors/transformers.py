@@ -23,7 +23,8 @@ class Transformers(Detector):
         LogFormat(
             name="dictionary",
             words=("loss",),
-            head=r"\{(?=\s*['\"][\w/. ()-]+['\"]\s*:)",
+            # Neither an evaluation's dictionary nor one that is assigned.
+            head=r"\{(?<! = \{)(?=\s*['\"](?!eval_|valid_|val_|test_)[\w/. ()-]+['\"]\s*:)",
             layout="mapping",
             fields={
                 "step": Field("iteration"),
@@ -42,7 +43,7 @@ class Transformers(Detector):
             },
             loss=("loss",),
             needs=("lm_loss", "current_steps", "target_iteration"),
-            reject=r"train_runtime['\"]|\"num_updates\"|valid_loss['\"]",
+            reject=r"train_runtime|\"num_updates\"|valid_loss",
             confidence=0.6,
             example="{'loss': 1.2607, 'grad_norm': 0.9, 'learning_rate': 6.3e-06, 'epoch': 0.03}",
         ),

@@ -50,15 +50,6 @@ class Ultralytics(Detector):
             fields=_FIELDS,
             confidence=0.65,
         ),
-        LogFormat(
-            name="row_without_rate",
-            words=("g",),
-            head=r"^\s*(?P<epoch>\d+/\d+)\s+(?P<gpu_mem>\d*\.?\d+[GM])\s+"
-            rf"(?:{_NUMBER}\s+){{2,9}}(?P<size>\d+):\s+\d+%",
-            fields=_FIELDS,
-            confidence=0.65,
-            example="        0/1      22.4G    0.07281    0.08384    0.06359        199        640: 100%|#| 9/9 13:15",
-        ),
     )
     tables = (
         Table(
