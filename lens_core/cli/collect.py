@@ -22,7 +22,7 @@ from ..pushing import Push, push_to_daemon, push_to_sinks, sinks_of_environment
 from ..records import Measurement, kind_of
 from ..self_metrics import SelfMetrics
 from . import EXIT_CONFIGURATION, EXIT_FAILED
-from .client import data_dir_option, resolve_data_dir
+from .client import data_dir_option, plugins_dir_option, resolve_data_dir
 from .collect_output import Answer, as_object, show
 
 _SEND_SECONDS = 60.0
@@ -35,6 +35,7 @@ _SEND_SECONDS = 60.0
 @click.option("--push", is_flag=True, help="Send what was found; without it nothing leaves this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; --all prints a list.")
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, and print metrics without a value as well.")
+@plugins_dir_option
 @data_dir_option
 def command(
     name: str | None,

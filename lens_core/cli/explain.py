@@ -17,6 +17,7 @@ from ..log_lines import Context, Happening, LineEngine, Reading
 from ..log_lines.judgement import judge, spell
 from ..log_lines.nearest import nearest
 from ..plugin_host import PluginHost
+from .client import plugins_dir_option
 
 _COLOURS = {"metric": "green", "event": "yellow", "none": "bright_black"}
 _SHOWN_FIRST = ("iteration", "target_iteration", "epoch", "lm_loss", "elapsed_time_per_iteration_ms", "learning_rate")
@@ -30,6 +31,7 @@ OTHER = "other"
 @click.option(
     "--config", type=click.Path(path_type=Path), help="With this file's detectors, not all that are installed."
 )
+@plugins_dir_option
 def command(file: BinaryIO, as_json: bool, config: Path | None) -> None:
     """Say what log lines mean: steps, events, nothing; for the last, which format they come nearest to.
 

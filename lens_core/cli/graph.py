@@ -9,10 +9,12 @@ import click
 
 from ..config import ComponentConfig, Config, PipelineConfig, load_config
 from ..plugin_host import PluginHost
+from .client import plugins_dir_option
 
 
 @click.command("graph")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
+@plugins_dir_option
 def command(file: Path | None) -> None:
     """Draw the pipelines of FILE, or of the built-in configuration: who feeds whom.
 

@@ -19,6 +19,15 @@ from .client import json_option
 
 _SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 
+_NEXT = """
+Next, in an environment of its own:
+  cd {target}
+  pip install -e ".[test]" && pytest     its tests pass as they are
+  lens plugins {plugin}                  what its users see
+  lens plugin check {plugin}             what is not in order
+Then write your {kind} in src/{module}/__init__.py.
+A tag v0.1.0 publishes it, once the package index trusts the repository (README.md)."""
+
 
 @click.group("plugin")
 def command() -> None:
@@ -48,7 +57,7 @@ def new(name: str, kind: ComponentKind, folder: Path | None) -> None:
     target = folder or Path(scaffold.distribution)
     for path in write_distribution(scaffold, target):
         click.echo(f"  {target / path}")
-    click.echo(f'\nNext: cd {target} && pip install -e ".[test]" && pytest && lens plugin check {scaffold.plugin}')
+    click.echo(_NEXT.format(target=target, plugin=scaffold.plugin, module=scaffold.module, kind=kind))
 
 
 def _refuse_taken_names(scaffold: Scaffold) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from typing import get_args
 
 import click
 import msgspec
 
 from ..errors import PluginError
 from ..plugin_host import PluginHost
-from ..plugin_info import ComponentInfo, PluginInfo
+from ..plugin_info import ComponentInfo, ComponentKind, PluginInfo
 from .client import plugins_dir_option
 
 _COLOURS = {
@@ -27,15 +28,17 @@ _NOTHING_GOES = "Nothing that is installed uses anything that will go."
 @click.command("plugins")
 @click.argument("name", required=False)
 @plugins_dir_option
+@click.option("--kind", type=click.Choice(get_args(ComponentKind)), help="Only those that bring one of this kind.")
 @click.option("--deprecated", is_flag=True, help="Only those that use, or have, something that will go.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON array, with every setting of every component.")
-def command(name: str | None, deprecated: bool, as_json: bool) -> None:
+def command(name: str | None, kind: ComponentKind | None, deprecated: bool, as_json: bool) -> None:
     """List every plugin: state, kind, distribution, import time; with NAME its settings too.
 
     \b
     Examples:
       lens plugins                   all of them
       lens plugins postgresql        one, with its settings
+      lens plugins --kind sink       the sinks
       lens plugins --json | jq '.[] | select(.state != "loaded")'
       lens plugins --plugins-dir .   the files of this folder too
       lens plugins --deprecated      what to mend before the next major version
@@ -45,6 +48,8 @@ def command(name: str | None, deprecated: bool, as_json: bool) -> None:
     plugins = PluginHost.load().plugins()
     if name is not None:
         plugins = _named(name, plugins)
+    if kind:
+        plugins = [plugin for plugin in plugins if kind in (component.kind for component in plugin.components)]
     if deprecated:
         plugins = [plugin for plugin in plugins if _going(plugin)]
     if as_json:

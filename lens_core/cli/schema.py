@@ -7,9 +7,11 @@ import msgspec
 
 from ..configuration.json_schema import json_schema
 from ..plugin_host import PluginHost
+from .client import plugins_dir_option
 
 
 @click.command("schema")
+@plugins_dir_option
 def command() -> None:
     """Print the JSON schema of the configuration file, with the settings of all plugins installed here.
 

@@ -64,6 +64,11 @@ class Scaffold(msgspec.Struct, frozen=True):
         """What is installed by pip."""
         return "lens-" + self.plugin.strip("_").replace("_", "-")
 
+    @property
+    def module(self) -> str:
+        """What is imported."""
+        return "lens_" + self.plugin.strip("_")
+
     def words(self) -> dict[str, str]:
         """Placeholder → text."""
         title = self.plugin.replace("_", " ").title()
@@ -72,7 +77,7 @@ class Scaffold(msgspec.Struct, frozen=True):
         requirements = (f"lens-agent>={first}.{rest.split('.')[0]}", *_REQUIREMENTS[self.kind])
         return {
             **names,
-            "module": "lens_" + self.plugin.strip("_"),
+            "module": self.module,
             "distribution": self.distribution,
             "class": "".join(part.title() for part in self.plugin.split("_")),
             "summary": _SUMMARIES[self.kind].format(**names),

@@ -66,10 +66,15 @@ class RunningLens:
     @property
     def records(self) -> list[Record]:
         """What has arrived at the end of the road so far."""
-        assert self.daemon.assembly is not None
-        sink = self.daemon.assembly.sinks[_KEPT]
+        sink = self.component(_KEPT)
         assert isinstance(sink, Kept)
         return sink.records
+
+    def component(self, name: str) -> Component:
+        """The running source or sink of this name in the configuration. Raises KeyError without one."""
+        parts = self.daemon.assembly
+        assert parts is not None
+        return {**{source.context.name: source for source in parts.sources}, **parts.sinks}[name]
 
     async def kept(self, count: int, kind: type[Record] = StepMetrics) -> list[Record]:
         """The records of a kind, once there are so many. Raises AssertionError when they do not come."""

@@ -33,6 +33,7 @@ RUN_BY = {
     "first_run.md": "test_task_pages.py",
     "hook.md": "../plugins/sources/wandb_hook/test_switches.py",
     "logs.md": "test_logs_pages.py",
+    "plugin_cookbook.md": "test_plugin_pages.py",
     "plugins.md": "test_configuration_and_plugins.py",
     "security.md": "test_task_pages.py",
     "troubleshooting.md": "test_task_pages.py",
@@ -66,7 +67,8 @@ def wrong_with(command: str) -> str:
     """Why a command could not be given; '' when it could."""
     found: click.Command = cli
     arguments = shlex.split(command.removesuffix(" ..."), comments=True)[1:]
-    context = click.Context(cli, info_name="lens")
+    # With the settings that `lens` itself has: click keeps the help option of whoever asks first.
+    context = click.Context(cli, info_name="lens", **cli.context_settings)
     while arguments and isinstance(found, click.Group) and not arguments[0].startswith(("-", "[", "<")):
         child = found.get_command(context, arguments[0])
         if child is None:

@@ -36,7 +36,7 @@ def test_the_commands_print_what_the_page_shows(page: str, folder: Path) -> None
     assert consoles
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "plugin_cookbook.md"])
 def test_the_tests_of_the_page_pass(page: str, folder: Path) -> None:
     (folder / "test_page.py").write_text("\n\n".join(blocks(page, "python")))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]

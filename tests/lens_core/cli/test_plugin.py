@@ -23,7 +23,8 @@ def test_new_writes_a_distribution_and_says_what_is_next(
     code, out, _ = run(capsys, "new", "acme", "--kind", "sink")
     assert code == 0
     assert "  lens-acme/src/lens_acme/__init__.py\n" in out
-    assert out.splitlines()[-1].startswith("Next: cd lens-acme && pip install -e")
+    assert '  cd lens-acme\n  pip install -e ".[test]" && pytest' in out
+    assert "Then write your sink in src/lens_acme/__init__.py.\n" in out
     code, _, err = run(capsys, "new", "acme", "--kind", "sink")
     assert (code, err) == (1, "lens: lens-acme is there already and is not empty\n")
 

@@ -25,6 +25,13 @@ def test_the_table_has_a_line_for_each_plugin(capsys: pytest.CaptureFixture[str]
     assert "\x1b" not in out
 
 
+def test_a_kind_chooses(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "plugins", "--kind", "sink")
+    assert code == 0
+    kinds = {line.split()[2] for line in out.splitlines()[1:] if " loaded " in line}
+    assert kinds == {"sink"}
+
+
 def test_json_has_states_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plugins", "--json")
     assert code == 0

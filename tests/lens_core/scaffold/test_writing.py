@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
 
+import httpx
 import pytest
 
 from lens_core.errors import LensError
 from lens_core.plugin_info import ComponentKind
 from lens_core.scaffold import LONGEST_NAME, Scaffold, write_distribution
+from lens_core.testing import HttpReceiver, until
 from tests.fresh_environment import FreshEnvironment, agent_wheel, build_wheel
 
 KINDS: tuple[ComponentKind, ...] = get_args(ComponentKind)
@@ -70,6 +73,42 @@ def test_the_wheels_hold_what_type_checkers_need(environment: FreshEnvironment) 
     for kind in KINDS:
         (marker,) = environment.folder.glob(f"lib/python*/site-packages/lens_new_{kind}/py.typed")
         assert marker.is_file()
+
+
+CONFIGURATION = """
+sources: {{new_source: {{}}, logs: {{}}}}
+collectors: {{new_collector: {{url: "{numbers}", interval_seconds: 0.2}}}}
+sinks:
+  new_sink: {{url: "{rows}"}}
+  file: {{type: jsonl, path: all.jsonl}}
+pipelines: {{default: {{}}}}
+"""
+
+
+def steps_of(receiver: HttpReceiver) -> set[int]:
+    return {row["step"] for request in receiver.received for row in json.loads(request.body)}
+
+
+@pytest.mark.slow
+async def test_they_are_used_together_and_gone_when_uninstalled(environment: FreshEnvironment) -> None:
+    """What the source takes reaches the sink, the collector's numbers and what the detector reads come out too."""
+    every = environment.folder / "all.jsonl"
+    async with HttpReceiver() as numbers, HttpReceiver() as rows:
+        numbers.answers(b'{"jobs": 3}')
+        text = CONFIGURATION.format(numbers=numbers.url, rows=rows.url)
+        (environment.folder / "together.yaml").write_text(text)
+        with environment.daemon("together.yaml") as url:
+            row = b'[{"workload": "job", "step": 7, "values": {"loss": 0.5}}]'
+            line = {"message": "[new_detector] step 10/500 | loss: 2.31", "pod_name": "job-0"}
+            async with httpx.AsyncClient(base_url=url) as client:
+                assert (await client.post("/api/v1/new_source", content=row)).json()["accepted"] == 1
+                assert (await client.post("/logs", json=[line])).is_success
+            await until(lambda: {7, 10} <= steps_of(rows), "both rows arrive at the sink")
+            await until(lambda: '"new_collector.jobs"' in every.read_text(), "the collector's number arrives")
+    assert '"framework":"new_detector"' in every.read_text()
+    environment.uninstall(*(f"lens-new-{kind}" for kind in KINDS))
+    assert not [name for name in environment.plugins() if not name.endswith("@lens-agent")]
+    assert "there is no sink plugin 'new_sink'" in environment.lens("validate", "together.yaml", code=78)
 
 
 @pytest.mark.parametrize("kind", KINDS)
