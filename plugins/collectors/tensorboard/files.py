@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from lens_core.following import Followed
+
 # events.out.tfevents.SECONDS.HOST, with .PID.NUMBER by most writers, and whatever suffix somebody asked for.
 _TIME = re.compile(r"tfevents\.(\d+)")
 _WRITER = re.compile(r"tfevents\.\d+\.(.+?)\.(\d+)\.\d+(?:\.|$)")
@@ -42,10 +44,10 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
     problem: str = ""
 
 
-class State(msgspec.Struct, kw_only=True):
+class State(Followed, kw_only=True):
     """What must outlast a restart: progress by path."""
 
-    files: dict[str, Progress] = {}
+    files: dict[str, Progress] = msgspec.field(default_factory=dict)
 
 
 def event_files(root: Path, max_files: int) -> list[EventFile]:

@@ -22,7 +22,7 @@ from .settings import TensorBoardSettings
 class Piece(NamedTuple):
     """What was read of a file; `damaged` frames could not be understood, `skipped` ones were too large to hold."""
 
-    rows: list[Record]
+    records: list[Record]
     progress: Progress
     size: int
     has_more: bool
