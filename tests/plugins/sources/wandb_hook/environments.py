@@ -43,6 +43,11 @@ class Environment:
         self.directory = directory
         self.python = str(directory / "bin" / "python")
 
+    @property
+    def packages(self) -> Path:
+        """Where its packages are."""
+        return next(self.directory.glob("lib/python*/site-packages"))
+
     def run(
         self,
         script: str,
@@ -66,12 +71,15 @@ class Environment:
         assert not check or process.returncode == 0, process.stdout + process.stderr
         return process
 
-    def start(self, script: str, work: Path, variables: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, script: str, work: Path, variables: Mapping[str, str] | None = None, *, stdin: int | None = None
+    ) -> subprocess.Popen[str]:
         """Start `script`; the caller ends it."""
         return subprocess.Popen(
             [self.python, str(write_script(script, work))],
             env=self.variables(work, variables),
             cwd=work,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.plugins.sources.wandb_hook.environments import Environment
+from tests.plugins.sources.wandb_hook.environments import Environment, write_script
 from tests.plugins.sources.wandb_hook.receiver import Receiver, receiving
 
 
@@ -42,19 +44,60 @@ def test_everything_arrives(
     assert "lens-hook" not in done.stderr
 
 
-def test_the_old_wandb_too(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
-    script = """
-        import sys
-        import wandb
-        for number in range(2):
-            wandb.init(project="p", reinit=True)
-            for step in range(100):
-                wandb.log({"loss": step})
-        sys.exit(2)
-    """
-    done = each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url}, check=False)
-    assert done.returncode == 2
-    assert len(receiver.points()) == 200
+NEXT_PROCESS = """
+    import os, time
+    import wandb
+    wandb.init(project="p", mode="disabled")
+    wandb.log({"next": 1})
+    from lens_hook import runtime
+    own = lambda: os.path.basename(runtime.get().worker._store.path or "") if runtime.get().worker._store else ""
+    deadline = time.monotonic() + 20
+    while [name for name in os.listdir("spool") if name.endswith(".jsonl") and name != own()]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+"""
+ENDINGS = """
+    import glob, os, signal, sys, time
+    import wandb
+    run = wandb.init(project="p", id=sys.argv[1])
+    for step in range(20):
+        wandb.log({"loss": step})
+    if sys.argv[1] in ("SIGTERM", "SIGKILL", "_exit"):
+        deadline = time.monotonic() + 20    # they leave what is older than one interval: wait until it is spooled
+        while not any('"loss":19' in open(path).read() for path in glob.glob(f"spool/*-{os.getpid()}-*.jsonl")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    {
+        "finish": wandb.finish,
+        "nothing": lambda: None,
+        "exit": lambda: sys.exit(3),
+        "error": lambda: no_such_name,
+        "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
+        "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "_exit": lambda: os._exit(4),
+    }[sys.argv[1]]()
+"""
+CODES = {"finish": 0, "nothing": 0, "exit": 3, "error": 1, "SIGTERM": -15, "SIGKILL": -9, "_exit": 4}
+
+
+def test_every_ending_with_every_wandb(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    script = str(write_script(ENDINGS, tmp_path))
+    variables = {"PRIMUS_LENS_API_BASE_URL": receiver.url, "PRIMUS_LENS_SPOOL_PATH": str(tmp_path / "spool")}
+    environment = each_wandb.variables(tmp_path, variables)
+    jobs = {
+        name: subprocess.Popen(
+            [each_wandb.python, script, name], env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL
+        )
+        for name in CODES
+    }
+    assert {name: job.wait(90) for name, job in jobs.items()} == CODES
+    # What the killed ones left is sent by the next process of the directory.
+    each_wandb.run(NEXT_PROCESS, tmp_path, variables)
+    seen = Counter((row["run_id"], row["values"]["loss"]) for row in receiver.rows() if "loss" in row["values"])
+    assert set(seen) == {(name, step) for name in CODES for step in range(20)}
+    # Who died between the answer and the note of it leaves rows that are sent again: the same ones, by their sequence.
+    assert all(count == 1 for (name, _), count in seen.items() if CODES[name] >= 0 and name != "_exit")
 
 
 def free_port() -> int:
@@ -207,6 +250,49 @@ def test_a_receiver_that_comes_back_gets_everything(newest: Environment, tmp_pat
             _, errors = process.communicate(timeout=30)
             assert [value for _, _, value in receiver.points()] == list(range(101)), number
         assert errors == ""
+
+
+HOUR = """
+    import time
+    real, clock, later = time.time, time.monotonic, [0.0]
+    time.time, time.monotonic = lambda: real() + later[0], lambda: clock() + later[0]
+    import wandb
+    wandb.init(project="p", mode="disabled")
+    for step in range(720):
+        wandb.log({"loss": step})
+        later[0] += 5.0                  # a row per five seconds, for an hour
+        time.sleep(0.002)
+    print("an hour later", flush=True)
+    input()
+    wandb.log({"loss": 720})
+"""
+
+
+@pytest.mark.parametrize("spool", [True, False])
+def test_a_receiver_that_comes_back_after_an_hour(newest: Environment, tmp_path: Path, spool: bool) -> None:
+    port = free_port()
+    variables = {
+        "PRIMUS_LENS_API_BASE_URL": f"http://127.0.0.1:{port}/api/v1",
+        "PRIMUS_LENS_SPOOL_PATH": str(tmp_path / "spool") if spool else "",
+        "PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "0.05",
+        "PRIMUS_LENS_QUEUE_BYTES": "65536",  # too little for an hour
+    }
+    process = newest.start(HOUR, tmp_path, variables, stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "an hour later\n"
+    with receiving(port=port) as receiver:
+        _, errors = process.communicate("\n", timeout=30)
+        arrived = [value for _, _, value in receiver.points()]
+    if spool:
+        assert (arrived, errors) == (list(range(721)), "")
+    else:
+        lost = 721 - len(arrived)
+        assert 0 < lost < 721
+        kept = next(step for step in range(721) if arrived[step] != step)  # the batch that was tried all the time
+        assert arrived == [*range(kept), *range(kept + lost, 721)], "the oldest of the others make room"
+        lines = [line for line in errors.splitlines() if "lens-hook" in line]
+        assert len(lines) == 1
+        assert f"{lost} of 721 rows ({lost} points) did not reach" in lines[0]
 
 
 def test_rows_logged_after_our_exit_handler_arrive(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:

@@ -149,8 +149,12 @@ def test_lightning(torch_environment: Environment, receiver: Receiver, tmp_path:
     assert receiver.records("evidence")[-1]["facts"]["modules"]["lightning"]
 
 
-def test_torch_tensors_and_watch(torch_environment: Environment, receiver: Receiver, tmp_path: Path) -> None:
-    script = """
+def test_torch_tensors_and_watch(
+    each_wandb: Environment, torch_environment: Environment, receiver: Receiver, tmp_path: Path
+) -> None:
+    script = f"""
+        import sys
+        sys.path.append({str(torch_environment.packages)!r})     # behind this environment's own wandb and numpy
         import torch
         import wandb
         run = wandb.init(project="p")
@@ -160,12 +164,12 @@ def test_torch_tensors_and_watch(torch_environment: Environment, receiver: Recei
             loss = model(torch.ones(1, 2)).sum()
             loss.backward()
             total = torch.tensor(float(step), requires_grad=True)
-            run.log({"total": total, "half": torch.tensor([1.5], dtype=torch.float16), "flag": torch.tensor(True)})
+            run.log({{"total": total, "half": torch.tensor([1.5], dtype=torch.float16), "flag": torch.tensor(True)}})
             with torch.no_grad():
                 total += 100
         run.finish()
     """
-    torch_environment.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
     (path,) = wandb_file.by_run(tmp_path).values()
     seen = [point for point in receiver.points() if not point[1].startswith(("gradients", "parameters"))]
     assert seen == [
@@ -198,3 +202,37 @@ def test_torchrun_with_four_ranks(torch_environment: Environment, receiver: Rece
     assert sorted(row["origin"]["rank"] for row in rows) == [rank for rank in range(4) for _ in range(3)]
     assert all(row["values"]["loss"] == row["origin"]["rank"] for row in rows)
     assert all(row["origin"]["world_size"] == 4 for row in rows)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_data_loader_workers_that_import_wandb(
+    torch_environment: Environment, receiver: Receiver, tmp_path: Path, method: str
+) -> None:
+    script = f"""
+        import os, threading
+        import torch
+
+        class Data(torch.utils.data.Dataset):
+            def __len__(self):
+                return 8
+            def __getitem__(self, index):
+                import wandb                       # as a dataset does that logs its own trouble
+                assert wandb._primus_lens_patched is True
+                assert torch.utils.data.get_worker_info() is not None
+                names = [os.readlink(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd")
+                         if os.path.exists(f"/proc/self/fd/{{fd}}")]
+                hook = [thread for thread in threading.enumerate() if thread.name == "lens-hook"]
+                return torch.tensor([len(hook), sum("spool" in name for name in names)])
+
+        if __name__ == "__main__":
+            import wandb
+            run = wandb.init(project="p")
+            loader = torch.utils.data.DataLoader(Data(), num_workers=2, multiprocessing_context={method!r})
+            for batch in loader:
+                assert batch.tolist() == [[0, 0]], batch
+                run.log({{"loss": 1.0}})
+    """
+    variables = {"PRIMUS_LENS_API_BASE_URL": receiver.url, "PRIMUS_LENS_SPOOL_PATH": str(tmp_path / "spool")}
+    torch_environment.run(script, tmp_path, variables)
+    assert receiver.points() == [(step, "loss", 1.0) for step in range(8)]
+    assert len(receiver.records("event")) == 2

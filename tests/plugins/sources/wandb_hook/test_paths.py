@@ -88,7 +88,7 @@ def test_sequences_rise_and_sessions_differ(newest: Environment, receiver: Recei
     assert len({row["session"] for row in rows}) == 2
 
 
-def test_backward_steps_are_kept_and_marked(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+def test_backward_steps_are_kept_and_marked(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
     script = """
         import wandb
         wandb.init(project="p")
@@ -96,14 +96,16 @@ def test_backward_steps_are_kept_and_marked(newest: Environment, receiver: Recei
         wandb.log({"late": 2.0}, step=4)
         wandb.log({"loss": 3.0}, step=11)
     """
-    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
     rows = {row["row_step"]: row for row in receiver.rows()}
     assert sorted(rows) == [4, 10, 11]
     assert rows[4]["tags"] == {"late": {"wandb": "dropped"}}
     assert "tags" not in rows[11]
 
 
-def test_the_iteration_is_the_axis_that_a_row_carries(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+def test_the_iteration_is_the_axis_that_a_row_carries(
+    each_wandb: Environment, receiver: Receiver, tmp_path: Path
+) -> None:
     script = """
         import wandb
         run = wandb.init(project="p")
@@ -114,12 +116,12 @@ def test_the_iteration_is_the_axis_that_a_row_carries(newest: Environment, recei
         run.log({"loss": 1.0})
         run.log({"eval/acc": 0.5, "eval/round": 7.5})
     """
-    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
     rows = receiver.rows()
     assert [(row["row_step"], row["iteration"]) for row in rows] == [(0, 7), (1, 300), (2, 40), (3, 3), (4, 4)]
 
 
-def test_one_call_per_scalar_is_one_row(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+def test_one_call_per_scalar_is_one_row(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
     script = """
         import wandb
         wandb.init(project="p")
@@ -128,7 +130,7 @@ def test_one_call_per_scalar_is_one_row(newest: Environment, receiver: Receiver,
                 wandb.log({f"metric-{index}": iteration + index / 100}, iteration)
     """
     variables = {"PRIMUS_LENS_API_BASE_URL": receiver.url, "PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "5"}
-    newest.run(script, tmp_path, variables)
+    each_wandb.run(script, tmp_path, variables)
     rows = receiver.rows()
     assert [row["iteration"] for row in rows] == list(range(1, 21))
     assert all(len(row["values"]) == 30 for row in rows)
@@ -188,3 +190,20 @@ def test_a_resumed_run_goes_on_counting(each_wandb: Environment, receiver: Recei
     """
     each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
     assert receiver.points() == [(40, "loss", 1), (41, "loss", 2), (50, "other", 3), (50, "loss", 4)]
+
+
+def test_an_offline_run_that_is_resumed_by_its_id(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import wandb
+        run = wandb.init(project="p", id="again", resume="allow")
+        for step in range(3):
+            run.log({"loss": step})
+    """
+    for _ in range(2):
+        each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    by_session: dict[str, list[int]] = {}
+    for row in receiver.rows():
+        assert row["run_id"] == "again"
+        by_session.setdefault(row["session"], []).append(row["row_step"])
+    # Offline nobody knows where the first part ended, so wandb counts from 0 again: a second attempt of one run.
+    assert list(by_session.values()) == [[0, 1, 2], [0, 1, 2]]

@@ -6,11 +6,13 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.plugins.sources.wandb_hook.environments import HOOK, Environment, write_script
 from tests.plugins.sources.wandb_hook.receiver import Receiver
 
 
-def test_a_forked_child_logs_into_the_parents_run(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+def test_a_forked_child_logs_into_the_parents_run(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
     script = """
         import multiprocessing, time
         import wandb
@@ -26,7 +28,7 @@ def test_a_forked_child_logs_into_the_parents_run(newest: Environment, receiver:
             child.join()
             run.log({"parent": 2})
     """
-    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
     assert Counter((name, value) for _, name, value in receiver.points()) == {
         ("parent", 1): 1,
         ("child", 1): 1,
@@ -161,7 +163,9 @@ def test_four_ranks_are_one_run(newest: Environment, receiver: Receiver, tmp_pat
         }
 
 
-def test_several_runs_at_once(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+def test_several_runs_at_once(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    if "0.16.6" in each_wandb.python:
+        pytest.skip("does not apply: wandb 0.16 ends the run before it begins another")
     script = """
         import wandb
         runs = [wandb.init(project="p", id=f"run-{n}", reinit="create_new") for n in range(3)]
@@ -170,11 +174,26 @@ def test_several_runs_at_once(newest: Environment, receiver: Receiver, tmp_path:
                 run.log({"loss": number})
         [run.finish() for run in runs]
     """
-    newest.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
     seen = Counter((row["run_id"], row["row_step"], row["values"]["loss"]) for row in receiver.rows())
     assert seen == {(f"run-{number}", step, number): 1 for number in range(3) for step in range(5)}
     ended = [event for event in receiver.records("event") if event["type"] == "training_ended"]
     assert sorted(event["run_id"] for event in ended) == ["run-0", "run-1", "run-2"]
+
+
+def test_reinit_ends_the_run_before(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import wandb
+        for number in range(2):
+            wandb.init(project="p", id=f"run-{number}", reinit=True)
+            for step in range(100):
+                wandb.log({"loss": step})
+    """
+    each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    seen = [(row["run_id"], row["row_step"]) for row in receiver.rows()]
+    assert sorted(seen) == [(f"run-{number}", step) for number in range(2) for step in range(100)]
+    events = [(event["type"], event["run_id"]) for event in receiver.records("event")]
+    assert events == [(kind, f"run-{n}") for n in range(2) for kind in ("training_started", "training_ended")]
 
 
 def test_attach_after_wandb_was_imported_and_started(

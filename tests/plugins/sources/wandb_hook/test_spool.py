@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,67 @@ def test_a_full_disk_loses_nothing_while_the_receiver_lives(
     done = newest.run(FULL_DISK, tmp_path, variables)
     assert sorted(value for _, _, value in receiver.points()) == list(range(500))
     assert done.stderr.count("cannot write the spool") == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Callable[[str], list[str]]:
+    """What to put before a command that is to see a file system with these mount options in `small`."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+
+    def launcher(mount: str) -> list[str]:
+        return ["unshare", "--map-root-user", "--mount", "sh", "-c", f'{mount} {folder} && exec "$0" "$@"']
+
+    probe = [*launcher("mount -t tmpfs none"), "true"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("does not apply: this system allows no mounts in a namespace of one's own")
+    return launcher
+
+
+def test_a_disk_that_is_really_full(
+    newest: Environment, receiver: Receiver, tmp_path: Path, small_disk: Callable[[str], list[str]]
+) -> None:
+    script = """
+        import time
+        import wandb
+        wandb.init(project="p", mode="disabled")
+        for step in range(2000):
+            wandb.log({"loss": step})
+            if step % 500 == 0:
+                time.sleep(0.3)
+    """
+    variables = {"PRIMUS_LENS_API_BASE_URL": receiver.url, "PRIMUS_LENS_SPOOL_PATH": str(tmp_path / "small")}
+    launcher = [*small_disk("mount -t tmpfs -o size=64k none"), newest.python]
+    done = newest.run(script, tmp_path, variables, launcher=launcher)
+    assert sorted(value for _, _, value in receiver.points()) == list(range(2000))
+    assert "No space left on device" in done.stderr
+
+
+def test_a_read_only_file_system(
+    newest: Environment, receiver: Receiver, tmp_path: Path, small_disk: Callable[[str], list[str]]
+) -> None:
+    small = str(tmp_path / "small")
+    variables = {
+        "PRIMUS_LENS_API_BASE_URL": receiver.url,
+        "PRIMUS_LENS_SPOOL_PATH": f"{small}/spool",
+        "PRIMUS_LENS_WANDB_OUTPUT_PATH": f"{small}/local",
+        "WANDB_MODE": "disabled",
+    }
+    launcher = [*small_disk("mount -t tmpfs -o ro none"), newest.python]
+    script = """
+        import wandb
+        wandb.init(project="p")
+        for step in range(50):
+            wandb.log({"loss": step})
+    """
+    done = newest.run(script, tmp_path, variables, launcher=launcher)
+    assert receiver.points() == [(step, "loss", step) for step in range(50)]
+    said = sorted(line.split(":")[1] for line in done.stderr.splitlines() if "lens-hook" in line)
+    assert said == [" cannot write " + small + "/local/node_0/rank_0/wandb_metrics.jsonl", SPOOL_REFUSED]
+    assert done.stderr.count("Read-only file system") == 2
+
+
+SPOOL_REFUSED = " cannot write the spool, keeping rows in memory"
 
 
 def test_a_burst_with_a_spool_loses_nothing(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
