@@ -131,7 +131,10 @@ class Door(Protocol):
 
 
 class IngestRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to a source: its body is decompressed and within the limits, its sender is authorised."""
+    """A request to a source: its body is decompressed and within the limits, its sender is authorised.
+
+    `parameters` are all of the query in their order, those included that `query` has once but the request twice.
+    """
 
     body: bytes
     path: str
@@ -139,6 +142,7 @@ class IngestRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]
     query: Mapping[str, str]
     client: str = ""
+    parameters: Sequence[tuple[str, str]] = ()
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

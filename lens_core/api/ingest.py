@@ -107,6 +107,7 @@ def _ingest_request(request: Request, body: bytes) -> IngestRequest:
         headers=request.headers,
         query=request.query_params,
         client=request.client.host if request.client else "",
+        parameters=request.query_params.multi_items(),
     )
 
 

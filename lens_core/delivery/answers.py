@@ -43,10 +43,14 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """The records at these indexes will never be taken (index to reason); all others are stored for good."""
+    """The records at these indexes will never be taken (index to reason); all others are stored for good.
+
+    Of a record that was stored in part, `parts` has what was not: that becomes the dead letter, instead of the whole.
+    """
 
     items: Mapping[int, str]
     filtered: int = 0
+    parts: Mapping[int, Record] = {}
 
 
 class Poisoned(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..records import Record
 from .answers import Answer, BatchLimits, Delivered, Poisoned, Rejected, Retry
 from .sink_book import Pending
 
@@ -100,7 +101,9 @@ def sensible(answer: object, size: int) -> Answer:
     if not _is_count(answer.filtered, size - len(answer.items)):
         return _nonsense(f"filtered={answer.filtered!r} beside {len(answer.items)} rejected", size)
     items = {index: str(reason)[:MAX_REASON_LETTERS] for index, reason in sorted(answer.items.items())}
-    return Rejected(items, answer.filtered)
+    if not isinstance(answer.parts, Mapping) or not all(isinstance(part, Record) for part in answer.parts.values()):
+        return _nonsense("refused parts that are no records", size)
+    return Rejected(items, answer.filtered, answer.parts)
 
 
 def _is_count(value: object, most: int) -> bool:

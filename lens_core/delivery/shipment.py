@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ..errors import LensError
-from ..records import encode_envelope
+from ..records import Record, encode_envelope
 from .answers import Answer, Batch, Delivered, Poisoned, Rejected, Retry
 from .policy import Backoff, Part, halves
 from .sink_book import Outcome
@@ -85,11 +85,12 @@ class Shipment:
             await self._settle(end, 0, "poisoned", [self._letter(part, 0, answer.reason)])
             return
         refused = answer.items if isinstance(answer, Rejected) else {}
-        letters = [self._letter(part, index, reason) for index, reason in refused.items()]
+        parts = answer.parts if isinstance(answer, Rejected) else {}
+        letters = [self._letter(part, index, reason, parts.get(index)) for index, reason in refused.items()]
         await self._settle(end, part.size - len(letters) - answer.filtered, "refused", letters)
 
-    def _letter(self, part: Part, index: int, reason: str) -> DeadLetter:
-        return DeadLetter(reason, encode_envelope([self._unpacked.records[part.first + index]]))
+    def _letter(self, part: Part, index: int, reason: str, refused: Record | None = None) -> DeadLetter:
+        return DeadLetter(reason, encode_envelope([refused or self._unpacked.records[part.first + index]]))
 
     async def _settle(
         self, end: int, delivered: int, kind: str, letters: list[DeadLetter], *, dropped: bool = False

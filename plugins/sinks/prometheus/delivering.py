@@ -42,16 +42,21 @@ class TryAgain(Exception):
 
 
 class Outcome:
-    """How many series were stored, and how many refused by reason (a status), with one answer as an example."""
+    """How many series were stored, and how many refused by reason (a status), with one answer as an example.
+
+    `lost` are the refused parts of the request.
+    """
 
     def __init__(self) -> None:
         self.stored = 0
         self.refused: Counter[str] = Counter()
+        self.lost: list[Packed] = []
         self.example = ""
 
-    def refuse(self, series: int, answered: Answered) -> None:
-        """Count series that the store will never take."""
-        self.refused[f"HTTP {answered.status}"] += series
+    def refuse(self, packed: Packed, answered: Answered) -> None:
+        """Keep what the store will never take."""
+        self.refused[f"HTTP {answered.status}"] += max(1, packed.series)
+        self.lost.append(packed)
         if not self.example:
             self.example = describe(answered)
 
@@ -82,9 +87,9 @@ class Shard:
                 halves = _halves(packed)
                 waiting += halves
                 if not halves:
-                    outcome.refuse(packed.series, answered)
+                    outcome.refuse(packed, answered)
             else:
-                outcome.refuse(max(1, packed.series), answered)
+                outcome.refuse(packed, answered)
         return outcome
 
     async def _post(self, packed: Packed, attempt: int) -> Answered:

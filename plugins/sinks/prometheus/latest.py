@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from lens_core.self_metrics import SelfMetrics
 
 from .names import PREFIX
-from .training import Point
+from .selectors import METRIC_NAME, Selector
+from .training import Point, Series
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 LAST_UPDATE = f"{PREFIX}last_update_timestamp_seconds"
@@ -19,6 +22,23 @@ LAST_UPDATE = f"{PREFIX}last_update_timestamp_seconds"
 class _Held(NamedTuple):
     point: Point
     seen_at: float
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A value on the disk: text, because JSON has no NaN."""
+
+    labels: dict[str, str]
+    slot: bytes
+    value: str
+    stamp: int
+    age_seconds: float
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """All of them; `taken_at` in seconds since 1970."""
+
+    taken_at: float = 0.0
+    values: list[Kept] = []
 
 
 class LatestValues:
@@ -62,22 +82,52 @@ class LatestValues:
         self._swept_at = now
         self._held = {slot: held for slot, held in self._held.items() if now - held.seen_at < self._expire_seconds}
 
-    def exposition(self) -> bytes:
-        """All values in the text format, by name; and when the newest of them was."""
+    def snapshot(self, wall_time: float) -> Snapshot:
+        """What `restore` takes."""
+        now = self._clock()
+        held = self._held.items()
+        return Snapshot(
+            wall_time,
+            [
+                Kept(dict(point.series.labels), slot, repr(point.value), point.stamp, now - seen_at)
+                for slot, (point, seen_at) in held
+            ],
+        )
+
+    def restore(self, snapshot: Snapshot, wall_time: float) -> None:
+        """Take up what was held before; it is as old as it is, the time in between included."""
+        passed = max(0.0, wall_time - snapshot.taken_at)
+        for kept in snapshot.values:
+            age = kept.age_seconds + passed
+            if age < self._expire_seconds and len(self._held) < self._max_series:
+                point = Point(Series.of(kept.labels), float(kept.value), kept.stamp, kept.slot)
+                self._held.setdefault(kept.slot, _Held(point, self._clock() - age))
+        self._metrics.scrape_series.set(len(self._held))
+
+    def points(self) -> list[Point]:
+        """What is held now, by name."""
         self._swept_at = -math.inf
         self._sweep(self._clock())
         self._metrics.scrape_series.set(len(self._held))
-        lines: list[str] = []
-        name = ""
-        for point in sorted((held.point for held in self._held.values()), key=lambda point: point.series):
-            if point.series.name != name:
-                name = point.series.name
-                lines.append(f"# TYPE {name} gauge")
-            lines.append(f"{name}{point.series.text} {_number(point.value)}")
-        newest = max((held.point.stamp for held in self._held.values()), default=None)
-        if newest is not None:
-            lines += [f"# TYPE {LAST_UPDATE} gauge", f"{LAST_UPDATE} {newest / 1000}"]
-        return "".join(f"{line}\n" for line in lines).encode()
+        points = [held.point for held in self._held.values()]
+        return sorted(points, key=lambda point: (point.series.name, point.series.fields))
+
+
+def exposition(points: Sequence[Point], selected: Selector | None = None) -> bytes:
+    """Points (in the order of their names) in the text format, and when the newest of all was."""
+    lines: list[str] = []
+    name = ""
+    for point in points:
+        if selected is not None and not selected(point.series.labels):
+            continue
+        if point.series.name != name:
+            name = point.series.name
+            lines.append(f"# TYPE {name} gauge")
+        lines.append(f"{name}{point.series.text} {_number(point.value)}")
+    if points and (selected is None or selected({METRIC_NAME: LAST_UPDATE})):
+        newest = max(point.stamp for point in points)
+        lines += [f"# TYPE {LAST_UPDATE} gauge", f"{LAST_UPDATE} {newest / 1000}"]
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _number(value: float) -> str:

@@ -14,6 +14,7 @@ from lens_core import SeriesBatch
 from lens_core.protobuf import WireError, delimited, read_varint, splitter
 
 _Parts = splitter("WriteRequest", {"timeseries": 1, "metadata": 3})
+_Series = splitter("TimeSeries", {"samples": 2, "exemplars": 3, "histograms": 4})
 
 
 class Outgoing(msgspec.Struct, frozen=True):
@@ -68,6 +69,12 @@ def cut(body: bytes) -> Outgoing:
     except DecodeError as error:
         raise WireError(f"not a write request: {error}") from None
     return Outgoing(list(parts.timeseries), list(parts.metadata))
+
+
+def counts(series: Sequence[bytes]) -> tuple[int, int, int]:
+    """How many samples, exemplars and histograms there are in series that a store could read."""
+    parts: Any = _Series.FromString(b"".join(series))
+    return len(parts.samples), len(parts.exemplars), len(parts.histograms)
 
 
 def label_end(series: bytes) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lens_core import (
@@ -15,7 +16,6 @@ from lens_core import (
     IngestRequest,
     Measurement,
     Position,
-    Rejected,
     Reply,
     Retry,
     Route,
@@ -24,16 +24,16 @@ from lens_core import (
     StepMetrics,
 )
 from lens_core.protobuf import WireError
+from lens_core.remembering import load_state, save_state
 
 from .delivering import Outcome, Shard, TryAgain
-from .latest import TEXT_FORMAT, LatestValues
+from .latest import TEXT_FORMAT, LatestValues, Snapshot, exposition
 from .messages import Outgoing, Packed, divide, pack, packed_record
 from .posting import address_of
+from .refusals import OWN, rejected
+from .selectors import any_of
 from .settings import PrometheusSettings
 from .training import TrainingSeries, time_series
-
-# All training rows of a batch are one request of Lens' own; it has no record's index.
-OWN = -1
 
 
 class _Task(NamedTuple):
@@ -67,16 +67,29 @@ class Prometheus(Sink):
         self._latest = LatestValues(
             self.settings.federate_max_series, self.settings.federate_expire_seconds, context.metrics
         )
+        self._snapshot_path = context.data_dir / "latest_values.json"
         self._progress: dict[str, _Progress] = {}
         self._shards: list[Shard] = []
         if self.settings.url is not None:
             address = address_of(self.settings.url)
             self._shards = [Shard(self.settings, address) for _ in range(self.settings.shards)]
 
+    async def start(self) -> None:
+        """Take up the latest values that were held when it stopped."""
+        if self.settings.federate:
+            try:
+                snapshot = await asyncio.to_thread(load_state, self._snapshot_path, Snapshot)
+                self._latest.restore(snapshot, time.time())
+            except (OSError, ValueError) as error:
+                self.context.logger.warning("The latest values are not those of before. error=%s", error)
+
     async def stop(self) -> None:
-        """Close the connections."""
+        """Close the connections; keep the latest values for the next start, which need not wait for new ones then."""
         for shard in self._shards:
             shard.close()
+        snapshot = self._latest.snapshot(time.time())
+        if self.settings.federate and (snapshot.values or self._snapshot_path.exists()):
+            await asyncio.to_thread(save_state, self._snapshot_path, snapshot)
 
     async def check(self) -> None:
         """Write nothing: an empty request."""
@@ -84,7 +97,7 @@ class Prometheus(Sink):
             try:
                 outcome = await self._shards[0].deliver(pack(Outgoing([])), 1)
             finally:
-                await self.stop()
+                self._shards[0].close()
             if outcome.refused:
                 raise ConnectionError(outcome.example)
 
@@ -98,7 +111,11 @@ class Prometheus(Sink):
         return [federate] if self.settings.federate else []
 
     async def _federate(self, request: IngestRequest) -> Reply:
-        return Reply(body=self._latest.exposition(), headers={"Content-Type": TEXT_FORMAT})
+        wanted = [value for name, value in request.parameters if name == "match[]"]
+        selected = any_of(wanted) if wanted else None
+        # In a thread, because fifty thousand lines take a while.
+        text = await asyncio.to_thread(exposition, self._latest.points(), selected)
+        return Reply(body=text, headers={"Content-Type": TEXT_FORMAT})
 
     async def send(self, batch: Batch) -> Answer:
         """Deliver each record as a request of its own, the training rows as one; see `Shard.deliver`."""
@@ -170,25 +187,10 @@ class Prometheus(Sink):
             )
 
     def _answer(self, batch: Batch, progress: _Progress) -> Answer:
-        """Records of which nothing was stored are rejected; what a record has lost beside that is counted."""
-        settled: dict[int, list[Outcome]] = {}
-        for (index, _), outcome in progress.settled.items():
-            settled.setdefault(index, []).append(outcome)
-        lost = {
-            index: next(outcome.example for outcome in outcomes if outcome.example)
-            for index, outcomes in settled.items()
-            if any(outcome.refused for outcome in outcomes) and not any(outcome.stored for outcome in outcomes)
-        }
-        items = {**progress.broken, **{index: reason for index, reason in lost.items() if index != OWN}}
-        if OWN in lost:
-            items |= _rows(batch, lost[OWN])
-        training = 0 if self.settings.training or self.settings.federate else len(_rows(batch, ""))
-        return Rejected(items, filtered=training) if items else Delivered(filtered=training)
-
-
-def _rows(batch: Batch, reason: str) -> Mapping[int, str]:
-    """The records of a batch that became series of Lens' own."""
-    return {index: reason for index, record in enumerate(batch.records) if not isinstance(record, SeriesBatch)}
+        wanted = self.settings.training or self.settings.federate
+        filtered = 0 if wanted else sum(not isinstance(record, SeriesBatch) for record in batch.records)
+        answer = rejected(batch, progress.settled, progress.broken, filtered)
+        return answer if answer.items else Delivered(filtered=filtered)
 
 
 __all__ = ["Prometheus"]

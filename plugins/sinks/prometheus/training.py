@@ -19,11 +19,24 @@ RUN_INFO = f"{PREFIX}run_info"
 
 
 class Series(NamedTuple):
-    """A label set in both of its forms: the fields of a TimeSeries, and `{a="b"}` of the text format."""
+    """A label set, and both forms of it: the fields of a TimeSeries, and `{a="b"}` of the text format."""
 
-    name: str
+    labels: Mapping[str, str]
     fields: bytes
     text: str
+
+    @property
+    def name(self) -> str:
+        """The metric's name."""
+        return self.labels["__name__"]
+
+    @classmethod
+    def of(cls, labels: Mapping[str, str]) -> Series:
+        """With its labels in order, without those that have no name or no value."""
+        wire = sorted((label, value) for label, value in labels.items() if label and value)
+        encoded = [delimited(1, delimited(1, label.encode()) + delimited(2, value.encode())) for label, value in wire]
+        shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in wire if label != "__name__")
+        return cls(dict(wire), b"".join(encoded), f"{{{shown}}}" if shown else "")
 
 
 class Point(NamedTuple):
@@ -89,7 +102,7 @@ class TrainingSeries:
             if owned is None:
                 owned = self._owners[owner] = self._labels_of(origin, str(owner[-1]))
             extra = {plain(label): value for label, value in labels.items()}
-            known = self._known[key] = _series(name, {**extra, **owned})
+            known = self._known[key] = Series.of({**extra, **owned, "__name__": name})
         return known
 
     def _labels_of(self, origin: Origin, data_source: str) -> dict[str, str]:
@@ -121,13 +134,6 @@ def _owner(origin: Origin, data_source: str) -> tuple[object, ...]:
         origin.rank,
         data_source,
     )
-
-
-def _series(name: str, labels: Mapping[str, str]) -> Series:
-    wire = sorted([("__name__", name), *((label, value) for label, value in labels.items() if label and value)])
-    encoded = [delimited(1, delimited(1, label.encode()) + delimited(2, value.encode())) for label, value in wire]
-    shown = ",".join(f'{label}="{_escaped(value)}"' for label, value in wire if label != "__name__")
-    return Series(name, b"".join(encoded), f"{{{shown}}}" if shown else "")
 
 
 def _escaped(value: str) -> str:

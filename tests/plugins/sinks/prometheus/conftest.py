@@ -27,7 +27,7 @@ class Bench:
         context = Context(
             name="tsdb",
             logger=logging.getLogger("test"),
-            data_dir=Path("unused"),
+            data_dir=Path("kept"),
             metrics=self.metrics,
             directory=self.directory,
         )
@@ -57,6 +57,12 @@ def series_batch(*names: str, stamp: int = NOW, value: float = 1.0) -> SeriesBat
     """A record with one sample for each of these series."""
     body = packed(request(*(series({"__name__": name}, (value, stamp)) for name in names)))
     return SeriesBatch(body=body, compression="snappy", series=len(names))
+
+
+@pytest.fixture(autouse=True)
+def nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What sinks keep goes into the test's folder."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lens_plugins.sinks.prometheus.latest import LatestValues
+from lens_plugins.sinks.prometheus.latest import LatestValues, exposition
 from lens_plugins.sinks.prometheus.names import TABLE, plain, training_name
 from lens_plugins.sinks.prometheus.training import TrainingSeries
 from lens_plugins.sources.wandb_api import WandbApi
@@ -110,7 +110,7 @@ async def test_run_info_follows_the_run() -> None:
         origin=ORIGIN, data_source="log", row_step=1, run_id="r2", event_time=500.0, values={"loss": 1.0}
     )
     await bench.send(later)
-    text = bench.sink._latest.exposition()
+    text = exposition(bench.sink._latest.points())
     assert [labels["run_id"] for labels, _ in shown(text)["lens_training_run_info"]] == ["r2"]
 
 
@@ -130,7 +130,7 @@ def test_latest_values_are_bounded_in_number_and_age() -> None:
         latest.take(point for point in series.points(rows) if point.series.name == "lens_training_loss")
 
     def held() -> list[Any]:
-        found = shown(latest.exposition()).get("lens_training_loss", [])
+        found = shown(exposition(latest.points())).get("lens_training_loss", [])
         return sorted(labels["workload_uid"] for labels, _ in found)
 
     take("a", "b", "c", "d")
@@ -143,14 +143,14 @@ def test_latest_values_are_bounded_in_number_and_age() -> None:
     assert held() == ["c", "d"]
     now = 200.0
     assert held() == []
-    assert latest.exposition() == b""
+    assert exposition(latest.points()) == b""
 
 
 def test_labels_are_escaped() -> None:
     bench = Bench(None)
     points = bench.sink._training.points([row(1, Origin(workload_uid='a"b\\c\nd'), loss=1.0)])
     bench.sink._latest.take(points)
-    found = shown(bench.sink._latest.exposition())
+    found = shown(exposition(bench.sink._latest.points()))
     assert found["lens_training_loss"][0][0]["workload_uid"] == 'a"b\\c\nd'
 
 

@@ -71,7 +71,9 @@ async def test_one_bad_sample_loses_no_other(store: Store) -> None:
     store.answer = lambda message, number: (400 if "bad" in names_of(message) else 204, {})
     bench = Bench(store.url)
     names = [f"n{number}" for number in range(100)]
-    assert await bench.send(series_batch(*names[:33], "bad", *names[33:])) == Delivered()
+    answer = await bench.send(series_batch(*names[:33], "bad", *names[33:]))
+    assert isinstance(answer, Rejected)
+    assert answer.items == {0: "1 of 101 series: HTTP 400: because"}
     assert sorted(name for message in store.taken for name in names_of(message)) == sorted(names)
     text = bench.metrics.exposition().decode()
     assert 'lens_prometheus_refused_series_total{component="tsdb",reason="HTTP 400"} 1.0' in text
