@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import Daemon, Figure, option_parser, percentile, report, spread_of, temporary_folder
 from benchmarks.ingest import LensRun, metrics_bodies
@@ -29,7 +30,7 @@ from benchmarks.query_peers import mlflow, seconds_of_seeds_way, tensorboard
 from benchmarks.query_world import CONFIG, Asking, World, world
 
 _LOADING_SECONDS = 60.0
-_CHART = {"metrics": "m7", "max_points": 1000}
+_CHART: dict[str, Any] = {"metrics": "m7", "max_points": 1000}
 
 
 def charts(made: World) -> list[Figure]:

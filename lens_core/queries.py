@@ -64,7 +64,7 @@ class MetricInfo(msgspec.Struct, frozen=True):
     count: int
 
 
-class MetricPoint(msgspec.Struct, frozen=True):
+class MetricPoint(msgspec.Struct, frozen=True, gc=False):
     """One point; `timestamp` in ms, `value` may be NaN or infinite (the API writes null and `special`)."""
 
     metric_name: str

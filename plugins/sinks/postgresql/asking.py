@@ -68,7 +68,6 @@ class Asking(Store):
     async def news(self, query: PointQuery, cursor: str) -> News:
         """What came since the cursor. Raises BadRequest for one that this did not give."""
         async with self._database.reading() as connection, connection.transaction():
-            await connection.execute("set transaction isolation level repeatable read, read only")
             return await news.news(connection, query, cursor)
 
     async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:

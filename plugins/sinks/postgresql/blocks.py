@@ -64,6 +64,15 @@ class Series(NamedTuple):
         self.values.extend(other.values)
         self.steps.extend(other.steps)
 
+    def at(self, positions: Sequence[int]) -> Series:
+        """The same values, of which the positions among the others are given."""
+        return Series(
+            array("q", [self.iterations[p] for p in positions]),
+            array("q", [self.times[p] for p in positions]),
+            self.values,
+            array("q", [self.steps[p] for p in positions]),
+        )
+
     def select(self, positions: Sequence[int]) -> Series:
         """Those at the given positions."""
         return Series(
@@ -172,7 +181,8 @@ def extremes(values: array[float], low: int, high: int) -> list[int]:
     """Positions of the lowest, the highest and the first NaN of a range of values, in their order, each once."""
     part = values[low:high]
     lowest, highest = min(part), max(part)
-    if sum(part) == sum(part):  # without NaN; infinities of both signs make one too, and are then looked at singly
+    total = sum(part)
+    if total == total:  # without NaN; infinities of both signs make one too, and are then looked at singly
         return sorted({low + part.index(lowest), low + part.index(highest)})
     numbers = [(value, position) for position, value in enumerate(part, low) if value == value]
     kept = {min(numbers)[1], max(numbers, key=lambda n: n[0])[1]} if numbers else set()
@@ -180,12 +190,12 @@ def extremes(values: array[float], low: int, high: int) -> list[int]:
     return sorted(kept if nan is None else kept | {nan})
 
 
-def summary_series(summary: bytes) -> Series:
-    """The points of a summary; their steps are not known (zero)."""
-    count = len(summary) // 24
+def summary_series(summaries: Sequence[bytes]) -> Series:
+    """The points of summaries, one after the other; their steps are not known (zero)."""
+    ends = [len(summary) // 3 for summary in summaries]
+    iterations = b"".join([data[:end] for data, end in zip(summaries, ends, strict=True)])
+    times = b"".join([data[end : 2 * end] for data, end in zip(summaries, ends, strict=True)])
+    values = b"".join([data[2 * end :] for data, end in zip(summaries, ends, strict=True)])
     return Series(
-        unpack_integers(summary[: count * 8]),
-        unpack_integers(summary[count * 8 : count * 16]),
-        unpack_doubles(summary[count * 16 :]),
-        array("q", bytes(count * 8)),
+        unpack_integers(iterations), unpack_integers(times), unpack_doubles(values), array("q", bytes(len(values)))
     )

@@ -127,7 +127,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncIterator[Connection]:
-        """A connection to read with, in a transaction of one snapshot. Raises Unavailable."""
+        """A connection to read with; a transaction on it sees one snapshot. Raises Unavailable."""
         pool = self._pool
         if not self._ready.is_set() or pool is None:
             raise Unavailable(f"PostgreSQL is not available: {self._problem}")
@@ -228,6 +228,9 @@ class Database:
     async def _configure_reader(self, connection: Connection) -> None:
         seconds = self._settings.statement_timeout_seconds
         await self._configure(connection, seconds)
+        # Said with the BEGIN of each transaction, so that it costs no statement of its own.
+        await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+        await connection.set_read_only(True)
         # A reader who takes no more pieces gives the connection back, and the snapshot that it holds.
         await connection.execute(
             "select set_config('idle_in_transaction_session_timeout', %s, false)", [str(int(seconds * 1000))]

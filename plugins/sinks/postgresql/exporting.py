@@ -24,7 +24,6 @@ _ROWS = """
 async def export_records(database: Database, workload_uid: str) -> AsyncGenerator[list[Record], None]:
     """Pods, then for each subject its rows, events, evidence and detections; '' for everything. In one snapshot."""
     async with database.reading() as connection, connection.transaction():
-        await connection.execute("set transaction isolation level repeatable read, read only")
         yield list(await _pods(connection, workload_uid))
         for subject_id, origin in await _subjects(connection, workload_uid):
             cursor = await connection.execute(

@@ -12,6 +12,7 @@ from lens_core.queries import metric_name
 from .blocks import Series
 from .database import Database
 from .identity import Connection
+from .merging import MOST_STREAMS, read_merged
 from .paging import Page, Place
 from .reader import Reader
 from .reducing import Aggregator, aggregated, shares
@@ -21,6 +22,7 @@ from .unordered import read_sorted
 
 _TARGET = "target_iteration"
 _MILLISECOND = 1000
+_GATHERED_ROWS = 50_000
 Piece = tuple[Stream, Series]
 
 
@@ -28,7 +30,6 @@ async def metric_columns(database: Database, query: PointQuery) -> AsyncGenerato
     """The points of a query in the order metric, run, attempt, iteration, time. Raises BadRequest, Unavailable."""
     page = Page(query)
     async with database.reading() as connection, connection.transaction():
-        await connection.execute("set transaction isolation level repeatable read, read only")
         wanted: list[tuple[str | None, str, list[Stream]]] = [
             (stored, metric_name(stored), streams) for stored, streams in await streams_by_metric(connection, query)
         ]
@@ -40,7 +41,6 @@ async def iteration_columns(database: Database, query: PointQuery) -> AsyncGener
     """`iteration` of every row, then `target_iteration` where it is known; each in the order of `metric_columns`."""
     page = Page(query)
     async with database.reading() as connection, connection.transaction():
-        await connection.execute("set transaction isolation level repeatable read, read only")
         wanted: list[tuple[str | None, str, list[Stream]]] = [(None, "iteration", await all_streams(connection, query))]
         target = PointQuery(
             workload_uid=query.workload_uid,
@@ -83,12 +83,10 @@ async def _metric(
     window = window_of(query)
     wanted = query.max_points or 0
     share_of = dict(zip(streams, shares([stream.points for stream in streams], wanted), strict=True))
-    for (run_id, attempt), group in groupby(streams, lambda s: (s.run_id, s.attempt)):
-        members = list(group)
+    attempts = _attempts(name, streams, page.place)
+    async for members in _gathering(reader, stored, attempts, blocks, page.remaining):
         place = page.place
-        if place is not None and (name, run_id, attempt) < (place.metric, place.run_id, place.attempt):
-            continue
-        after = place if place is not None and place.is_in(name, run_id, attempt) else None
+        after = place if place is not None and place.is_in(name, members[0].run_id, members[0].attempt) else None
         if query.aggregate is not None:
             pieces = _aggregated(reader, query, stored, members, blocks, window)
         elif query.max_points is not None:
@@ -100,6 +98,35 @@ async def _metric(
             yield piece
 
 
+def _attempts(name: str, streams: Sequence[Stream], place: Place | None) -> list[list[Stream]]:
+    """The streams of each attempt, without those before the place at which the answer begins."""
+    attempts = [list(group) for _, group in groupby(streams, lambda s: (s.run_id, s.attempt))]
+    if place is None:
+        return attempts
+    begins = (place.metric, place.run_id, place.attempt)
+    return [members for members in attempts if (name, members[0].run_id, members[0].attempt) >= begins]
+
+
+async def _gathering(
+    reader: Reader,
+    stored: str | None,
+    attempts: Sequence[list[Stream]],
+    blocks: dict[int, list[Header]],
+    limit: int | None,
+) -> AsyncIterator[list[Stream]]:
+    """The attempts one by one; the short ones among them have been read together, as many as memory and limit allow."""
+    most = _GATHERED_ROWS if limit is None else min(limit, _GATHERED_ROWS)
+    low = rows = 0
+    for high, members in enumerate(attempts, 1):
+        rows += sum(stream.rows for stream in members)
+        if rows < most and high < len(attempts):
+            continue
+        await reader.gather([stream for one in attempts[low:high] for stream in one], blocks, stored)
+        for one in attempts[low:high]:
+            yield one
+        low, rows = high, 0
+
+
 async def _whole(
     reader: Reader,
     stored: str | None,
@@ -109,14 +136,19 @@ async def _whole(
     after: Place | None,
     limit: int | None,
 ) -> AsyncIterator[Piece]:
-    (first, *others) = members
-    if not others and await is_in_order(reader, first, blocks[first.id]):
+    in_order = len(members) <= MOST_STREAMS and all([await is_in_order(reader, s, blocks[s.id]) for s in members])
+    if in_order and len(members) == 1:
+        (stream,) = members
         step = None if after is None else after.row_step
-        async for series in read_whole(reader, first, blocks[first.id], stored, window, step):
-            yield first, series
+        async for series in read_whole(reader, stream, blocks[stream.id], stored, window, step):
+            yield stream, series
+        return
+    if in_order:  # where a page may end the stream of its last point matters, else only its source is shown
+        pieces = read_merged(reader, members, blocks, stored, window, after, by_stream=limit is not None)
     else:
-        async for piece in read_sorted(reader.connection, members, stored, window, after, limit):
-            yield piece
+        pieces = read_sorted(reader.connection, members, stored, window, after, limit)
+    async for piece in pieces:
+        yield piece
 
 
 async def _reduced(
@@ -158,6 +190,8 @@ async def _aggregated(
 
 def _interleaved(found: Sequence[Piece]) -> list[Piece]:
     """Several series of one run's attempt in the order iteration, time; points of one source in a row are one piece."""
+    if len(found) == 1 and not found[0][0].own_iterations:
+        return list(found)
     points = sorted(
         (iteration, time, stream.data_source, index, value)
         for index, (stream, series) in enumerate(found)

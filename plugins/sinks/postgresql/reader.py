@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from .arrays import unpack_spaced
 from .blocks import BLOCK_ROWS, Series
+from .gathering import FEW_STREAMS, gather, is_short
 from .identity import Connection
 from .streams import Header, Segment, Stream
 
@@ -53,6 +54,19 @@ class Reader:
         self._tails: dict[int, Tail | None] = {}
         self._group = -1
         self._values = 0
+        self._gathered: dict[int, Series] = {}
+
+    async def gather(
+        self, streams: Sequence[Stream], blocks: Mapping[int, Sequence[Header]], metric: str | None
+    ) -> None:
+        """Read all points of a metric of the short ones among these streams, in place of those gathered before."""
+        short = [stream for stream in streams if is_short(stream, blocks.get(stream.id, ()))]
+        many = len(short) > FEW_STREAMS
+        self._gathered = await gather(self.connection, short, blocks, metric) if many else {}
+
+    def gathered(self, stream: Stream) -> Series | None:
+        """All points of the metric that was gathered last, if this stream's are among them."""
+        return self._gathered.get(stream.id)
 
     async def frames(self, stream: Stream, blocks: Sequence[Header]) -> dict[int, Frame]:
         """Steps, iterations and times of blocks of a stream, by the blocks' last steps."""
@@ -137,11 +151,5 @@ def _points(column: Sequence[float | str | None]) -> tuple[array[int] | None, ar
 
 
 def _series(frame: Frame, positions: array[int] | None, values: array[float]) -> Series:
-    if positions is None:
-        return Series(frame.iterations, frame.times, values, frame.steps)
-    return Series(
-        array("q", [frame.iterations[p] for p in positions]),
-        array("q", [frame.times[p] for p in positions]),
-        values,
-        array("q", [frame.steps[p] for p in positions]),
-    )
+    whole = Series(frame.iterations, frame.times, values, frame.steps)
+    return whole if positions is None else whole.at(positions)

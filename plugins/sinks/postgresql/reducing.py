@@ -26,7 +26,7 @@ def reduce_series(series: Series, max_points: int) -> Series:
         return series
     if max_points < 4:
         return series.select(extremes(series.values, 0, count)[:max_points])
-    per_part = 3 if any(map(math.isnan, series.values)) else 2
+    per_part = 3 if has_nan(series.values) else 2
     parts = (max_points - 2) // per_part
     if not parts:
         return series.select(sorted({0, count - 1}))
@@ -36,6 +36,12 @@ def reduce_series(series: Series, max_points: int) -> Series:
         if low < high:
             kept.update(extremes(series.values, low, high))
     return series.select(sorted(kept))
+
+
+def has_nan(values: Sequence[float]) -> bool:
+    """Whether there is a NaN among them; infinities of both signs make one of the sum, and are looked at singly."""
+    total = sum(values)
+    return total != total and any(map(math.isnan, values))
 
 
 def shares(counts: Sequence[int], max_points: int) -> list[int]:
@@ -74,6 +80,16 @@ class _Sums:
     first: tuple[int, float] = (2**63, math.nan)
     last: tuple[int, float] = (-(2**63), math.nan)
 
+    def add(self, times: array[int], values: array[float]) -> None:
+        """Take in values without NaN, in the order of their times."""
+        self.count += len(values)
+        self.lowest = min(self.lowest, min(values))
+        self.highest = max(self.highest, max(values))
+        finite = math.isfinite(self.lowest) and math.isfinite(self.highest)
+        self.total += math.fsum(values) if finite else sum(values)
+        self.first = min(self.first, (times[0], values[0]), key=lambda pair: pair[0])
+        self.last = max(self.last, (times[-1], values[-1]), key=lambda pair: pair[0])
+
 
 class Aggregator:
     """Gathers points into intervals; the order of arrival does not matter. NaN is left out of every figure."""
@@ -97,23 +113,17 @@ class Aggregator:
             raise BadRequest(f"the interval makes more than {_MOST_INTERVALS:,} points of one metric")
 
     def _take(self, number: int, series: Series, low: int, high: int) -> None:
-        values = series.values[low:high]
         top = max(series.iterations[low:high])
         sums = self._sums.get(number)
         if sums is None:
             sums = self._sums[number] = _Sums(top)
         sums.iteration = max(sums.iteration, top)
-        times = series.times[low:high]
-        numbers = [(time, value) for time, value in zip(times, values, strict=True) if value == value]
-        if not numbers:
-            return
-        known: Iterable[float] = [value for _, value in numbers]
-        sums.count += len(numbers)
-        sums.total += math.fsum(known) if all(map(math.isfinite, known)) else sum(known)
-        sums.lowest = min(sums.lowest, min(known))
-        sums.highest = max(sums.highest, max(known))
-        sums.first = min(sums.first, numbers[0], key=lambda pair: pair[0])
-        sums.last = max(sums.last, numbers[-1], key=lambda pair: pair[0])
+        values, times = series.values[low:high], series.times[low:high]
+        if has_nan(values):
+            numbers = [position for position, value in enumerate(values) if value == value]
+            values, times = array("d", [values[p] for p in numbers]), array("q", [times[p] for p in numbers])
+        if values:
+            sums.add(times, values)
 
     def buckets(self) -> list[Bucket]:
         """The figures, in the order of time."""
@@ -154,7 +164,10 @@ def in_time(series: Series, start_us: int, end_us: int) -> Series:
     times = series.times
     if not times or (start_us <= min(times) and max(times) <= end_us):
         return series
-    return series.select([position for position, time in enumerate(times) if start_us <= time <= end_us])
+    inside = [position for position, time in enumerate(times) if start_us <= time <= end_us]
+    if inside and len(inside) == inside[-1] + 1 - inside[0]:
+        return series.part(inside[0], inside[-1] + 1)
+    return series.select(inside)
 
 
 def sorted_by_iteration(series: Series) -> Series:

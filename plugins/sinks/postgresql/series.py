@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
+from itertools import groupby
 
 from .arrays import unpack_doubles, unpack_positions
 from .blocks import SUMMARY_POINTS, Series, summarised, summary_series
@@ -23,15 +25,30 @@ async def read_whole(
     metric: str | None,
     window: Window,
     after_step: int | None = None,
+    *,
+    at_once: int = _PIECE_BLOCKS,
 ) -> AsyncIterator[Series]:
-    """All points in the order of their steps, in pieces; `metric` None: the iterations themselves."""
+    """All points in the order of their steps, in pieces; `metric` None: the iterations themselves.
+
+    `at_once`: so many blocks are read at one time.
+    """
+    gathered = reader.gathered(stream)
+    if gathered is not None:
+        known = _beyond(in_time(gathered, window.start_us, window.end_us), after_step)
+        if known.values:
+            yield known
+        return
     for segment in segments(stream, blocks, window, after_step):
-        async for piece in _segment(reader, stream, segment, metric, window):
-            known = piece
-            if after_step is not None and piece.steps and piece.steps[0] <= after_step:
-                known = piece.select([at for at, step in enumerate(piece.steps) if step > after_step])
+        async for piece in _segment(reader, stream, segment, metric, window, at_once):
+            known = _beyond(piece, after_step)
             if known.values:
                 yield known
+
+
+def _beyond(series: Series, step: int | None) -> Series:
+    if step is None or not series.steps or series.steps[0] > step:
+        return series
+    return series.part(bisect_right(series.steps, step), len(series.steps))
 
 
 async def read_reduced(
@@ -43,6 +60,9 @@ async def read_reduced(
     max_points: int,
 ) -> Series:
     """At most `max_points` of the stream's points, its extremes among them, in the order of their steps."""
+    gathered = reader.gathered(stream)
+    if gathered is not None:
+        return reduce_series(in_time(gathered, window.start_us, window.end_us), max_points)
     parts = segments(stream, blocks, window)
     if metric is None or 2 * _points_expected(stream, blocks, parts) < SUMMARY_POINTS * max_points:
         # A summary would have fewer parts than the answer.
@@ -69,13 +89,16 @@ async def _around(
     reader: Reader, stream: Stream, metric: str, window: Window, inside: list[Header], partly: list[Header]
 ) -> list[Series]:
     """Summaries of the blocks inside of the window, points of those that are partly in it, in the order of steps."""
-    found = {
-        block.last_step: [summary_series(data)] for block, data in await _summaries(reader, stream, metric, inside)
-    }
+    found: dict[int, bytes | Series] = dict(await _summaries(reader, stream, metric, inside))
     for block in partly:
-        pieces = [summarised(piece) async for piece in _blocks(reader, stream, (block,), metric, window)]
-        found[block.last_step] = pieces
-    return [piece for last_step in sorted(found) for piece in found[last_step]]
+        async for piece in _blocks(reader, stream, (block,), metric, window):
+            found[block.last_step] = summarised(piece)
+    pieces: list[Series] = []
+    for _, group in groupby([found[last_step] for last_step in sorted(found)], type):
+        run = list(group)
+        pieces += [piece for piece in run if isinstance(piece, Series)]
+        pieces.append(summary_series([piece for piece in run if isinstance(piece, bytes)]))
+    return pieces
 
 
 def _split(blocks: Sequence[Header], window: Window) -> tuple[list[Header], list[Header]]:
@@ -83,25 +106,24 @@ def _split(blocks: Sequence[Header], window: Window) -> tuple[list[Header], list
     return inside, [b for b in blocks if not (window.start_us <= b.first_us and b.last_us <= window.end_us)]
 
 
-async def _summaries(
-    reader: Reader, stream: Stream, metric: str, blocks: Sequence[Header]
-) -> list[tuple[Header, bytes]]:
-    by_step = {block.last_step: block for block in blocks}
+async def _summaries(reader: Reader, stream: Stream, metric: str, blocks: Sequence[Header]) -> list[tuple[int, bytes]]:
+    """The summaries by the blocks' last steps."""
+    wanted = {block.last_step for block in blocks}
     cursor = await reader.connection.execute(
         "select last_step, summary from lens_column where stream_id = %s and metric = %s"
         " and last_step between %s and %s order by last_step",
         [stream.id, metric, blocks[0].last_step, blocks[-1].last_step],
         binary=True,
     )
-    return [(by_step[last_step], data) for last_step, data in await cursor.fetchall() if last_step in by_step]
+    return [(last_step, data) for last_step, data in await cursor.fetchall() if last_step in wanted]
 
 
 async def _segment(
-    reader: Reader, stream: Stream, segment: Segment, metric: str | None, window: Window
+    reader: Reader, stream: Stream, segment: Segment, metric: str | None, window: Window, at_once: int = _PIECE_BLOCKS
 ) -> AsyncIterator[Series]:
     if segment.blocks:
-        for low in range(0, len(segment.blocks), _PIECE_BLOCKS):
-            blocks = segment.blocks[low : low + _PIECE_BLOCKS]
+        for low in range(0, len(segment.blocks), at_once):
+            blocks = segment.blocks[low : low + at_once]
             async for piece in _blocks(reader, stream, blocks, metric, window):
                 yield piece
     else:
@@ -130,15 +152,8 @@ async def _blocks(
 
 
 def _unpacked(frame: Frame, positions: bytes | None, values: bytes) -> Series:
-    if positions is None:
-        return Series(frame.iterations, frame.times, unpack_doubles(values), frame.steps)
-    at = unpack_positions(positions)
-    return Series(
-        array("q", [frame.iterations[p] for p in at]),
-        array("q", [frame.times[p] for p in at]),
-        unpack_doubles(values),
-        array("q", [frame.steps[p] for p in at]),
-    )
+    whole = Series(frame.iterations, frame.times, unpack_doubles(values), frame.steps)
+    return whole if positions is None else whole.at(unpack_positions(positions))
 
 
 async def _rows(

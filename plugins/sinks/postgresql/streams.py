@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from lens_core import PointQuery
@@ -134,24 +135,24 @@ async def headers(connection: Connection, stream_ids: Sequence[int]) -> dict[int
 def segments(stream: Stream, blocks: Sequence[Header], window: Window, after_step: int | None = None) -> list[Segment]:
     """How a stream is read: what is outside of the window, or not beyond `after_step`, is left out."""
     found: list[Segment] = []
-    for block in blocks:
-        if after_step is not None and block.last_step <= after_step:
-            continue
-        if block.dirty:
-            _add(found, Segment(block.first_step, block.last_step))
-        elif block.last_us >= window.start_us and block.first_us <= window.end_us:
-            _add(found, Segment(block.first_step, block.last_step, (block,)))
-    first = LOWEST_STEP if stream.blocked_step is None else stream.blocked_step + 1
-    _add(found, Segment(first, _HIGHEST))
+    wanted = [block for block in blocks if _is_wanted(block, window, after_step)]
+    for is_dirty, group in groupby(wanted, lambda block: block.dirty):
+        inside = tuple(group)
+        found.append(Segment(inside[0].first_step, inside[-1].last_step, () if is_dirty else inside))
+    if has_tail(stream, blocks):
+        found.append(Segment(LOWEST_STEP if stream.blocked_step is None else stream.blocked_step + 1, _HIGHEST))
     return found
 
 
-def _add(found: list[Segment], segment: Segment) -> None:
-    last = found[-1] if found else None
-    if last is None or bool(last.blocks) != bool(segment.blocks) or last.last_step + 1 != segment.first_step:
-        found.append(segment)
-    else:
-        found[-1] = Segment(last.first_step, segment.last_step, (*last.blocks, *segment.blocks))
+def has_tail(stream: Stream, blocks: Sequence[Header]) -> bool:
+    """Whether there may be rows beyond all blocks; how many rows a block has that is to be made anew is not known."""
+    return stream.rows != sum(block.rows for block in blocks) or any(block.dirty for block in blocks)
+
+
+def _is_wanted(block: Header, window: Window, after_step: int | None) -> bool:
+    if after_step is not None and block.last_step <= after_step:
+        return False
+    return block.dirty or (block.last_us >= window.start_us and block.first_us <= window.end_us)
 
 
 def _filter(query: PointQuery, metrics: list[str] | None) -> dict[str, Any]:

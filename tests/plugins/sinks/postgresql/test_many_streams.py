@@ -1,0 +1,119 @@
+"""Many streams of one workload: ranks merged out of blocks, short attempts read together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lens_plugins.sinks.postgresql import compacting, merging, reader
+from lens_plugins.sinks.postgresql import points as reading
+
+from lens_core import MetricPoint, Origin, PointQuery
+from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store, times
+from tests.plugins.sinks.postgresql.test_blocks import compact, text
+
+WINDOW = {"start_ms": 1_700_000_020_000, "end_ms": 1_700_000_130_000}
+SORTED = """
+    select r.iteration, r.event_time_us / 1000, s.data_source, r.metrics ->> 'loss'
+    from lens_stream s join lens_row r on r.stream_id = s.id where r.metrics ? 'loss'
+    order by r.iteration, r.event_time_us, s.data_source collate "C", s.rank, r.row_step
+"""
+
+
+@pytest.fixture
+async def store(tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+    """A store that makes no blocks by itself, and small ones when it is told to."""
+    monkeypatch.setattr(compacting, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(compacting, "PARTIAL_ROWS", 5)
+    async with running_store(tmp_path, postgres_dsn, blocks=False) as started:
+        yield started
+
+
+def of_ranks(chance: random.Random) -> list[Any]:
+    """Rows of six ranks and two sources; some have iterations of their own, of which several steps have one."""
+    found = []
+    for rank in range(6):
+        origin = Origin(workload_uid="workload-1", pod_uid="pod-uid-1", pod_name="trainer-0", rank=rank)
+        for step in sorted(chance.sample(range(150), 70)):
+            values = {"loss": chance.choice([float("nan"), float(step)]), "other": 1.0}
+            if chance.random() < 0.2:
+                del values["loss"]
+            found.append(
+                row(
+                    step,
+                    origin=origin,
+                    data_source=("wandb", "tensorflow")[rank % 2],
+                    iteration=step // 7 if rank % 3 == 0 else None,
+                    values=values,
+                    event_time=1_700_000_000.0 + chance.randrange(1, 150),
+                )
+            )
+    return found
+
+
+def short_attempts() -> list[Any]:
+    """Rows of twelve restarts, of which every third point of one metric is there."""
+    return [
+        row(step, session=f"s{number}", values={"loss": float(step), **({"eval": -1.0} if step % 3 == 0 else {})})
+        for number in range(12)
+        for step in range(number * 20, number * 20 + 10 + 2 * number)
+    ]
+
+
+async def pages(store: Any, limit: int, **query: Any) -> list[MetricPoint]:
+    """All points, asked page by page."""
+    found: list[MetricPoint] = []
+    cursor = ""
+    while True:
+        asked = PointQuery(workload_uid="workload-1", limit=limit, cursor=cursor, **query)
+        pieces = [piece async for piece in store.metric_columns(asked)]
+        found += [point for piece in pieces for point in piece.points()]
+        cursor = pieces[-1].next_cursor if pieces else ""
+        if not cursor:
+            return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_ranks_are_merged_in_the_order_of_the_database(
+    spool: Spool, store: Any, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(merging, "_ROUND_POINTS", 40)
+    await spool.deliver(*of_ranks(random.Random(seed)))
+    wanted = [(i, t, s, str(float(v))) for i, t, s, v in ask(postgres_dsn, SORTED)]
+    sorted_by_database = reading.read_sorted
+    in_window = [found for found in wanted if WINDOW["start_ms"] <= found[1] <= WINDOW["end_ms"]]
+    monkeypatch.delattr(reading, "read_sorted")  # nobody asks the database to sort
+    for _ in range(2):
+        found = await points(store, metrics=("loss",))
+        assert [(p.iteration, p.timestamp, p.data_source, str(p.value)) for p in found] == wanted
+        assert text(await pages(store, 7, metrics=("loss",))) == text(found)
+        found = await points(store, metrics=("loss",), **WINDOW)
+        assert [(p.iteration, p.timestamp, p.data_source, str(p.value)) for p in found] == in_window
+        await compact(store)
+    monkeypatch.setattr(reading, "read_sorted", sorted_by_database, raising=False)
+    monkeypatch.setattr(reading, "MOST_STREAMS", 2)
+    assert text(await pages(store, 11, metrics=("loss",))) == text(await points(store, metrics=("loss",)))
+
+
+async def test_short_attempts_are_read_together(spool: Spool, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    await spool.deliver(*short_attempts()[:150])
+    await compact(store)
+    await spool.deliver(*short_attempts()[150:])
+    queries: list[dict[str, Any]] = [{}, WINDOW, {"metrics": ("eval",)}, {"max_points": 60}, {"max_points": 8}]
+    queries.append({"aggregate": "sum", "interval_ms": 7000})
+
+    async def answers() -> list[list[str]]:
+        found = [text(await points(store, **query)) for query in queries]
+        return [*found, text(await times(store)), text(await pages(store, 13))]
+
+    monkeypatch.setattr(reader, "FEW_STREAMS", 10**9)
+    one_by_one = await answers()
+    assert len(one_by_one[0]) > 300
+    monkeypatch.setattr(reader, "FEW_STREAMS", 0)
+    together = await answers()
+    assert together == one_by_one
+    monkeypatch.delattr("lens_plugins.sinks.postgresql.series.segments")  # nobody reads a stream by itself
+    assert await answers() == one_by_one
