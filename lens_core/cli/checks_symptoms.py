@@ -22,6 +22,20 @@ def reporting(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("reporting", "ok", text)
 
 
+def master(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether the DLRover master to which agents of this shell report can be reached, if one is named."""
+    address = environ.get("DLROVER_MASTER_ADDR", "").strip()
+    if not address:
+        return
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=3):
+            yield Finding("master", "ok", f"{address} takes connections")
+    except (OSError, ValueError) as error:
+        remedy = "correct DLROVER_MASTER_ADDR (HOST:PORT), or unset it: without a master agents only say so once"
+        yield Finding("master", "warning", f"{address} takes no connection, so reports are lost: {error}", remedy)
+
+
 def identity(url: str, headers: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
     """Whose rows this shell's would be, and whether the daemon knows that pod's workload."""
     import httpx
@@ -131,4 +145,4 @@ def latency(findings: list[Finding], seconds: float) -> Iterator[Finding]:
         yield Finding("latency", "warning", text, "lens top for queues; lens db stats for sizes; lens db vacuum")
 
 
-__all__ = ["directory", "drops", "identity", "latency", "reporting", "silent"]
+__all__ = ["directory", "drops", "identity", "latency", "master", "reporting", "silent"]

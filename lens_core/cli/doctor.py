@@ -57,6 +57,7 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     url = daemon if given else checks.target_url(environ, daemon)
     reached = list(checks.network(url))
     yield from reached
+    yield from checks_symptoms.master(environ)
     if any(finding.state == "failed" for finding in reached):
         yield Finding("daemon", "skipped", "and everything behind it: not reached")
         return

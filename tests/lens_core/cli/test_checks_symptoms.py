@@ -12,7 +12,7 @@ import pytest
 from lens_core import Answer, Batch, Collector, Delivered, Measurement, Sink
 from lens_core.cli import checks_symptoms as checks
 from lens_core.cli.checks import Finding
-from lens_core.testing import LensFactory, RunningLens
+from lens_core.testing import HttpReceiver, LensFactory, RunningLens
 from tests.plugins.sources.remote_write.wire import packed, request, series
 
 
@@ -58,6 +58,17 @@ async def asked(running: RunningLens, check: Any, *arguments: Any) -> list[Findi
 )
 def test_reporting_that_is_switched_off(environ: Mapping[str, str], states: list[str]) -> None:
     assert [found.state for found in checks.reporting(environ)] == states
+
+
+async def test_a_master_that_is_not_there() -> None:
+    assert list(checks.master({})) == []
+    async with HttpReceiver() as there:
+        address = there.url.removeprefix("http://")
+        (found,) = await asyncio.to_thread(lambda: list(checks.master({"DLROVER_MASTER_ADDR": address})))
+    assert found.state == "ok"
+    for gone in (address, "master", "master:x"):
+        (found,) = checks.master({"DLROVER_MASTER_ADDR": gone})
+        assert (found.state, found.text.partition(" ")[0]) == ("warning", gone)
 
 
 async def test_a_pod_that_nobody_knows(lens: LensFactory) -> None:
