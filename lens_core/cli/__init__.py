@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import sys
 from typing import Any
 
 import click
@@ -69,6 +71,7 @@ def main(arguments: list[str] | None = None, **extra: Any) -> None:
     """Entry point of the command `lens`; exits with 0 ok, 1 failed, 2 wrong usage, 78 bad configuration."""
     from ..errors import ConfigurationError, LensError
 
+    _print_anywhere()
     try:
         cli.main(args=arguments, prog_name="lens", **extra)
     except ConfigurationError as error:
@@ -77,3 +80,10 @@ def main(arguments: list[str] | None = None, **extra: Any) -> None:
     except LensError as error:
         click.echo(f"lens: {error}", err=True)
         raise SystemExit(EXIT_FAILED) from None
+
+
+def _print_anywhere() -> None:
+    """A terminal or pipe that has no letter for ✓ or ▁ gets a question mark, not an end of the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")

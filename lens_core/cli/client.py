@@ -79,19 +79,26 @@ def ask(method: str, url: str, path: str, **parameters: str) -> Any:
     return _ask(method, url, path, list(parameters.items()))
 
 
+def ask_long(method: str, url: str, path: str, **parameters: str) -> Any:
+    """As `ask`, for what may take any time; a daemon that goes away meanwhile is noticed all the same."""
+    return _ask(method, url, path, list(parameters.items()), answer_within_seconds=None)
+
+
 def ask_many(url: str, path: str, parameters: list[tuple[str, str]]) -> Any:
     """As `ask` with GET, with parameters that may come several times."""
     return _ask("GET", url, path, parameters)
 
 
-def _ask(method: str, url: str, path: str, parameters: list[tuple[str, str]]) -> Any:
+def _ask(
+    method: str, url: str, path: str, parameters: list[tuple[str, str]], answer_within_seconds: float | None = 30.0
+) -> Any:
     import httpx
 
     asked = httpx.QueryParams(tuple(parameters))
-
     headers = request_headers(os.environ)
+    timeout = httpx.Timeout(30.0, read=answer_within_seconds)
     try:
-        response = httpx.request(method, url + path, params=asked, headers=headers, timeout=30)
+        response = httpx.request(method, url + path, params=asked, headers=headers, timeout=timeout)
     except httpx.HTTPError as error:
         raise LensError(f"no daemon answers at {url} ({error}); `lens up` starts one") from None
     if response.is_success:

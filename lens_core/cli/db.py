@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from ..self_metrics import SelfMetrics
 from .client import data_dir_option, json_option
 from .db_files import header, lines, open_file
 from .db_import import ImportCounts, records_of, store_records
+from .screen import progress
 
 T = TypeVar("T")
 _config_option = click.option(
@@ -153,7 +153,9 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
     """
 
     async def work(store: Store) -> ImportCounts:
-        return await store_records(store, records_of(kind, where, PluginHost.load()), _say if not as_json else None)
+        pieces = records_of(kind, where, PluginHost.load())
+        with progress("Records read", None) as show:
+            return await store_records(store, pieces, lambda counts: show(counts.records))
 
     counts = _run(config, data_dir, work)
     if as_json:
@@ -164,10 +166,6 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
             click.echo(f"  {reason}")
     if counts.rejected:
         raise SystemExit(1)
-
-
-def _say(counts: ImportCounts) -> None:
-    click.echo(f"{counts.records:,} records …", err=True)
 
 
 def _run(config: Path | None, data_dir: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -207,16 +205,13 @@ async def _store(config: Config) -> AsyncIterator[Store]:
 
 async def _write(pieces: AsyncIterator[Iterable[Any]], file: Path) -> int:
     count = 0
-    told = time.monotonic()
     part = file.with_name(f"part-{file.name}")
-    with open_file(part, "wb") as target:
+    with open_file(part, "wb") as target, progress("Records written", None) as show:
         target.write(header())
         async for records in pieces:
             found = list(records)
             target.write(lines(found))
             count += len(found)
-            if time.monotonic() - told > 2:
-                told = time.monotonic()
-                click.echo(f"{count:,} records …", err=True)
+            show(count)
     part.replace(file)
     return count

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,6 @@ from ..self_metrics import SelfMetrics
 _BATCH = 2_000
 _PATIENCE_SECONDS = 30.0
 _SHOWN_REASONS = 10
-_SAY_SECONDS = 2.0
 
 
 class ImportCounts(msgspec.Struct):
@@ -60,25 +60,22 @@ def _reader(kind: str, where: str) -> Iterator[Record]:
 
 
 def _take(records: Iterator[Record]) -> list[Record]:
-    return [record for record, _ in zip(records, range(_BATCH), strict=False)]
+    return list(islice(records, _BATCH))
 
 
 async def store_records(
-    store: Store, pieces: AsyncIterator[list[Record]], say: Callable[[ImportCounts], None] | None
+    store: Store, pieces: AsyncIterator[list[Record]], say: Callable[[ImportCounts], None]
 ) -> ImportCounts:
     """Store records batch by batch. Raises LensError when the store does not come back."""
     counts = ImportCounts()
     hand = _Hand(store)
-    told = time.monotonic()
     async for piece in pieces:
         counts.records += len(piece)
         for reason, count in (await hand.over(piece)).items():
             counts.rejected += count
             if len(counts.reasons) < _SHOWN_REASONS and reason not in counts.reasons:
                 counts.reasons.append(reason)
-        if say is not None and time.monotonic() - told > _SAY_SECONDS:
-            told = time.monotonic()
-            say(counts)
+        say(counts)
     return counts
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from ..errors import LensError
 from .client import ask, data_dir_option, resolve_data_dir
+from .screen import make_console, pictures
 from .wording import sparkline
 
 PREFERRED_PORT = 8080
@@ -120,13 +121,10 @@ def _training(url: str, workload: str, seconds: float, folder: Path) -> Iterator
 
 def _watch(url: str, workload: str, training: subprocess.Popen[bytes]) -> None:
     """Show the loss as it comes out of the database, until the training ends."""
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console()
-    with Live(console=console, refresh_per_second=2, transient=True) as live:
+    console = make_console(piped_width=100)
+    with pictures(console) as show:
         while training.poll() is None:
-            live.update(_picture(_points(url, workload), _stored(url, workload), console.width))
+            show(_picture(_points(url, workload), _stored(url, workload), console.width))
             time.sleep(0.5)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from .checks import Finding
 from .client import daemon_url, data_dir_option, json_option, request_headers, url_option
 
 SIGNS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "·"}
+STEP_WIDTH = 22
 STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bright_black"}
 
 
@@ -54,10 +57,10 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     environ = os.environ
     yield from checks.hook(environ)
     yield from checks_symptoms.reporting(environ)
+    yield from checks_symptoms.master(environ)
     url = daemon if given else checks.target_url(environ, daemon)
     reached = list(checks.network(url))
     yield from reached
-    yield from checks_symptoms.master(environ)
     if any(finding.state == "failed" for finding in reached):
         yield Finding("daemon", "skipped", "and everything behind it: not reached")
         return
@@ -84,7 +87,18 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
 
 
 def _show(finding: Finding) -> None:
+    """One finding; on a terminal its text keeps to its own column."""
     sign = click.style(SIGNS[finding.state], fg=STYLES[finding.state])
-    click.echo(f"{sign} {finding.step:22} {finding.text}")
+    text = finding.text.replace("\n", " ")
+    click.echo(f"{sign} {finding.step:{STEP_WIDTH}} {_wrapped(text)}")
     if finding.remedy and finding.state != "ok":
-        click.echo(f"  {'':22} → {finding.remedy}")
+        click.echo(f"  {'':{STEP_WIDTH}} → {_wrapped(finding.remedy)}")
+
+
+def _wrapped(text: str) -> str:
+    if not sys.stdout.isatty():
+        return text
+    indent = STEP_WIDTH + 3
+    width = max(30, shutil.get_terminal_size().columns - indent - 2)
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return f"\n{' ' * indent}".join(lines)

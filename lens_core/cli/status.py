@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,9 @@ import click
 import msgspec
 
 from .client import ask, daemon_url, data_dir_option, json_option, url_option
-from .wording import plain
+from .columns import Column, fitting_table
+from .screen import make_console
+from .wording import STATE_STYLES, duration, plain
 
 
 @click.command("status")
@@ -33,48 +34,48 @@ def command(as_json: bool, url: str | None, data_dir: Path | None) -> None:
 
 
 def _show(status: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = make_console(piped_width=200)
     console.print(
-        f"[bold]{status['state']}[/]  {status['url']}  up {status['uptime_seconds']:.0f} s  "
+        f"[bold]{status['state']}[/]  {status['url']}  up {duration(status['uptime_seconds'])}  "
         f"version {status['version']}  data in {status['data_dir']}"
     )
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("component", "pipeline", "state", "in", "out", "pending", "rate/s", "lag s", "last error"):
-        table.add_column(column, justify="right" if column in ("in", "out", "pending", "rate/s", "lag s") else "left")
-    for source in status["sources"]:
-        table.add_row(*_source_row(source))
-    for pipeline in status["pipelines"]:
-        for sink in pipeline["sinks"]:
-            table.add_row(*_sink_row(pipeline["name"], sink))
-    console.print(table)
+    columns = [
+        Column("component"),
+        Column("pipeline", goes=3),
+        Column("state"),
+        Column("in", right=True),
+        Column("out", right=True),
+        Column("pending", right=True),
+        Column("rate/s", right=True, goes=2),
+        Column("lag", right=True, goes=1),
+        Column("last error", shrinks=True),
+    ]
+    rows = [_source_row(source) for source in status["sources"]]
+    rows += [_sink_row(pipeline["name"], sink) for pipeline in status["pipelines"] for sink in pipeline["sinks"]]
+    console.print(fitting_table(columns, rows, console.width))
 
 
-def _source_row(source: dict[str, Any]) -> list[str]:
-    pipelines = ", ".join(source["pipelines"])
+def _source_row(source: dict[str, Any]) -> list[tuple[str, str]]:
     counts = [_count(source["received"]), _count(source["accepted"]), ""]
     rates = [_rate(source["accepted_per_second"]), ""]
-    return [_text(source["name"]), _text(pipelines), source["state"], *counts, *rates, _text(source["last_error"])]
+    return _row(source["name"], ", ".join(source["pipelines"]), source, counts, rates)
 
 
-def _sink_row(pipeline: str, sink: dict[str, Any]) -> list[str]:
+def _sink_row(pipeline: str, sink: dict[str, Any]) -> list[tuple[str, str]]:
     ledger = sink["ledger"]
-    counts = [
-        _count(ledger["accepted"] + ledger["recovered"]),
-        _count(ledger["delivered"]),
-        _count(sink["pending_records"]),
-    ]
-    rates = [_rate(sink["delivered_per_second"]), f"{sink['lag_seconds']:.1f}"]
-    return [_text(sink["name"]), _text(pipeline), sink["state"], *counts, *rates, _text(sink["last_error"])]
+    taken = ledger["accepted"] + ledger["recovered"]
+    counts = [_count(taken), _count(ledger["delivered"]), _count(sink["pending_records"])]
+    rates = [_rate(sink["delivered_per_second"]), duration(sink["lag_seconds"])]
+    return _row(sink["name"], pipeline, sink, counts, rates)
 
 
-def _text(words: str) -> str:
-    """Words that are not markup."""
-    from rich.markup import escape
-
-    return escape(plain(words, 200))
+def _row(
+    name: str, pipeline: str, component: dict[str, Any], counts: list[str], rates: list[str]
+) -> list[tuple[str, str]]:
+    error = (plain(component["last_error"], 200), "red" if component["last_error"] else "")
+    state = (component["state"], STATE_STYLES.get(component["state"], ""))
+    numbers = [(cell, "") for cell in (*counts, *rates)]
+    return [(plain(name, 200), ""), (plain(pipeline, 200), ""), state, *numbers, error]
 
 
 def _rate(number: float) -> str:

@@ -13,16 +13,19 @@ import msgspec
 
 from ..errors import LensError
 from .client import ask, ask_many, daemon_url, data_dir_option, json_option, url_option
-from .wording import ago, amount, bytes_text, duration, plain, sparkline
+from .columns import Column, fitting_table
+from .screen import make_console, pictures
+from .wording import STATE_STYLES, ago, amount, bytes_text, duration, plain, sparkline
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Console, Group
     from rich.table import Table
 
 STYLES = {"failed": "bold red", "stalled": "bold yellow", "running": "green", "ended": "", "silent": "dim"}
-SINK_STYLES = {"failing": "bold red", "retrying": "yellow", "idle": "green", "sending": "green"}
 LINES_OF_PIPELINE = 8
 MOST_GLANCES = 100
+# Columns from which on there is room for a longer line of bars.
+WIDE = 110
 
 
 @click.command("top")
@@ -56,28 +59,24 @@ def command(
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(look(address, search, limit or 50))).decode())
         return
+    console = make_console(piped_width=160)
     if once or not sys.stdout.isatty():
-        from rich.console import Console
-
-        console = Console(width=None if sys.stdout.isatty() else 160)
-        console.print(picture(look(address, search, limit or 50)))
+        console.print(picture(look(address, search, limit or 50), console.width))
         return
     with contextlib.suppress(KeyboardInterrupt):
-        _live(address, search, limit, interval_seconds)
+        _live(console, address, search, limit, interval_seconds)
 
 
-def _live(address: str, search: str, limit: int | None, interval_seconds: float) -> None:
-    from rich.console import Console
-    from rich.live import Live
+def _live(console: Console, address: str, search: str, limit: int | None, interval_seconds: float) -> None:
+    from rich.markup import escape
 
-    console = Console()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with pictures(console, whole_screen=True) as show:
         while True:
             fitting = max(1, console.height - LINES_OF_PIPELINE - 4)
             try:
-                live.update(picture(look(address, search, limit or fitting)), refresh=True)
+                show(picture(look(address, search, limit or fitting), console.width))
             except LensError as error:
-                live.update(f"[red]{time.strftime('%H:%M:%S')}[/]  {error}; trying again …", refresh=True)
+                show(f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; trying again …")
             time.sleep(interval_seconds)
 
 
@@ -94,8 +93,8 @@ def look(address: str, search: str, limit: int) -> dict[str, Any]:
     return {"status": status, "workloads": workloads, "total_count": page["total_count"], "time": page["time"]}
 
 
-def picture(seen: dict[str, Any]) -> Group:
-    """All of it, for a terminal."""
+def picture(seen: dict[str, Any], width: int) -> Group:
+    """All of it, for a terminal so many columns wide."""
     from rich.console import Group
 
     status = seen["status"]
@@ -105,67 +104,82 @@ def picture(seen: dict[str, Any]) -> Group:
         f"[bold]lens top[/]  {time.strftime('%H:%M:%S')}  {status['url']}  {ready}  up "
         f"{duration(status['uptime_seconds'])}  workloads {'' if total is None else total}"
     )
-    parts: list[Any] = [head, _pipeline(status), ""]
+    parts: list[Any] = [head, _pipeline(status, width), ""]
     parts.append(
-        _workloads(seen) if seen["workloads"] else "No workload yet. Try: lens run --workload my-run -- COMMAND"
+        _workloads(seen, width) if seen["workloads"] else "No workload yet. Try: lens run --workload my-run -- COMMAND"
     )
     return Group(*parts)
 
 
-def _pipeline(status: dict[str, Any]) -> Table:
-    from rich.text import Text
-
-    table = _table("component", "state", ">in/s", ">out/s", ">waiting", ">queue", ">lag", "last error")
-    for source in status["sources"]:
-        if source["received"] or source["state"] != "running":
-            rate = amount(source["accepted_per_second"])
-            error = Text(plain(source["last_error"]))
-            table.add_row(Text(plain(source["name"])), source["state"], rate, "", "", "", "", error)
-    for pipeline in status["pipelines"]:
-        queue = bytes_text(pipeline["spool"].get("bytes", 0))
-        for sink in pipeline["sinks"]:
-            state = f"[{SINK_STYLES.get(sink['state'], 'white')}]{sink['state']}[/]"
-            rates = (amount(pipeline["accepted_per_second"]), amount(sink["delivered_per_second"]))
-            waiting = (f"{sink['pending_records']:,}", queue, duration(sink["lag_seconds"]))
-            road = Text(plain(f"{pipeline['name']} → {sink['name']}"))
-            table.add_row(road, state, *rates, *waiting, Text(plain(sink["last_error"])))
-    return table
+def _pipeline(status: dict[str, Any], width: int) -> Table:
+    columns = [
+        Column("component"),
+        Column("state"),
+        Column("in/s", right=True, goes=3),
+        Column("out/s", right=True, goes=2),
+        Column("waiting", right=True),
+        Column("queue", right=True, goes=4),
+        Column("lag", right=True, goes=1),
+        Column("last error", shrinks=True),
+    ]
+    rows = [_source_row(source) for source in status["sources"] if source["received"] or source["state"] != "running"]
+    rows += [_sink_row(pipeline, sink) for pipeline in status["pipelines"] for sink in pipeline["sinks"]]
+    return fitting_table(columns, rows, width)
 
 
-def _workloads(seen: dict[str, Any]) -> Table:
-    from rich.text import Text
-
-    table = _table("state", "workload", "framework", ">iteration", ">done", ">left", "loss", ">speed", ">seen")
-    for line in seen["workloads"]:
-        glance = line["glance"]
-        target, done = line["target_iteration"], line["last_iteration"]
-        share = f"{100 * done / target:.0f} %" if target and done is not None else ""
-        left = duration(glance["eta_seconds"]) if line["state"] == "running" and glance["eta_seconds"] else ""
-        framework = "/".join(filter(None, (glance["wrapper_framework"], glance["base_framework"]))) or "–"
-        table.add_row(
-            Text(line["state"], STYLES.get(line["state"], "")),
-            Text(plain(line["name"], 40)),
-            Text(plain(framework)),
-            "–" if done is None else f"{done:,}",
-            share,
-            left,
-            Text(_loss(glance["spark"])),
-            amount(glance["throughput"]),
-            ago(seen["time"] - line["last_seen"]),
-        )
-    return table
+def _source_row(source: dict[str, Any]) -> list[tuple[str, str]]:
+    cells = (plain(source["name"]), source["state"], amount(source["accepted_per_second"]), "", "", "", "")
+    return [*((cell, "") for cell in cells), (plain(source["last_error"]), "")]
 
 
-def _loss(values: list[float | str]) -> str:
+def _sink_row(pipeline: dict[str, Any], sink: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (plain(f"{pipeline['name']} → {sink['name']}"), ""),
+        (sink["state"], STATE_STYLES.get(sink["state"], "")),
+        (amount(pipeline["accepted_per_second"]), ""),
+        (amount(sink["delivered_per_second"]), ""),
+        (f"{sink['pending_records']:,}", ""),
+        (bytes_text(pipeline["spool"].get("bytes", 0)), ""),
+        (duration(sink["lag_seconds"]), ""),
+        (plain(sink["last_error"]), ""),
+    ]
+
+
+def _workloads(seen: dict[str, Any], width: int) -> Table:
+    columns = [
+        Column("state"),
+        Column("workload", shrinks=True),
+        Column("framework", goes=4),
+        Column("iteration", right=True),
+        Column("done", right=True, goes=1),
+        Column("left", right=True, goes=2),
+        Column("loss"),
+        Column("speed", right=True, goes=5),
+        Column("seen", right=True, goes=3),
+    ]
+    bars = 20 if width >= WIDE else 10
+    return fitting_table(columns, [_workload_row(line, seen["time"], bars) for line in seen["workloads"]], width)
+
+
+def _workload_row(line: dict[str, Any], now_ms: int, bars: int) -> list[tuple[str, str]]:
+    glance = line["glance"]
+    target, done = line["target_iteration"], line["last_iteration"]
+    running = line["state"] == "running"
+    framework = "/".join(filter(None, (glance["wrapper_framework"], glance["base_framework"]))) or "–"
+    return [
+        (line["state"], STYLES.get(line["state"], "")),
+        (plain(line["name"], 40), ""),
+        (plain(framework), ""),
+        ("–" if done is None else f"{done:,}", ""),
+        (f"{100 * done / target:.0f} %" if target and done is not None else "", ""),
+        (duration(glance["eta_seconds"]) if running and glance["eta_seconds"] else "", ""),
+        (_loss(glance["spark"], bars), ""),
+        (amount(glance["throughput"]), ""),
+        (ago(now_ms - line["last_seen"]), ""),
+    ]
+
+
+def _loss(values: list[float | str], bars: int) -> str:
     numbers = [value for value in values if isinstance(value, int | float)]
     marks = "!" if len(numbers) < len(values) else ""
-    return f"{sparkline(numbers, 20)} {amount(numbers[-1])}{marks}" if numbers else marks or "–"
-
-
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False, expand=False)
-    for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
-    return table
+    return f"{sparkline(numbers, bars)} {amount(numbers[-1])}{marks}" if numbers else marks or "–"

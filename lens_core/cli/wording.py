@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BARS = "▁▂▃▄▅▆▇█"
+# How states of components are coloured.
+STATE_STYLES = {
+    "failing": "bold red",
+    "failed": "bold red",
+    "retrying": "yellow",
+    "idle": "green",
+    "sending": "green",
+    "running": "green",
+}
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import re
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -147,3 +156,93 @@ def test_wording() -> None:
     assert [ago(value) for value in (100, 9000, 120_000)] == ["now", "9 s ago", "2 min ago"]
     assert sparkline([0, 1, 2], 3) == "▁▅█"
     assert plain("a\x1bb" + "c" * 100, 10) == "a bcccccc…"
+
+
+def on_a_terminal(command: list[str], columns: int, until: str, **environment: str) -> str:
+    """What a command prints on a terminal so wide until it has printed this; then Ctrl-C."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    arguments = [sys.executable, "-m", "lens_core.cli", *command]
+    with subprocess.Popen(
+        arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=variables | environment
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        deadline = time.monotonic() + 30
+        while until.encode() not in shown and select.select([ours], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            shown += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+    os.close(ours)
+    return shown.decode()
+
+
+def test_top_at_eighty_columns_cuts_no_state(lens: RunningLens) -> None:
+    name = "a-name-that-is-longer-than-a-narrow-terminal-has-room-for"
+    assert lens.post("/wandb/metrics", {**metrics_body(name, range(20)), "pod_name": ""}).status_code == 200
+    lens.drained()
+    shown = on_a_terminal(["top", "--url", lens.url], 80, "a-name", TERM="xterm")
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).splitlines()
+    [line] = [line for line in lines if "a-name" in line]
+    assert line.startswith(("running  ", "silent  "))
+    assert len(line.rstrip()) <= 80
+
+
+def test_top_on_a_dumb_terminal_prints_lines(lens: RunningLens) -> None:
+    lens.post("/wandb/metrics", {**metrics_body("job", range(20)), "pod_name": ""})
+    lens.drained()
+    shown = on_a_terminal(["top", "--url", lens.url], 80, "job", TERM="dumb")
+    assert "default → store" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_pipe_that_has_few_letters_gets_question_marks(lens: RunningLens) -> None:
+    command = [sys.executable, "-m", "lens_core.cli", "top", "--url", lens.url]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=60)
+    assert b"default ? store" in done.stdout, done.stderr
+
+
+@contextmanager
+def refusing() -> Iterator[tuple[str, threading.Event]]:
+    """A receiver that will never take anything (418), until the event is set."""
+    taken = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            answer = b'{"success": true}'
+            self.send_response(200 if taken.is_set() else 418)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/records", taken
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_replay_says_how_many_letters_it_sent(tmp_path: Path, run: Callable[..., tuple[int, str]]) -> None:
+    with refusing() as (url, taken):
+        lens = RunningLens(tmp_path / "lens", f"sinks: {{picky: {{type: http, url: '{url}'}}}}\n").start()
+        try:
+            lens.post("/wandb/metrics", metrics_body("w", range(3)))
+            wait_for(lambda: _dead_letters(lens) == 3, 20, "three dead letters")
+            taken.set()
+            code, text = run("replay", "--sink", "picky", "--url", lens.url)
+            assert (code, text) == (0, "3 dead letter(s) are on their way again.\n")
+            wait_for(lambda: _dead_letters(lens) == 0, 20, "no dead letter")
+        finally:
+            lens.end()
+
+
+def _dead_letters(lens: RunningLens) -> int:
+    return int(lens.get("/status")["pipelines"][0]["sinks"][0]["dead_letters"])
