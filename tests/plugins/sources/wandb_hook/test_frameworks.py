@@ -37,6 +37,22 @@ WRITERS = """
     plain = Writer("runs/plain")
     plain.add_scalar("loss", 8.0, 4)
     plain.close()
+    writer = SummaryWriter("runs/odd")
+    writer.add_scalar("bfloat16", torch.tensor(1.5, dtype=torch.bfloat16), 1)
+    writer.add_scalar("0-d", np.array(2.0), 2)
+    writer.add_hparams({"lr": 0.1}, {"accuracy": 0.5}, run_name="trial")
+    writer.close()
+    shared = tensorboardX.GlobalSummaryWriter.getSummaryWriter()
+    shared.add_scalar("everywhere", 9.0)
+
+    # What TensorFlow 2 writes: a tensor with metadata; here through the writer that needs no TensorFlow.
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.plugins.scalar import summary_v2
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    event = Event(step=6, wall_time=1.0, summary=summary_v2.scalar_pb("tensor", 4.5))
+    raw = EventFileWriter("runs/raw")
+    raw.add_event(event)
+    raw.close()
 """
 
 
@@ -56,7 +72,13 @@ def test_tensorboard_writers(torch_environment: Environment, receiver: Receiver,
         ("runs/torch/group_b", 9, "group"): 2.0,
         ("runs/x", 3, "loss"): 7.0,
         ("runs/plain", 4, "loss"): 8.0,
+        ("runs/odd", 1, "bfloat16"): 1.5,
+        ("runs/odd", 2, "0-d"): 2.0,
+        ("runs/odd/trial", 0, "accuracy"): 0.5,
+        ("runs/raw", 6, "tensor"): 4.5,
     }
+    of_the_shared_one = {key: seen.pop(key) for key in list(seen) if key[2] == "everywhere"}
+    assert list(of_the_shared_one.values()) == [9.0]
     assert seen == expected
     steps = [row["row_step"] for row in rows if row["run_id"] == "runs/torch"]
     assert len(steps) == len(set(steps)), "one row per step"

@@ -172,26 +172,6 @@ def test_disabled_wandb_still_reports(each_wandb: Environment, receiver: Receive
     assert receiver.records("evidence")[0]["facts"]["wandb"]["config"] == {"lr": 1}
 
 
-def test_a_resumed_run_goes_on_counting(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
-    script = """
-        import wandb
-        from wandb.proto.wandb_internal_pb2 import RunRecord
-        run = wandb.init(project="p", id="resumed")
-        # What a server's answer to a resumed run does; offline there is no server to resume from.
-        if wandb.__version__ == "0.16.6":
-            run._step = 40          # which ignores the answer in offline mode
-        else:
-            run._set_run_obj(RunRecord(run_id="resumed", project="p", starting_step=40, resumed=True))
-        run.log({"loss": 1})
-        run.log({"loss": 2})
-        run.log({"other": 3}, step=50)
-        run.log({"loss": 4})
-        run.finish()
-    """
-    each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
-    assert receiver.points() == [(40, "loss", 1), (41, "loss", 2), (50, "other", 3), (50, "loss", 4)]
-
-
 def test_an_offline_run_that_is_resumed_by_its_id(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
     script = """
         import wandb
