@@ -12,6 +12,8 @@ import gc
 
 # <malloc.h>; the largest value that glibc takes for the second is 32 MiB.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+# Python's own first is 700: a single large body would be looked through many times, and records hold no cycles.
+_COLLECTION_THRESHOLDS = (20_000, 20, 20)
 KEPT_BYTES = 64 * 1024 * 1024
 LARGEST_BLOCK_BYTES = 32 * 1024 * 1024
 
@@ -32,3 +34,4 @@ def leave_what_stays() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_COLLECTION_THRESHOLDS)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import repeat
 
 import msgspec
 
@@ -13,13 +13,14 @@ from lens_core import StepMetrics
 
 from .grouping import Pending, StreamKey, state_of
 from .rows import StoredRow, to_stored
-from .text import jsonb, metrics_json, microseconds
+from .text import jsonb, metrics_json, metrics_lines, microseconds
 
 COPY_COLUMNS = (
     "stream_id, row_step, received_us, sequence, event_time_us, updated_us, iteration, rank,"
     " workload_uid, data_source, metrics, tags, key_sequences, history"
 )
-_NULL = rb"\N"
+_NO_TEXT = r"\N"
+_NULL = _NO_TEXT.encode()
 _COPY_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _TARGET = "target_iteration"
 _LOWEST = -(2**63)
@@ -57,7 +58,6 @@ class StreamChange:
     first_seen_us: int = _HIGHEST
     last_seen_us: int = _LOWEST
     points: Counter[str] = field(default_factory=Counter)
-    layouts: Counter[tuple[str, ...]] = field(default_factory=Counter)
     late_steps: list[int] = field(default_factory=list)
 
     @property
@@ -76,12 +76,30 @@ class StreamChange:
         self.first_seen_us = min(self.first_seen_us, first_us)
         self.last_seen_us = max(self.last_seen_us, last_us)
 
-    def settle(self) -> None:
-        """Turn the layouts (rows of one and the same metrics) into points of each metric."""
-        for names, count in self.layouts.items():
+    def saw_all(self, steps: Sequence[int], iterations: Sequence[int], times_us: Sequence[int]) -> None:
+        """Rows (at least one) were added."""
+        self.own_iterations = self.own_iterations or steps != iterations
+        self.last_step = max(self.last_step, *steps)
+        self.first_iteration = min(self.first_iteration, *iterations)
+        self.last_iteration = max(self.last_iteration, *iterations)
+        self.first_seen_us = min(self.first_seen_us, *times_us)
+        self.last_seen_us = max(self.last_seen_us, *times_us)
+
+    def note_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """New rows have these metrics."""
+        layouts = Counter(map(tuple, rows))
+        for names, count in layouts.items():
             for name in names:
                 self.points[name] += count
-        self.layouts.clear()
+        if any(_TARGET in names for names in layouts):
+            known = (row[_TARGET] for row in rows if _TARGET in row)
+            self._saw_targets([int(target) for target in known if abs(target) < 2**63])  # NaN and infinities are none
+
+    def _saw_targets(self, targets: Sequence[int]) -> None:
+        if targets:
+            highest = max(targets)
+            present = self.target_iteration
+            self.target_iteration = highest if present is None else max(present, highest)
 
 
 def encode_json(row: StoredRow, row_step: int) -> EncodedRow:
@@ -99,51 +117,62 @@ def encode_json(row: StoredRow, row_step: int) -> EncodedRow:
     )
 
 
-def copy_lines(
+def copy_text(
     stream_id: int, key: StreamKey, rows: Iterable[tuple[int, Pending]], now_us: int, change: StreamChange
-) -> list[bytes]:
+) -> bytes:
     """New rows as lines for COPY_COLUMNS; `change` takes note of them."""
     shared = key.shared_by_ranks
     uid = key.subject.workload_uid
     owner = b"%b\t%b" % (_text(uid) if uid else _NULL, _text(key.data_source))
+    written_once: list[StepMetrics] = []
     lines = []
     for row_step, row in rows:
         if isinstance(row, StepMetrics) and row.values:
-            lines.append(_line_of_one(stream_id, row, shared, now_us, owner, change))
+            written_once.append(row)
         else:
             stored = to_stored(state_of(row, key), shared_by_ranks=shared)
             time_us = now_us if stored.event_time_us is None else stored.event_time_us
             change.saw(row_step, stored.iteration, time_us, stored.updated_us or time_us)
-            note_layout(change, stored.metrics)
+            change.note_metrics([stored.metrics])
             lines.append(_line(stream_id, row_step, now_us, owner, encode_json(stored, row_step)))
-    change.new_rows += len(lines)
-    return lines
+    change.new_rows += len(lines) + len(written_once)
+    if written_once:
+        lines.append(_usual_lines(stream_id, written_once, shared, now_us, owner.decode(), change))
+    return b"".join(lines)
 
 
-def _line_of_one(
-    stream_id: int, row: StepMetrics, shared: bool, now_us: int, owner: bytes, change: StreamChange
+def _usual_lines(
+    stream_id: int, rows: Sequence[StepMetrics], shared: bool, now_us: int, owner: str, change: StreamChange
 ) -> bytes:
-    """The usual case, one write: no history, no sequences of single metrics."""
-    event_us = microseconds(row.event_time)
-    time_us = now_us if event_us is None else event_us
-    rank = row.origin.rank if shared else None
-    change.saw(row.row_step, row.iteration, time_us, time_us)
-    note_layout(change, row.values)
-    metrics = metrics_json(row.values)
-    if b"\\" in metrics:
-        metrics = metrics.replace(b"\\", b"\\\\")
-    return b"%d\t%d\t%d\t%d\t%b\t\\N\t%b\t%b\t%b\t%b\t%b\t\\N\t\\N\n" % (
-        stream_id,
-        row.row_step,
-        now_us,
-        row.sequence,
-        _number(event_us),
-        b"%d" % (row.row_step if row.iteration is None else row.iteration),
-        _number(None if rank is None or rank < 0 else rank),
-        owner,
-        metrics,
-        _NULL if not row.tags else jsonb(row.tags).replace(b"\\", b"\\\\"),
-    )
+    """The usual case, one write for each row: no history, no sequences of single metrics.
+
+    Column by column, because what is done to each row by itself is most of the cost of storing it.
+    """
+    values = [row.values for row in rows]
+    steps = [row.row_step for row in rows]
+    iterations = [row.row_step if row.iteration is None else row.iteration for row in rows]
+    times = [microseconds(row.event_time) for row in rows]
+    change.saw_all(steps, iterations, [now_us if time is None else time for time in times])
+    change.note_metrics(values)
+    ranks: Iterable[str] = map(_shown_rank, rows) if shared else repeat(_NO_TEXT)
+    columns = zip(steps, rows, times, iterations, ranks, metrics_lines(values), strict=False)
+    return "".join(
+        [
+            f"{stream_id}\t{step}\t{now_us}\t{row.sequence}\t{_NO_TEXT if time is None else time}\t{_NO_TEXT}"
+            f"\t{iteration}\t{rank}\t{owner}\t{metrics}\t{_shown_tags(row) if row.tags else _NO_TEXT}"
+            f"\t{_NO_TEXT}\t{_NO_TEXT}\n"
+            for step, row, time, iteration, rank, metrics in columns
+        ]
+    ).encode()
+
+
+def _shown_rank(row: StepMetrics) -> str:
+    rank = row.origin.rank
+    return _NO_TEXT if rank is None or rank < 0 else str(rank)
+
+
+def _shown_tags(row: StepMetrics) -> str:
+    return jsonb(row.tags).replace(b"\\", b"\\\\").decode()
 
 
 def _line(stream_id: int, row_step: int, now_us: int, owner: bytes, row: EncodedRow) -> bytes:
@@ -163,13 +192,3 @@ def _text(text: str) -> bytes:
 
 def _number(number: int | None) -> bytes:
     return _NULL if number is None else b"%d" % number
-
-
-def note_layout(change: StreamChange, values: Mapping[str, Any]) -> None:
-    """A new row has these metrics."""
-    change.layouts[tuple(values)] += 1
-    target = values.get(_TARGET)
-    if target is not None and abs(target) < 2**63:  # neither NaN nor infinite
-        number = int(target)
-        present = change.target_iteration
-        change.target_iteration = number if present is None else max(present, number)

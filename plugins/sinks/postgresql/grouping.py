@@ -102,15 +102,24 @@ def is_long(text: str) -> bool:
 
 
 def row_problem(row: StepMetrics) -> str | None:
-    """Why a row cannot be stored; None when it can."""
+    """Why the numbers of a row cannot be stored; None when they can."""
+    iteration = row.iteration
+    if not (
+        -_MAX_BIGINT <= row.row_step <= _MAX_BIGINT
+        and -_MAX_BIGINT <= row.sequence <= _MAX_BIGINT
+        and (iteration is None or -_MAX_BIGINT <= iteration <= _MAX_BIGINT)
+    ):
+        return "row_step, iteration or sequence does not fit in 64 bits"
+    return None
+
+
+def stream_problem(row: StepMetrics) -> str | None:
+    """Why no row of this row's stream can be stored; None when they can."""
     if is_long(row.data_source) or is_long(row.run_id) or is_long(row.session):
         return "data_source, run_id or session is longer than 512 bytes"
-    numbers = (row.row_step, row.iteration or 0, row.sequence)
-    if any(abs(number) > _MAX_BIGINT for number in numbers):
-        return "row_step, iteration or sequence does not fit in 64 bits"
     if any(abs(number) > _MAX_INTEGER for number in (row.attempt or 0, row.origin.rank or 0)):
         return "attempt or rank does not fit in 32 bits"
-    return None
+    return origin_problem(row.origin)
 
 
 def stream_key(row: StepMetrics, subject: Subject) -> StreamKey:
@@ -144,33 +153,66 @@ def state_of(row: Pending, key: StreamKey) -> RowState:
 def group(rows: Iterable[tuple[int, StepMetrics]], cluster: str, history_limit: int, names: NameCache) -> Grouped:
     """Sort rows (with their indexes in the batch) into streams and merge those of one key."""
     grouped = Grouped()
-    keys: dict[tuple[object, ...], StreamKey] = {}
+    lanes = _Lanes(grouped, cluster)
     for index, row in rows:
-        origin = row.origin
         problem = row_problem(row)
         if problem is not None:
             grouped.rejected[index] = problem
             continue
-        identity = (
-            (origin.cluster, origin.workload_uid, origin.pod_uid, origin.namespace, origin.pod_name, origin.rank),
-            (row.data_source, row.run_id, row.attempt, row.session),
-        )
-        key = keys.get(identity)
-        if key is None:
-            problem = origin_problem(origin)
-            if problem is not None:
-                grouped.rejected[index] = problem
-                continue
-            subject = subject_of(origin, cluster)
-            key = keys[identity] = stream_key(row, subject)
-            grouped.subjects.setdefault(key.subject, subject)
-            grouped.pod_uids.setdefault(key, subject.pod_uid)
-        steps = grouped.streams.setdefault(key, {})
+        lane = lanes.of(row)
+        if lane.problem is not None:
+            grouped.rejected[index] = lane.problem
+            continue
         row = names.with_stored_names(row)
-        present = steps.setdefault(row.row_step, row)
+        present = lane.steps.setdefault(row.row_step, row)
         if present is not row:
-            steps[row.row_step] = merge(state_of(present, key), state_of(row, key), history_limit)
+            key = lane.key
+            lane.steps[row.row_step] = merge(state_of(present, key), state_of(row, key), history_limit)
     return grouped
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The rows of one stream, by row_step; or why there are none."""
+
+    key: StreamKey
+    problem: str | None
+    steps: dict[int, Pending]
+
+
+class _Lanes:
+    """Finds the lane of a row; mostly it is that of the row before."""
+
+    def __init__(self, grouped: Grouped, cluster: str) -> None:
+        self._grouped = grouped
+        self._cluster = cluster
+        self._lanes: dict[tuple[object, ...], _Lane] = {}
+        self._identity: tuple[object, ...] = ()
+        self._last: _Lane | None = None
+
+    def of(self, row: StepMetrics) -> _Lane:
+        """The lane of a row."""
+        origin = row.origin
+        identity = (
+            *(origin.cluster, origin.workload_uid, origin.pod_uid, origin.namespace, origin.pod_name, origin.rank),
+            *(row.data_source, row.run_id, row.attempt, row.session),
+        )
+        if self._last is None or identity != self._identity:
+            self._identity = identity
+            self._last = self._lanes.get(identity) or self._open(identity, row)
+        return self._last
+
+    def _open(self, identity: tuple[object, ...], row: StepMetrics) -> _Lane:
+        subject = subject_of(row.origin, self._cluster)
+        key = stream_key(row, subject)
+        problem = stream_problem(row)
+        steps: dict[int, Pending] = {}
+        if problem is None:
+            self._grouped.subjects.setdefault(key.subject, subject)
+            self._grouped.pod_uids.setdefault(key, subject.pod_uid)
+            steps = self._grouped.streams.setdefault(key, {})
+        lane = self._lanes[identity] = _Lane(key, problem, steps)
+        return lane
 
 
 class NameCache:

@@ -39,10 +39,10 @@ def sort_batch(batch: Batch, skip: int, cluster: str, history_limit: int, names:
     indexed = list(enumerate(batch.records))[skip:]
     rows = [(index, record) for index, record in indexed if type(record) is StepMetrics]
     sorted_ = Sorted(group(rows, cluster, history_limit, names))
-    for index, row in rows:
-        if index not in sorted_.rows.rejected:
-            sorted_.saved[source_label(row)] += 1
-            sorted_.wandb_points += len(row.values) if row.data_source == "wandb" else 0
+    rejected = sorted_.rows.rejected
+    saved = [row for index, row in rows if index not in rejected] if rejected else [row for _, row in rows]
+    sorted_.saved.update(map(source_label, saved))
+    sorted_.wandb_points = sum([len(row.values) for row in saved if row.data_source == "wandb"])
     for index, record in indexed:
         if type(record) is not StepMetrics:
             _sort_fact(index, record, sorted_, cluster)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +22,8 @@ _MICROSECONDS = 1_000_000
 _FIRST_SECOND = -62_135_596_800.0  # year 1
 _LAST_SECOND = 253_402_300_800.0  # year 10000
 
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
+_encode = _encoder.encode
 
 
 def clean(text: str) -> str:
@@ -56,6 +57,16 @@ def metrics_json(values: Mapping[str, float]) -> bytes:
     if b"null" in encoded:  # how the encoder writes what is not finite; or a name has the word in it
         encoded = _encode({name: special(value) or value for name, value in values.items()})
     return encoded
+
+
+def metrics_lines(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """The metrics of each row as JSON for a jsonb column, escaped as COPY wants it."""
+    encoded = _encoder.encode_lines(rows)
+    if b"null" in encoded:
+        encoded = b"\n".join(map(metrics_json, rows)) + b"\n"
+    if b"\\" in encoded:
+        encoded = encoded.replace(b"\\", b"\\\\")
+    return encoded.decode().split("\n")[:-1]
 
 
 def jsonb(value: Any) -> bytes:

@@ -8,12 +8,12 @@ share, are locked last and only until the commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from .encoding import COPY_COLUMNS, EncodedRow, StreamChange, copy_lines, encode_json
+from .encoding import COPY_COLUMNS, EncodedRow, StreamChange, copy_text, encode_json
 from .errors import StreamsGone
 from .figures import update_catalogue, update_streams
 from .grouping import Pending, StreamKey, state_of
@@ -21,7 +21,7 @@ from .identity import Connection, StreamId
 from .rows import StoredRow, from_stored, merge, to_stored
 
 _COPY = f"copy lens_row ({COPY_COLUMNS}) from stdin"
-_COPY_PIECE_BYTES = 1024 * 1024
+_PIECE_ROWS = 1000  # encoded at one time, while PostgreSQL stores those before
 _IN_THREAD_ROWS = 500
 
 Streams: TypeAlias = Mapping[StreamKey, dict[int, Pending]]
@@ -47,10 +47,19 @@ class Update(NamedTuple):
     row: EncodedRow
 
 
-class Prepared(NamedTuple):
+class Fresh(NamedTuple):
+    """Rows of one stream that the database does not have; `change` is to take note of them."""
+
+    stream_id: int
+    key: StreamKey
+    rows: Sequence[tuple[int, Pending]]
+    change: StreamChange
+
+
+class Plan(NamedTuple):
     """All that a batch changes about rows."""
 
-    lines: list[bytes]
+    fresh: list[Fresh]
     updates: list[Update]
     changes: dict[int, StreamChange]
 
@@ -64,15 +73,15 @@ async def write_rows(
     existing = await _existing(connection, by_id, last_steps)
     count = sum(len(rows) for _, rows in by_id.values())
     if count > _IN_THREAD_ROWS:
-        prepared = await asyncio.to_thread(_prepare, by_id, existing, last_steps, now_us, history_limit)
+        plan = await asyncio.to_thread(_plan, by_id, existing, last_steps, now_us, history_limit)
     else:
-        prepared = _prepare(by_id, existing, last_steps, now_us, history_limit)
-    await _copy(connection, prepared.lines)
-    await _update(connection, prepared.updates)
-    await _mark_blocks(connection, prepared.changes, blocked_steps)
-    await update_streams(connection, prepared.changes)
-    await update_catalogue(connection, prepared.changes)
-    return prepared.changes
+        plan = _plan(by_id, existing, last_steps, now_us, history_limit)
+    await _copy(connection, plan.fresh, now_us)
+    await _update(connection, plan.updates)
+    await _mark_blocks(connection, plan.changes, blocked_steps)
+    await update_streams(connection, plan.changes)
+    await update_catalogue(connection, plan.changes)
+    return plan.changes
 
 
 _ById: TypeAlias = dict[int, tuple[StreamKey, dict[int, Pending]]]
@@ -174,27 +183,24 @@ def _numbers(values: Mapping[str, float | str]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-def _prepare(by_id: _ById, existing: _Existing, last_steps: _Steps, now_us: int, history_limit: int) -> Prepared:
-    """Sort rows into new and changed ones and encode both."""
-    prepared = Prepared([], [], {})
+def _plan(by_id: _ById, existing: _Existing, last_steps: _Steps, now_us: int, history_limit: int) -> Plan:
+    """Sort rows into new and changed ones and encode what changes."""
+    plan = Plan([], [], {})
     for stream_id, (key, rows) in by_id.items():
-        change = prepared.changes[stream_id] = StreamChange()
+        change = plan.changes[stream_id] = StreamChange()
         last = last_steps[stream_id]
         old = {step for step in rows if (stream_id, step) in existing} if existing else set()
-        fresh: Iterable[tuple[int, Pending]] = rows.items()
-        if old:
-            fresh = [(step, row) for step, row in rows.items() if step not in old]
+        fresh = [(step, row) for step, row in rows.items() if step not in old]
         if last is not None:
-            change.late_steps += [step for step in rows if step <= last and step not in old]
-        prepared.lines.extend(copy_lines(stream_id, key, fresh, now_us, change))
+            change.late_steps += [step for step, _ in fresh if step <= last]
+        plan.fresh.append(Fresh(stream_id, key, fresh, change))
         for step in old:
             stored = _stored(existing[stream_id, step])
             update = _merged(stream_id, step, stored, rows[step], key, now_us, history_limit, change)
             if update is not None:
-                prepared.updates.append(update)
+                plan.updates.append(update)
                 change.late_steps.append(step)
-        change.settle()
-    return prepared
+    return plan
 
 
 def _merged(
@@ -221,19 +227,35 @@ def _merged(
     return Update(stream_id, row_step, encoded)
 
 
-async def _copy(connection: Connection, lines: Sequence[bytes]) -> None:
-    if not lines:
+async def _copy(connection: Connection, fresh: Iterable[Fresh], now_us: int) -> None:
+    """Store new rows, piece by piece: PostgreSQL works on one while the next is encoded."""
+    pieces = list(_pieces(fresh))
+    if not pieces:
         return
+    in_thread = len(pieces) > 1 or sum(len(part.rows) for part in pieces[0]) > _IN_THREAD_ROWS
     async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        piece: list[bytes] = []
-        size = 0
-        for line in lines:
-            piece.append(line)
-            size += len(line)
-            if size >= _COPY_PIECE_BYTES:
-                await copy.write(b"".join(piece))
-                piece, size = [], 0
-        await copy.write(b"".join(piece))
+        for piece in pieces:
+            await copy.write(await asyncio.to_thread(_encode, piece, now_us) if in_thread else _encode(piece, now_us))
+
+
+def _pieces(fresh: Iterable[Fresh]) -> Iterator[list[Fresh]]:
+    """The same rows in lists of about as many as are encoded at one time."""
+    piece: list[Fresh] = []
+    count = 0
+    for part in fresh:
+        for first in range(0, len(part.rows), _PIECE_ROWS):
+            rows = part.rows[first : first + _PIECE_ROWS]
+            piece.append(part._replace(rows=rows))
+            count += len(rows)
+            if count >= _PIECE_ROWS:
+                yield piece
+                piece, count = [], 0
+    if piece:
+        yield piece
+
+
+def _encode(piece: Iterable[Fresh], now_us: int) -> bytes:
+    return b"".join([copy_text(part.stream_id, part.key, part.rows, now_us, part.change) for part in piece])
 
 
 async def _update(connection: Connection, updates: Sequence[Update]) -> None:

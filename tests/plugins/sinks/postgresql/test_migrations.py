@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from lens_plugins.sinks.postgresql.migrate import DatabaseTooNew, migrate, migrations
 
+from lens_core import Origin
 from tests.plugins.sinks.postgresql.support import Spool, ask, row, running_store
 
 
@@ -40,6 +41,19 @@ async def test_a_database_of_a_newer_lens_is_refused(tmp_path: Path, postgres_ds
         async with running_store(tmp_path, postgres_dsn):
             pass
     assert ask(postgres_dsn, "select count(*) from lens_row") == [(1,)]
+
+
+async def test_rows_go_with_their_stream_and_its_subject(tmp_path: Path, postgres_dsn: str) -> None:
+    async with running_store(tmp_path, postgres_dsn) as store:
+        other = Origin(workload_uid="other")
+        await Spool(store).deliver(row(0), row(0, run_id="b"), row(0, run_id="c"), row(0, origin=other))
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("delete from lens_stream where run_id in ('b', 'c')")
+        assert connection.execute("select count(*) from lens_row").fetchall() == [(2,)]
+        connection.execute("set search_path to pg_catalog")
+        connection.execute("delete from public.lens_subject where workload_uid = 'other'")
+        left = connection.execute("select distinct workload_uid from public.lens_row").fetchall()
+        assert left == [("workload-1",)]
 
 
 def test_numbers_are_without_gaps() -> None:
