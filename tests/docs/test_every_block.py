@@ -99,6 +99,13 @@ def test_wrong_commands_are_found() -> None:
     ]
 
 
+def test_the_plugin_of_the_readme_is_a_plugin(lens_plugins_dir: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    (lens_plugins_dir / "acme_of_readme.py").write_text(code)
+    (plugin,) = PluginHost.load().loaded_from("acme_of_readme")
+    assert (plugin.state, [found.name for found in plugin.components]) == ("loaded", ["acme"])
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent == DOCS], ids=lambda page: page.name)
 def test_every_block_that_can_be_run_is_run(page: Path) -> None:
     can_be_run = re.findall(r"^ *```(?:console|python)$", page.read_text(), flags=re.M)
