@@ -14,7 +14,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, WorkloadReference
+from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, StepMetrics, WorkloadReference
+from lens_core.cli.db_files import header, lines
+from lens_core.cli.db_import import records_of
+from lens_core.plugin_host import PluginHost
 from tests.end_to_end.running_lens import RunningLens, metrics_body
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, running_store
 
@@ -138,6 +141,16 @@ def test_what_is_no_export_is_said(tmp_path: Path, postgres_dsn: str) -> None:
     assert "cannot be opened" in lens("import", str(tmp_path / "absent"), *options, code=1)
     file.write_text('{"lens_export": 1}\n{"record": "step_metrics"}\n')
     assert "line 2" in lens("import", str(file), *options, code=1)
+
+
+async def test_no_record_is_lost_between_batches(tmp_path: Path) -> None:
+    file = tmp_path / "many.jsonl"
+    file.write_bytes(header() + lines([row(step) for step in range(4_100)]))
+    pieces = [piece async for piece in records_of("lens", str(file), PluginHost.load())]
+    assert [len(piece) for piece in pieces] == [2_000, 2_000, 100]
+    assert [record.row_step for piece in pieces for record in piece if isinstance(record, StepMetrics)] == [
+        *range(4_100)
+    ]
 
 
 UPSTREAM = """
