@@ -42,6 +42,7 @@ class CompiledFormat(_Declared):
         self.declared = declared
         self.name = f"{detector}.{declared.name}"
         limit = declared.time_limit_seconds
+        self.is_somebodys_own = limit > 0
         self._head = LimitedPattern(self.name, declared.head, limit).search if limit > 0 else searcher(declared.head)
         self._rejects = holder(declared.reject) if declared.reject else None
         self.beginning = "" if limit > 0 else sought(declared.head)

@@ -15,7 +15,7 @@ from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .formats import EventPattern, LogFormat, Mark, Table
 from .readings import Happening, Reading, Sign
 from .sifting import Candidates, Declared, Sieve
-from .text import open_envelope, strip_colours, unwrap
+from .text import open_envelope, strip_colours, unwrap, without_launchers
 
 
 class Declares(Protocol):
@@ -110,7 +110,7 @@ class LineEngine:
         """A row without any words, below a table's header."""
         if context is None or context.table is None:
             return ()
-        row = context.table.row(strip_colours(text), context.columns)
+        row = context.table.row(without_launchers(strip_colours(text)), context.columns)
         return (row,) if row is not None else ()
 
     def words_of(self, text: str) -> frozenset[bytes]:
@@ -124,10 +124,13 @@ class LineEngine:
             text = unwrap(text)
         elif text[:2] == '{"':
             text = open_envelope(text)
-        if "\r" in text:
-            readings = self._read_segments(text.split("\r"), candidates, context)
+        # Somebody's own pattern, which goes before the others, is searched in the whole line.
+        is_own = bool(candidates.formats) and candidates.formats[0].is_somebodys_own
+        printed = text if is_own else without_launchers(text)
+        if "\r" in printed:
+            readings = self._read_segments(printed.split("\r"), candidates, context)
         else:
-            readings = self._read_segment(text, candidates, context, None)
+            readings = self._read_segment(printed, candidates, context, None)
         marks = _marks_on(text, candidates.marks) if candidates.marks else ()
         if not marks:
             return readings

@@ -23,8 +23,10 @@ def pipes(before: str, rest: str) -> list[Pair]:
     """`key: value | key value |`; segments before the head count too."""
     pairs: list[Pair] = []
     if "|" in before:
-        found = (_LAST_PAIR.search(segment) for segment in before.split("|"))
-        pairs += [(last.group(1), last.group(2)) for last in found if last is not None]
+        first, *others = (_LAST_PAIR.search(segment) for segment in before.split("|"))
+        if first is not None:  # the line's prefixes stand before its key
+            pairs.append((first.group(1).split()[-1], first.group(2)))
+        pairs += [(last.group(1), last.group(2)) for last in others if last is not None]
     for segment in rest.split("|"):
         key, colon, value = segment.partition(":")
         if not colon:

@@ -18,6 +18,11 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 # Some pipelines drop the ESC byte and leave the rest. Only where a reset is left too, and never a duration: [5m 3s].
 _RESIDUE = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m(?!\s\d+s\b)")
 _CRI = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP]) ?")
+# What containers, launchers, ranks and Ray put before each line of a process, as often as there are of them.
+_LAUNCHERS = re.compile(
+    r"(?:\d{4}-\d\d-\d\dT\S+ (?:stdout|stderr) [FP] |\[(?:default|rank)\d+\]: ?|\([^()]*\bpid=\d+[^()]*\) "
+    r"|(?:[\w.-]*\d|stderr|stdout): |(?:DEBUG|INFO|WARNING|ERROR):(?:root|__main__):)+"
+)
 _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\][^\r\n]*$")
 _RANK = re.compile(r"\[rank[- ]?(\d+)(?:/\d+)?\]|\[Rank (\d+)\]|\[RANK:(\d+)\]")
 _LOCAL_RANK = re.compile(r"\[default(\d+)\]:")
@@ -50,6 +55,12 @@ def split_container_prefix(text: str) -> tuple[str, float | None, bool]:
     if match is None:
         return text, None, False
     return text[match.end() :], printed_time(match.group(1)), match.group(3) == "P"
+
+
+def without_launchers(text: str) -> str:
+    """The line as the process printed it: without what containers, launchers and Ray have put before it."""
+    match = _LAUNCHERS.match(text)
+    return text[match.end() :] if match is not None else text
 
 
 def unwrap(text: str) -> str:

@@ -20,6 +20,12 @@ class Axolotl(Detector):
     project_keywords = ("axolotl",)
     events = (
         EventPattern(
+            type="training_started",
+            words=("axolotl", "starting", "trainer"),
+            pattern=r"\[axolotl\..*\bStarting trainer\.\.\.",
+            confidence=0.8,
+        ),
+        EventPattern(
             type="config",
             words=("maximum", "number", "of", "steps", "set"),
             pattern=r"\[axolotl\..*Maximum number of steps set at (?P<target_iteration>\d+)",

@@ -38,7 +38,7 @@ class ColossalAI(Detector):
         LogFormat(
             name="benchmark",
             words=("samples", "throughput", "tflops"),
-            head=r"^(?!.*Generate)(?:.*?[\]:] )?"
+            head=r"^(?!.*Generate)(?:.*?[\]:|-] )?"
             r"(?:Train (?P<samples>\d+) samples, |Step time: (?P<step_time>[\d.]+), )?"
             r"throughput: (?P<rate>[\d.]+) samples?/s,"
             r" TFLOPS per GPU: (?P<tflops>[\d.]+)",

@@ -120,6 +120,26 @@ class Generic(Detector):
             pattern=r"(?P<reason>Loss is (?:nan|inf|NaN|Inf)), stopping training",
         ),
         EventPattern(
+            type="loss_not_finite",
+            words=("loss", "is", "nan"),
+            pattern=r"(?P<reason>\b[lL]oss is (?:NaN|nan))(?! or)",
+        ),
+        EventPattern(
+            type="loss_not_finite",
+            words=("non", "finite", "loss"),
+            pattern=r"(?P<reason>\b[nN]on-finite loss)",
+        ),
+        EventPattern(
+            type="loss_not_finite",
+            words=("nan", "loss"),
+            pattern=r"(?P<reason>\b(?:nan|NaN|Nan|NAN) loss (?:detected|encountered|found))",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("tensorflow", "saving", "checkpoints", "for", "into"),
+            pattern=r"Saving checkpoints for (?P<iteration>\d+) into (?P<path>\S*\w)",
+        ),
+        EventPattern(
             type="checkpoint_saving",
             words=("writing", "checkpoint", "step"),
             pattern=r"^Writing checkpoint (?P<path>\S+) at step (?P<iteration>\d+)\s*$",

@@ -68,7 +68,7 @@ _HOST = (
         ("_arraymemoryerror", "unable", "to", "allocate"),
         r"(?P<reason>_ArrayMemoryError): Unable to allocate (?P<wanted>[\d.]+ \w+)",
     ),
-    _out_of_memory(("memoryerror",), r"^(?:.*[\])>:]\s*)?(?P<reason>MemoryError)(?:: |\s*$)"),
+    _out_of_memory(("memoryerror",), r"^(?:.*(?:[\])>:|]|ERROR|INFO)\s*)?(?P<reason>MemoryError)(?:: |\s*$)"),
     _out_of_memory(("errno", "cannot", "allocate", "memory"), r"(?P<reason>\[Errno 12\] Cannot allocate memory)"),
 )
 

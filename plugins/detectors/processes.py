@@ -58,6 +58,7 @@ _ELASTIC = (
         r"\bSignal (?P<number>\d+) \((?P<signal>SIG\w+)\) received by PID (?P<pid>\d+)",
     ),
     _terminated(("received", "death", "signal"), r"Received (?P<signal>\d+|(?:Signals\.)?SIG\w+) death signal"),
+    _terminated(("received", "signal"), r"\b[rR]eceived signal (?P<number>\d+)\b"),
     _terminated(("killing", "subprocess"), r"Killing subprocess (?P<pid>\d+)"),
 )
 _SCHEDULERS = (
@@ -76,6 +77,10 @@ _SCHEDULERS = (
     _terminated(
         ("terminated", "with", "exit", "code"),
         r"\bterminated with exit code (?P<exit_code>1(?:29|3\d|4[0-3]))\b",
+    ),
+    _terminated(
+        ("container", "killed", "on", "request", "exit", "code"),
+        r"Container killed on request\. Exit code is (?P<exit_code>\d+)",
     ),
     _failed(
         ("worker", "died", "or", "was", "killed", "unexpected"),
@@ -108,7 +113,7 @@ _SYSTEM = (
         r"DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<signal>[\w ]+)",
     ),
     _terminated(("killed",), r"(?<![\w-])(?P<reason>Killed)(?:\s*$| {5,})"),
-    _terminated(("keyboardinterrupt",), r"^(?:.*[\])>:]\s*)?(?P<reason>KeyboardInterrupt)\s*$"),
+    _terminated(("keyboardinterrupt",), r"^(?:.*(?:[\])>:|]|ERROR|INFO)\s*)?(?P<reason>KeyboardInterrupt)\s*$"),
 )
 
 

@@ -91,7 +91,7 @@ class TorchTitan(Detector):
         ),
     )
     marks = (
-        Mark(words=("titan", "info"), pattern=r"\[titan\] ", confidence=0.8),
+        Mark(words=("titan",), pattern=r"\[titan\] ", confidence=0.8),
         Mark(words=("torchtitan",), pattern=r"- torchtitan\.[\w.]+ - ", confidence=0.8),
     )
 

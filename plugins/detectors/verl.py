@@ -59,6 +59,21 @@ class Verl(Detector):
         ),
     )
     events = (
+        EventPattern(
+            type="checkpoint_saving",
+            words=("local_global_step_folder",),
+            pattern=r"\blocal_global_step_folder: (?P<path>\S*?global_step_(?P<iteration>\d+))",
+        ),
+        EventPattern(  # of every rank, so without its path
+            type="checkpoint_saved",
+            words=("saved", "model", "to", "global_step_"),
+            pattern=r"Saved model to \S*?global_step_(?P<iteration>\d+)/",
+        ),
+        EventPattern(
+            type="checkpoint_loaded",
+            words=("load", "from", "checkpoint", "folder"),
+            pattern=r"Load from checkpoint folder: (?P<path>\S*?global_step_(?P<iteration>\d+))",
+        ),
         EventPattern(type="training_ended", words=("training", "progress"), pattern=r"Training Progress: +100%\|"),
         EventPattern(
             type="training_ended",

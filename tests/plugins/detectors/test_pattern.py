@@ -39,6 +39,15 @@ def test_a_house_pattern_reads_its_lines_before_anything_else_does() -> None:
     assert engine.read("nothing of that") == ()
 
 
+def test_a_house_pattern_sees_what_a_launcher_has_put_before_the_line() -> None:
+    engine = engine_of(
+        "detectors:\n  house:\n    type: pattern\n    framework: house_trainer\n"
+        r"    line: '^\[rank(?P<on_rank>\d+)\]: step=(?P<iteration>\d+)'"
+    )
+    (reading,) = engine.read("[rank3]: step=10")
+    assert (reading.iteration, reading.values) == (10, {"on_rank": 3.0})
+
+
 def test_a_pattern_without_a_word_is_tried_on_every_line() -> None:
     engine = engine_of(
         "detectors:\n  csv:\n    type: pattern\n    framework: csv\n    layer: wrapper\n"
