@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ..errors import BadRequest
 from ..plugin_api import Store
-from ..queries import PointQuery
 from .auth import require_role
 from .errors import json_response
-from .grafana_query import Query, as_object, milliseconds, read
+from .grafana_query import DEFAULT_POINTS, Query, as_object, milliseconds, read
 from .grafana_shapes import events_as_annotations, frames, lines_of, series, table, wide_rows
-from .parameters import point_query
+from .parameters import is_elsewhere, point_query
 from .state import ApiState
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -83,10 +83,14 @@ class GrafanaRoutes:
     async def rows(self, request: Request) -> Response:
         """Wide rows, `[{time, iteration, loss, accuracy, …}]`; the parameters of metrics/data, max_points 1000."""
         query = point_query(request)
+        store = self._state.required_store()
         if query.max_points is None and query.aggregate is None:
-            query = _with_points(query, 1000)
-        pieces = [piece async for piece in self._state.required_store().metric_columns(query)]
-        return json_response(wide_rows(lines_of(pieces)))
+            query = msgspec.structs.replace(query, max_points=DEFAULT_POINTS)
+        if is_elsewhere(request, self._state.cluster_name):
+            return json_response([])
+        pieces = [piece async for piece in store.metric_columns(query)]
+        more = {"X-Next-Cursor": pieces[-1].next_cursor} if pieces and pieces[-1].next_cursor else {}
+        return json_response(wide_rows(lines_of(pieces)), headers=more)
 
     async def metrics(self, request: Request) -> Response:
         """simPod: which metrics there are, and what else a target may say."""
@@ -186,16 +190,3 @@ class GrafanaRoutes:
 async def _chosen(store: Store, uid: str) -> list[str]:
     """The workload, or without one the few that were seen last."""
     return [uid] if uid else [w.workload_uid for w in (await store.workloads(limit=_NEWEST)).workloads]
-
-
-def _with_points(query: PointQuery, max_points: int) -> PointQuery:
-    return PointQuery(
-        workload_uid=query.workload_uid,
-        metrics=query.metrics,
-        data_source=query.data_source,
-        start_ms=query.start_ms,
-        end_ms=query.end_ms,
-        run_id=query.run_id,
-        attempt=query.attempt,
-        max_points=max_points,
-    )

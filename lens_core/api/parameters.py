@@ -26,6 +26,11 @@ def workload_uid(request: Request) -> str:
     return uid
 
 
+def is_elsewhere(request: Request, cluster_name: str) -> bool:
+    """Whether `cluster` names another cluster than the daemon's: what is asked has an empty answer."""
+    return request.query_params.get("cluster", "") not in ("", cluster_name)
+
+
 def integer(request: Request, name: str, *, minimum: int | None = None, maximum: int | None = None) -> int | None:
     """An optional whole number."""
     text = request.query_params.get(name, "").strip()

@@ -12,12 +12,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ..errors import NotFound
-from ..queries import MetricPoint, PointColumns, PointQuery, as_columns
+from ..queries import MetricPoint, PointColumns, PointQuery, WorkloadPage, as_columns
 from .auth import require_role
 from .errors import JSON, json_response
 from .exports import ExportRoutes
 from .grafana import GrafanaRoutes
-from .parameters import Format, answer_format, integer, point_query, workload_uid
+from .parameters import Format, answer_format, integer, is_elsewhere, point_query, workload_uid
 from .point_arrow import ARROW, stream_arrow
 from .point_csv import CSV, stream_csv
 from .point_json import stream_json
@@ -135,11 +135,14 @@ class QueryRoutes:
     async def workloads(self, request: Request) -> Response:
         """The workloads, those seen last first; `search`, `limit`, `cursor`."""
         limit = integer(request, "limit", minimum=1, maximum=1000) or 100
-        page = await self._state.required_store().workloads(
-            search=request.query_params.get("search", "").strip(),
-            limit=limit,
-            cursor=request.query_params.get("cursor", ""),
-        )
+        store = self._state.required_store()
+        page = WorkloadPage([])
+        if not self._is_elsewhere(request):
+            page = await store.workloads(
+                search=request.query_params.get("search", "").strip(),
+                limit=limit,
+                cursor=request.query_params.get("cursor", ""),
+            )
         lines = await self._lines.of(page.workloads)
         return json_response({"workloads": lines, "total_count": len(lines), "next_cursor": page.next_cursor or None})
 
@@ -170,7 +173,7 @@ class QueryRoutes:
         return await self._with_etag(request, uid, answer)
 
     def _is_elsewhere(self, request: Request) -> bool:
-        return request.query_params.get("cluster", "") not in ("", self._state.cluster_name)
+        return is_elsewhere(request, self._state.cluster_name)
 
     async def _with_etag(self, request: Request, uid: str, answer: Callable[[], Awaitable[Response]]) -> Response:
         """The answer, or 304. The version is read first: a write in between makes an answer newer than its ETag."""

@@ -125,6 +125,11 @@ async def test_tables_frames_and_wide_rows(asked: QueryApp) -> None:
         "loss": 0.5,
     }
     assert rows[2]["loss"] is None
+    page = await asked.get("/workloads/workload-1/metrics/rows", metrics="loss", run_id="r1", limit=2)
+    assert len(page.json()) == 2
+    cursor = page.headers["x-next-cursor"]
+    rest = await asked.get("/workloads/workload-1/metrics/rows", metrics="loss", run_id="r1", cursor=cursor)
+    assert [row["iteration"] for row in rest.json()] == [2, 3, 4]
 
 
 async def test_what_can_be_chosen(asked: QueryApp) -> None:

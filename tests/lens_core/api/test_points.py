@@ -110,6 +110,8 @@ async def test_nobody_from_elsewhere_asks_without_a_token(asked: QueryApp) -> No
 async def test_another_cluster_is_empty(asked: QueryApp) -> None:
     await fill(asked, 10)
     assert await asked.data(cluster="elsewhere") == []
+    assert (await asked.json("/workloads", cluster="elsewhere"))["workloads"] == []
+    assert await asked.json("/workloads/workload-1/metrics/rows", cluster="elsewhere") == []
     assert (await asked.get(DATA, cluster="elsewhere", format="csv")).text.count("\n") == 1
 
 
