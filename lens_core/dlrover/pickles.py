@@ -21,8 +21,11 @@ CLASSES = frozenset(
         "AtorchEvent",
         "BaseRequest",
         "BaseResponse",
+        "CheckHardwareResetRequest",
         "DiagnosisAction",
         "DiagnosisReportData",
+        "ElasticRunConfig",
+        "ElasticRunConfigRequest",
         "Event",
         "GPUStats",
         "GlobalStep",
@@ -32,6 +35,9 @@ CLASSES = frozenset(
         "NodeEvent",
         "NodeFailure",
         "NodeMeta",
+        "ParallelConfig",
+        "PreCheckRequest",
+        "PreCheckResponse",
         "ResourceStats",
     }
 )

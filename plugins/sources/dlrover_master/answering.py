@@ -51,9 +51,14 @@ def records_of(message: Wire, sender: Sender) -> list[Record]:
 
 
 def answer_of(message: Wire) -> Wire:
-    """The answer to a question. Raises NotTaken."""
-    if message.name != "HeartBeat":
+    """The answer to a question: nothing is to be done, checked, restarted or configured. Raises NotTaken."""
+    make = _ANSWERS.get(message.name)
+    if make is None:
         raise NotTaken(f"{message.name} is not answered: this master only listens to diagnosis")
+    return make()
+
+
+def _no_action() -> Wire:
     content = msgspec.json.encode({**_NO_ACTION, "timestamp": int(time.time())}).decode()
     action = Wire("DiagnosisAction", {"action_cls": "NoAction", "action_content": content})
     return Wire("HeartbeatResponse", {"action": action})
@@ -110,6 +115,13 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and value == value else 0.0
 
 
+# What an agent asks while it starts and runs; the first of these would stop it, the others would fill its log.
+_ANSWERS: dict[str, Callable[[], Wire]] = {
+    "HeartBeat": _no_action,
+    "PreCheckRequest": lambda: Wire("PreCheckResponse", {"status": "DISABLED", "reason": ""}),
+    "ElasticRunConfigRequest": lambda: Wire("ElasticRunConfig", {"configs": {}}),
+    "CheckHardwareResetRequest": lambda: Wire("ParallelConfig", {"restart": False}),
+}
 _Maker = Callable[[Mapping[str, Any], Sender, Wire], list[Record]]
 _MAKERS: dict[str, _Maker] = {
     "DiagnosisReportData": _diagnosis,

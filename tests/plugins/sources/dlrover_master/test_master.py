@@ -46,6 +46,10 @@ assert type(client.report_heart_beat(int(time.time()))).__name__ == "NoAction"
 for step in range(3):
     client.report_global_step(100 + step, int(time.time()) - 30 + 10 * step, 0.5)
 client.report_used_resource(10, 0.5, [])
+client.report_pre_check_status("WAIT_PRE_CHECK", "{}")
+assert client.get_pre_check_result() == "DISABLED"
+assert client.get_elastic_run_config() == {}
+assert client.need_to_restart_training() is False
 client.report_failures("RuntimeError: CUDA error: uncorrectable ECC error encountered", 1, "process_error")
 print("done")
 """
