@@ -122,7 +122,7 @@ def _training(url: str, workload: str, seconds: float, folder: Path) -> Iterator
 def _watch(url: str, workload: str, training: subprocess.Popen[bytes]) -> None:
     """Show the loss as it comes out of the database, until the training ends."""
     console = make_console(piped_width=100)
-    with pictures(console) as show:
+    with pictures(console, lines_every_seconds=15.0) as show:
         while training.poll() is None:
             show(_picture(_points(url, workload), _stored(url, workload), console.width))
             time.sleep(0.5)

@@ -34,19 +34,21 @@ def can_redraw(console: Console) -> bool:
 
 
 @contextlib.contextmanager
-def pictures(console: Console, *, whole_screen: bool = False) -> Iterator[Callable[[RenderableType], None]]:
-    """A function that shows a picture in the place of the one before; as lines where that is not possible."""
+def pictures(
+    console: Console, *, whole_screen: bool = False, lines_every_seconds: float = LINES_EVERY_SECONDS
+) -> Iterator[Callable[[RenderableType], None]]:
+    """A function that shows a picture in place of the one before; now and then as lines where that is not possible."""
     if can_redraw(console):
         from rich.live import Live
 
         with Live(console=console, screen=whole_screen, transient=True, auto_refresh=False) as live:
             yield lambda picture: live.update(picture, refresh=True)
         return
-    last = -LINES_EVERY_SECONDS
+    last = -lines_every_seconds
 
     def show(picture: RenderableType) -> None:
         nonlocal last
-        if time.monotonic() - last >= LINES_EVERY_SECONDS:
+        if time.monotonic() - last >= lines_every_seconds:
             last = time.monotonic()
             console.print(picture)
 

@@ -53,6 +53,10 @@ def launch(arguments: Sequence[str]) -> int:
 
     signal.signal(signal.SIGTERM, stop)
     codes = [process.wait() for process in ranks]
+    if not any(codes):
+        # As PyTorch's launcher says it: without a word of its end a run that has ended looks like one that stalled.
+        sys.stdout.write("INFO: [default] worker group successfully finished.\n")
+        sys.stdout.flush()
     return max(abs(code) for code in codes)
 
 

@@ -72,6 +72,8 @@ def fill(daemon: RunningLens) -> None:
     )
     send_rows(daemon, "gpt-small", rows(200, seed=3, now=now))
     send_evidence(daemon, "gpt-small", {"lr": 1e-3, "width": 768})
+    for number in range(12):
+        send_rows(daemon, "sweep", rows(100, seed=10 + number, now=now), run_id=f"trial-{number:02}")
     send_rows(daemon, "vit-broken", rows(100, seed=4, now=now - 900))
     send_events(daemon, "vit-broken", [{"type": "out_of_memory", "event_time": now - 899, "iteration": 99}])
     send_rows(daemon, "stuck", rows(100, seed=5, now=now - 1200))

@@ -13,6 +13,7 @@ VIEWS = {
     "why": ("/#/workload?uid=llama-70b&tab=why", ".verdict"),
     "diagnosis": ("/#/workload?uid=stuck&tab=diagnosis", "#panel .verdict"),
     "compare": ("/#/workload?uid=llama-70b&uid=gpt-small&tab=compare", "#panel table"),
+    "many runs": ("/#/workload?uid=sweep", ".card[data-drawn]"),
     "health": ("/#/health", ".health h2"),
     "login": ("/login", "form"),
 }

@@ -14,6 +14,9 @@ def test_the_list_shows_what_failed_first_and_what_is_known_of_each(browse: Brow
         assert set(names) >= {"llama-70b", "gpt-small"}
         assert page.locator("tbody tr", has_text="vit-broken").locator(".state").inner_text() == "Failed"
         assert page.locator("tbody tr", has_text="stuck").locator(".state").inner_text() == "Stalled"
+        assert "out of memory at 99" in page.locator("tbody tr", has_text="vit-broken").inner_text()
+        spike = page.locator("tbody tr", has_text="sweep").locator(".spark").inner_text()
+        assert float(spike) < 5  # its last value, and not a spike of another run
         row = page.locator("tbody tr", has_text="llama-70b")
         assert "deepspeed" in row.locator(".badges").inner_text()
         assert row.locator(".spark .nan").count() == 1
@@ -36,6 +39,40 @@ def test_a_workload_shows_charts_with_marks_and_numbers_that_are_none(browse: Br
         assert "checkpoint saved at 300" in marks
         spike = card.locator(".plot").evaluate("p => Math.max(...p.data[0].y)")
         assert spike == 25
+
+
+def test_without_outliers_the_rest_has_the_height(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b&metric=loss", ".card[data-drawn]")
+        highest = "document.querySelector('.card .plot').layout.yaxis.range[1]"
+        assert page.evaluate(highest) > 25  # the spike
+        page.get_by_label("Outliers").uncheck()
+        watched.until(f"{highest} < 6")
+        watched.until("location.hash.includes('outliers=0')")
+
+
+def test_many_runs_have_strokes_and_short_names(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=sweep&metric=loss", ".card[data-drawn]")
+        legend = page.get_by_role("group", name="Runs and attempts")
+        assert legend.locator("label").all_inner_texts() == [f"run trial-{number:02}" for number in range(12)]
+        strokes = "p => p.data.filter(t => t.line).map(t => t.line.color + t.line.dash)"
+        assert len(set(page.locator(".card .plot").evaluate(strokes))) == 12
+        fewest = "Math.min(...document.querySelector('.card .plot').data.filter(t => t.line).map(t => t.x.length))"
+        watched.until(f"{fewest} > 90")  # not a twelfth of what one run gets
+        legend.get_by_role("button", name="None").click()
+        watched.until("document.querySelector('.card .plot').data.filter(t => t.line).length === 0")
+        legend.get_by_role("button", name="All").click()
+        watched.until("document.querySelector('.card .plot').data.filter(t => t.line).length === 12")
+        watched.shot("many-runs")
+
+
+def test_charts_offer_nothing_that_sends_data_elsewhere(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=gpt-small&metric=loss", ".card[data-drawn]")
+        titles = page.locator(".modebar-btn").evaluate_all("all => all.map(one => one.dataset.title)")
+        assert len(titles) == 1
+        assert "png" in titles[0].lower()
 
 
 def test_several_workloads_are_laid_over_each_other(browse: Browse) -> None:
@@ -82,6 +119,7 @@ def test_events_and_runs_have_their_tabs(browse: Browse) -> None:
 def test_a_hang_and_the_stack_that_is_the_odd_one_out(browse: Browse) -> None:
     with browse() as watched:
         page = watched.open("/#/workload?uid=stuck&tab=diagnosis", ".verdict")
+        assert "Stalled at 99" in page.locator(".notice").inner_text()
         assert "Yes, it hangs" in page.locator(".verdict").inner_text()
         odd = page.locator("details.stack[open]")
         assert "rank 1" in odd.inner_text() or "1 rank" in odd.inner_text()

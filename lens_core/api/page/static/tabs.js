@@ -2,7 +2,7 @@
 
 import { get, workloadPath } from "./api.js";
 import { code, el, name, table } from "./dom.js";
-import { ago, count, duration, moment, words } from "./format.js";
+import { ago, count, duration, moment, number, words } from "./format.js";
 import { empty, frameworkBadges } from "./pieces.js";
 
 export async function runs(place, { detail }) {
@@ -42,7 +42,7 @@ export async function events(place, { uid, signal }) {
         count(event.iteration),
         event.attempt === null ? "–" : String(event.attempt),
         event.data_source ? name(event.data_source, 30) : "",
-        Object.keys(event.details ?? {}).length ? json(event.details) : "",
+        because(event.details),
       ]),
     ),
   );
@@ -51,7 +51,7 @@ export async function events(place, { uid, signal }) {
 // Why do you say DeepSpeed?
 export async function why(place, { uid, signal }) {
   const found = await get(workloadPath(uid, "/detection"), {}, { signal });
-  place.append(el("p", { class: "verdict" }, ...sentence(found), " ", frameworkBadges(found)));
+  place.append(el("p", { class: "verdict" }, ...sentence(found)));
   for (const conflict of found.conflicts ?? []) {
     place.append(el("p", { class: "problem" }, `Contradiction: ${typeof conflict === "string" ? conflict : JSON.stringify(conflict)}`));
   }
@@ -83,22 +83,26 @@ export async function why(place, { uid, signal }) {
 
 function sentence(found) {
   if (!found.framework) {
-    return ["Nothing says which framework this is. The hook reports what is loaded; log lines tell it too. By hand: ", code("PUT /api/v1/workloads/…/detection"), "."];
+    return ["Nothing that was reported or logged so far is a framework's. A person can say it: ", code("PUT /api/v1/workloads/…/detection"), "."];
   }
   const both = found.wrapper_framework && found.base_framework ? `${found.wrapper_framework} over ${found.base_framework}` : found.framework;
-  return ["This is ", el("strong", {}, name(both, 80)), `, ${found.status}: `];
+  return ["This is ", el("strong", {}, name(both, 80)), `, ${found.status}: `, frameworkBadges(found)];
 }
 
 function because(facts) {
   const entries = Object.entries(facts ?? {});
   if (!entries.length) return "";
-  const short = entries.map(([key, value]) => `${words(key)}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("; ");
-  return short.length <= 160 ? name(short, 160) : json(facts);
+  const short = entries.map(([key, value]) => `${words(key)}: ${told(value)}`).join("; ");
+  return short.length <= 160 ? name(short, 160) : folded(short, facts);
 }
 
-export function json(value) {
-  const text = JSON.stringify(value);
-  return text.length < 80 ? el("code", {}, text) : el("details", { class: "json" }, el("summary", {}, "details"), pretty(value));
+function told(value) {
+  if (typeof value === "string") return value;
+  return typeof value === "number" ? number(value) : JSON.stringify(value);
+}
+
+function folded(short, value) {
+  return el("details", { class: "json" }, el("summary", {}, name(short, 100)), pretty(value));
 }
 
 function pretty(value) {
