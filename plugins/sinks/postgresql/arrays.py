@@ -90,3 +90,14 @@ def unpack_spaced(data: bytes, count: int) -> array[int]:
     if not difference:
         return array("q", [first]) * count
     return array("q", range(first, first + difference * count, difference))
+
+
+def ends_of(data: bytes, size: int, count: int) -> array[int]:
+    """The first and the last (of one number only that) of what `pack_spaced` made of `count` numbers in `size` bytes.
+
+    `data`: the first eight bytes and the last eight.
+    """
+    found = unpack_integers(data)
+    if count > 2 and size == _SPACED_BYTES:
+        return array("q", (found[0], found[0] + found[1] * (count - 1)))
+    return found[:count]

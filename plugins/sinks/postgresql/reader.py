@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from .arrays import unpack_spaced
+from .arrays import ends_of, unpack_spaced
 from .blocks import BLOCK_ROWS, Series
 from .gathering import FEW_STREAMS, gather, is_short
 from .identity import Connection
@@ -93,6 +93,24 @@ class Reader:
 
     def _knows(self, stream: Stream, block: Header) -> bool:
         return (stream.id, block.last_step) in self._frames
+
+    async def ends(self, stream: Stream, blocks: Sequence[Header]) -> dict[int, Series]:
+        """The first and the last row of blocks of a stream, as points of iterations, by the blocks' last steps."""
+        columns = [
+            f"octet_length({name}), substr({name}, 1, 8) || substr({name}, octet_length({name}) - 7)"
+            for name in ("steps", "times", "coalesce(iterations, steps)")
+        ]
+        cursor = await self.connection.execute(
+            f"select last_step, rows, {', '.join(columns)} from lens_block"
+            " where stream_id = %s and last_step = any(%s)".encode(),
+            [stream.id, [block.last_step for block in blocks]],
+            binary=True,
+        )
+        found = {}
+        for last_step, rows, *parts in await cursor.fetchall():
+            steps, times, iterations = (ends_of(parts[n + 1], parts[n], rows) for n in (0, 2, 4))
+            found[last_step] = Series(iterations, times, array("d", iterations), steps)
+        return found
 
     async def tail(self, stream: Stream, segment: Segment, metric: str) -> Series | None:
         """The points of a metric in the rows beyond all blocks.

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
 
 from .arrays import unpack_doubles, unpack_positions
-from .blocks import SUMMARY_POINTS, Series, summarised, summary_series
+from .blocks import BLOCK_ROWS, SUMMARY_POINTS, Series, summarised, summary_series
 from .reader import Frame, Reader
 from .reducing import concatenated, in_time, reduce_series
 from .streams import Header, Segment, Stream, Window, segments
@@ -64,7 +64,9 @@ async def read_reduced(
     if gathered is not None:
         return reduce_series(in_time(gathered, window.start_us, window.end_us), max_points)
     parts = segments(stream, blocks, window)
-    if metric is None or 2 * _points_expected(stream, blocks, parts) < SUMMARY_POINTS * max_points:
+    # Of a metric a block has the extremes of each of its parts, of the iterations themselves both ends.
+    per_part = SUMMARY_POINTS if metric is not None else BLOCK_ROWS
+    if 2 * _points_expected(stream, blocks, parts) < per_part * max_points:
         # A summary would have fewer parts than the answer.
         pieces = [piece for part in parts async for piece in _segment(reader, stream, part, metric, window)]
         return reduce_series(concatenated(pieces), max_points)
@@ -86,10 +88,14 @@ def _points_expected(stream: Stream, blocks: Sequence[Header], parts: Sequence[S
 
 
 async def _around(
-    reader: Reader, stream: Stream, metric: str, window: Window, inside: list[Header], partly: list[Header]
+    reader: Reader, stream: Stream, metric: str | None, window: Window, inside: list[Header], partly: list[Header]
 ) -> list[Series]:
     """Summaries of the blocks inside of the window, points of those that are partly in it, in the order of steps."""
-    found: dict[int, bytes | Series] = dict(await _summaries(reader, stream, metric, inside))
+    found: dict[int, bytes | Series] = {}
+    if metric is None:
+        found.update(await reader.ends(stream, inside))
+    else:
+        found.update(await _summaries(reader, stream, metric, inside))
     for block in partly:
         async for piece in _blocks(reader, stream, (block,), metric, window):
             found[block.last_step] = summarised(piece)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.sinks.postgresql import blocks as blocks_module
-from lens_plugins.sinks.postgresql.arrays import pack_spaced, unpack_spaced
+from lens_plugins.sinks.postgresql.arrays import ends_of, pack_spaced, unpack_spaced
 from lens_plugins.sinks.postgresql.blocks import Series, extremes
 from lens_plugins.sinks.postgresql.compacting import compact_stream
 from lens_plugins.sinks.postgresql.reducing import Aggregator, reduce_series, shares
@@ -173,6 +173,18 @@ async def test_hundreds_of_metrics_are_each_their_own(spool: Spool, store: Any) 
     ]
 
 
+async def test_times_of_few_points_are_those_of_the_ends_of_blocks(spool: Spool, store: Any) -> None:
+    rows = [row(step, iteration=step * 2, event_time=1_700_000_000.0 + step + step % 2 / 4) for step in range(9_000)]
+    await spool.deliver(*rows)
+    whole = text(await times(store))
+    for expected in (2, 4):
+        few = text(await times(store, max_points=expected))
+        assert 2 <= len(few) <= expected
+        assert (few[0], few[-1]) == (whole[0], whole[-1])
+        assert set(few) <= set(whole)
+        await compact(store)
+
+
 async def test_many_attempts_share_the_points(spool: Spool, store: Any) -> None:
     await spool.deliver(*(row(step, session=f"s{n}", run_id=f"r{n}") for n in range(60) for step in range(10 + n)))
     assert 60 <= len(await points(store, max_points=100)) <= 100
@@ -226,6 +238,8 @@ SPACED = st.builds(range, st.integers(-99, 99), st.integers(100, 500), st.intege
 def test_spaced_numbers_come_back(numbers: list[int]) -> None:
     packed = pack_spaced(array("q", numbers))
     assert unpack_spaced(packed, len(numbers)).tolist() == numbers
+    ends = ends_of(packed[:8] + packed[-8:], len(packed), len(numbers)).tolist()
+    assert ends == (numbers if len(numbers) < 2 else [numbers[0], numbers[-1]])
 
 
 @given(st.lists(FLOATS, min_size=1, max_size=300), st.integers(4, 100))
