@@ -18,8 +18,9 @@ from lens_plugins.sinks.datadog import DatadogSettings
 from lens_core.config import parse_config
 from lens_core.plugin_host import PluginHost
 from lens_core.self_metrics import SelfMetrics
+from tests.docs.pages import DOCS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "collectors.md").read_text()
+PAGE = (DOCS / "collectors.md").read_text()
 
 
 @pytest.mark.parametrize("metric", metrics(), ids=lambda metric: metric.name)
@@ -27,6 +28,29 @@ def test_every_metric_is_in_its_table(metric: Metric) -> None:
     unit = metric.unit.replace("_", " ") or "–"
     row = f"| `{metric.name}` | {unit} | {metric.meaning.rstrip('.')} | {metric.no_data} |"
     assert row in PAGE
+
+
+# Unit of the catalogue → what names of such a quantity hold.
+IN_NAMES = {
+    "byte": "_bytes",
+    "byte/second": "_bytes_per_second",
+    "degree_celsius": "_celsius",
+    "hour": "_hours",
+    "percent": "_pct",
+    "watt": "_watts",
+}
+
+
+@pytest.mark.parametrize("metric", metrics(), ids=lambda metric: metric.name)
+def test_names_keep_the_conventions(metric: Metric) -> None:
+    assert re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", metric.name)
+    assert IN_NAMES.get(metric.unit, "") in metric.name
+
+
+def test_the_conventions_name_the_endings_and_kinds_that_there_are() -> None:
+    text = (DOCS / "metric_conventions.md").read_text()
+    assert not [end for end in IN_NAMES.values() if f"`{end.removeprefix('_bytes') or end}`" not in text]
+    assert not [metric.type for metric in metrics() if f"`{metric.type}`" not in text]
 
 
 def test_no_table_has_other_metrics() -> None:
