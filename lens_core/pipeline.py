@@ -20,7 +20,6 @@ from .delivery.sender import Sender, SinkSlot, describe
 from .delivery.sender_status import SinkStatus
 from .delivery.spool import Spool, SpoolStatus
 from .delivery.spool_queries import NewBatch
-from .delivery.unpack import DecodedBatches
 from .errors import Overloaded
 from .record_filter import EVERYTHING, Matcher, RecordFilter
 from .records import Record, encode_envelope
@@ -95,8 +94,7 @@ class Pipeline:
         self.matcher = Matcher(record_filter)
         # Detectors see what a filter of kinds would drop: a step that is wanted may come out of a line that is not.
         self.entrance = self.matcher if processor is None else Matcher(RecordFilter(labels=record_filter.labels))
-        decoded = DecodedBatches() if len(sinks) > 1 else None
-        self.senders = [Sender(slot, spool, name, metrics, decoded=decoded, clock=clock) for slot in sinks]
+        self.senders = [Sender(slot, spool, name, metrics, clock=clock) for slot in sinks]
         self.dead_letters = DeadLetters(spool, clock=clock)
         self.processor_errors = 0
         self.last_processor_error = ""

@@ -55,11 +55,16 @@ def asked_delay(after_seconds: object) -> float | None:
     return min(float(after_seconds), MAX_RETRY_AFTER_SECONDS)
 
 
+def is_full(records: int, size: int, limits: BatchLimits) -> bool:
+    """Whether so many records, or bytes, make a batch that need not wait for more."""
+    return records >= limits.max_records or size >= limits.max_bytes
+
+
 def seconds_until_ready(pending: Pending, limits: BatchLimits, now: float, *, flush: bool) -> float | None:
     """0 when a batch should be sent now, None when there is nothing, else how long to wait for more."""
     if pending.records <= 0:
         return None
-    if flush or pending.records >= limits.max_records or pending.bytes >= limits.max_bytes:
+    if flush or is_full(pending.records, pending.bytes, limits):
         return 0.0
     age = now - pending.oldest_at if pending.oldest_at is not None else limits.max_wait_seconds
     # A clock that was set back must not hold a batch for longer than it would have waited anyway.

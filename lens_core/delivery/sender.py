@@ -23,16 +23,15 @@ from .answers import Answer, Batch, BatchLimits, Poisoned, Retry
 from .ledger import Ledger
 from .policy import Backoff, DeliverySettings, seconds_until_ready, sensible
 from .sender_status import Health, SinkStatus
+from .settling import Settler
 from .shipment import Crew, Shipment
 from .sink_book import Stock
 from .spool import Spool
-from .spool_queries import Chunk
-from .unpack import DecodedBatches, Unpacked
+from .supply import Supply
 from .waiting import CANCEL_GRACE_SECONDS, NoAnswer, answer_within, is_set_within
 
 logger = logging.getLogger("lens.delivery")
 
-DECODE_IN_THREAD_BYTES = 64 * 1024
 # A commit that is under way when the deadline passes; a disk that is full does not finish it in any time.
 SETTLE_GRACE_SECONDS = 1.0
 
@@ -54,7 +53,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sender:
-    """Delivers one spool to one sink. `decoded` is shared by the sinks of a spool; `clock` gives seconds since 1970."""
+    """Delivers one spool to one sink; `clock` gives seconds since 1970."""
 
     def __init__(
         self,
@@ -63,12 +62,10 @@ class Sender:
         pipeline: str,
         metrics: SelfMetrics,
         *,
-        decoded: DecodedBatches | None = None,
         clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.slot = slot
-        self._decoded = decoded
         self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics)
         self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
         self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
@@ -79,8 +76,9 @@ class Sender:
         self._flush = asyncio.Event()
         self._halt = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._shipment: Shipment | None = None
-        self._crew = Crew(slot.name, pipeline, spool, self._backoff, self._send, self._pause, self._failed)
+        self._supply = Supply(slot.name, spool, self.matcher)
+        self._settler = Settler(slot.name, spool, Backoff(slot.delivery, dice), self._failed)
+        self._crew = Crew(slot.name, pipeline, spool, self._backoff, self._settler, self._send, self._pause)
 
     @property
     def limits(self) -> BatchLimits:
@@ -109,8 +107,8 @@ class Sender:
             await asyncio.wait([self._task], timeout=CANCEL_GRACE_SECONDS + SETTLE_GRACE_SECONDS)
             self._task.cancel()
             await asyncio.wait([self._task])
-        if self._shipment is not None and self._shipment.settling is not None:
-            self._shipment.settling.cancel()
+        await self._supply.stop()
+        await self._settler.give_up()
         self.health.state = "stopped"
         self.ledger.close(self.take_stock().pending.records)
 
@@ -130,17 +128,26 @@ class Sender:
         if not await self._find_position():
             return
         self.health.state = "idle"
-        while await self._wait_until_ready():
+        going_on = True
+        while going_on:
             try:
-                chunk = await self._spool.read(self.slot.name, self.limits)
-                if chunk is not None and not await self._deliver(await self._unpack(chunk)):
-                    return
+                going_on = await self._wait_until_ready() and await self._deliver_next()
             except Exception as error:
                 self._failed(f"the spool: {error}" if isinstance(error, LensError) else describe(error))
                 if not isinstance(error, LensError):
                     logger.exception("%s failed in an unexpected way", self.ledger.component)
-                if not await self._pause(self._backoff.next_delay()):
-                    return
+                await self._settler.finish()
+                self._spool.book(self.slot.name).take_back()
+                going_on = await self._pause(self._backoff.next_delay())
+        await self._settler.finish()
+
+    async def _deliver_next(self) -> bool:
+        """Send what comes next until it is settled; False when stopped before that."""
+        unpacked = await self._supply.take(self.limits)
+        if unpacked is None:
+            return True
+        self._supply.look_ahead(self.limits)
+        return await Shipment(self._crew, unpacked).deliver()
 
     async def _find_position(self) -> bool:
         """Ask a sink that keeps its own position where it is; False when stopped before it could say."""
@@ -163,7 +170,10 @@ class Sender:
         """Wait until a batch is full or old enough; False when flushing has left nothing."""
         loop = asyncio.get_running_loop()
         while True:
-            pending, limits = self.take_stock().pending, self.limits
+            limits = self.limits
+            if not self._supply.has_full_batch(limits):
+                await self._settler.done()  # what is under way counts as pending until then
+            pending = self.take_stock().pending
             wait = seconds_until_ready(pending, limits, self._clock(), flush=self._flush.is_set())
             if wait == 0.0:
                 return True
@@ -175,16 +185,6 @@ class Sender:
             await event.wait()
             if alarm is not None:
                 alarm.cancel()
-
-    async def _unpack(self, chunk: Chunk) -> Unpacked:
-        if sum(len(segment.body) for segment in chunk.segments) < DECODE_IN_THREAD_BYTES:
-            return Unpacked(chunk, self.matcher, self._decoded)
-        return await asyncio.to_thread(Unpacked, chunk, self.matcher, self._decoded)
-
-    async def _deliver(self, unpacked: Unpacked) -> bool:
-        """Send until every record of the chunk is settled; False when stopped before that."""
-        self._shipment = Shipment(self._crew, unpacked)
-        return await self._shipment.deliver()
 
     async def _send(self, batch: Batch) -> Answer:
         """The sink's answer, whatever it does: an exception, no answer in time and nonsense count as Retry."""

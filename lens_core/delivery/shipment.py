@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from ..errors import LensError
 from ..records import Record, encode_envelope
 from .answers import Answer, Batch, Delivered, Poisoned, Rejected, Retry
 from .policy import Backoff, Part, halves
+from .settling import Settlement, Settler
 from .sink_book import Outcome
 from .spool import Spool
 from .spool_queries import DeadLetter
@@ -23,9 +22,9 @@ class Crew(NamedTuple):
     pipeline: str
     spool: Spool
     backoff: Backoff
+    settler: Settler
     send: Callable[[Batch], Awaitable[Answer]]
     pause: Callable[[float], Awaitable[bool]]
-    failed: Callable[[str], None]
 
 
 class Shipment:
@@ -37,10 +36,9 @@ class Shipment:
         self._parts = [Part(0, len(unpacked.records))]
         self._attempt = 0
         self._done = 0
-        self.settling: asyncio.Task[None] | None = None
 
     async def deliver(self) -> bool:
-        """Until every record is settled; False when stopped before that."""
+        """Until what became of every record is known, if not committed; False when stopped before that."""
         while self._parts:
             part = self._parts.pop()
             self._attempt += 1
@@ -95,31 +93,13 @@ class Shipment:
     async def _settle(
         self, end: int, delivered: int, kind: str, letters: list[DeadLetter], *, dropped: bool = False
     ) -> None:
-        """Everything up to the ordinal `end` is done. A cancellation of the sender does not undo this."""
+        """Everything up to the ordinal `end` is done."""
         first, self._done = self._done, end
-        self.settling = asyncio.create_task(self._advance(first, end, delivered, kind, letters, dropped))
-        await asyncio.shield(self.settling)
-
-    async def _advance(
-        self, first: int, end: int, delivered: int, kind: str, letters: list[DeadLetter], dropped: bool
-    ) -> None:
         unreadable = [entry for entry in self._unpacked.unreadable if first <= entry.first < end]
         lost = sum(entry.last - entry.first for entry in unreadable)
         rest = end - first - delivered - len(letters) - lost
         rejected = {kind: len(letters), "unreadable": lost}
         outcome = Outcome(delivered, 0, rejected, rest) if dropped else Outcome(delivered, rest, rejected, 0)
         everything = [*letters, *(DeadLetter(entry.reason, entry.body) for entry in unreadable)]
-        await self._move_cursor(first, end, everything, outcome)
-
-    async def _move_cursor(self, first: int, end: int, letters: list[DeadLetter], outcome: Outcome) -> None:
-        """Until the spool has it: what a sink has stored is not sent again because a disk is full for a while."""
-        size = self._unpacked.finished_bytes(first, end)
-        while True:
-            try:
-                position = self._unpacked.position(end)
-                await self._crew.spool.advance(self._crew.sink, position, end - first, size, letters, outcome)
-            except LensError as error:
-                self._crew.failed(f"the spool: {error}")
-                await asyncio.sleep(self._crew.backoff.next_delay())
-            else:
-                return
+        position, size = self._unpacked.position(end), self._unpacked.finished_bytes(first, end)
+        await self._crew.settler.settle(Settlement(position, end - first, size, everything, outcome))

@@ -3,8 +3,8 @@
 The writer thread changes a book after each commit, the reader thread when it hands records out, so every change
 is made under the lock.
 
-Records that were handed out (`in_flight_end`) belong to the sender until it says what became of them: when the
-spool is full and an optional sink has to skip, those are not counted as dropped here, because they may just be
+Records that were handed out (up to `in_flight_end`) belong to the sender until it says what became of them: when
+the spool is full and an optional sink has to skip, those are not counted as dropped here, because they may just be
 arriving.
 """
 
@@ -63,6 +63,7 @@ class SinkBook:
         self.required = required
         self.cursor = START
         self.in_flight_end: Position | None = None
+        self._in_flight_records = self._in_flight_bytes = 0
         self.records = 0
         self.bytes = 0
         self.oldest_at: float | None = None
@@ -76,6 +77,20 @@ class SinkBook:
         """What waits, records in flight included."""
         with self._lock:
             return Pending(self.records, self.bytes, self.oldest_at)
+
+    @property
+    def head(self) -> Position:
+        """What comes next for the sender is behind this place."""
+        with self._lock:
+            return self._head()
+
+    def _head(self) -> Position:
+        return max(self.cursor, self.in_flight_end or START)
+
+    def untouched(self) -> tuple[int, int]:
+        """Records and bytes that wait and were not handed out."""
+        with self._lock:
+            return self.records - self._in_flight_records, self.bytes - self._in_flight_bytes
 
     def take_stock(self) -> Stock:
         """Counts and what waits, at one moment, so that they add up; the counts begin at zero again."""
@@ -111,13 +126,21 @@ class SinkBook:
             self.bytes += batch.bytes
             self._counts["accepted", ""] += batch.records
 
-    def hand_out(self, start: Position, end: Position) -> bool:
-        """The sender gets everything up to `end`; False when the cursor has moved since `start` was read."""
+    def hand_out(self, start: Position, end: Position, records: int, size: int) -> bool:
+        """The sender gets everything up to `end`; False when the head has moved since `start` was read."""
         with self._lock:
-            if self.cursor != start:
+            if self._head() != start:
                 return False
             self.in_flight_end = end
+            self._in_flight_records += records
+            self._in_flight_bytes += size
             return True
+
+    def take_back(self) -> None:
+        """The sender has given up what it had and did not account for: it is handed out again."""
+        with self._lock:
+            self.in_flight_end = None
+            self._in_flight_records = self._in_flight_bytes = 0
 
     def settled(
         self, end: Position, records: int, size: int, oldest_at: float | None, dead_letters: int, outcome: Outcome
@@ -134,6 +157,8 @@ class SinkBook:
             self.bytes = max(0, self.bytes - size)
             self.oldest_at = oldest_at if self.records else None
             self.dead_letters += dead_letters
+            self._in_flight_records = max(0, self._in_flight_records - records)
+            self._in_flight_bytes = max(0, self._in_flight_bytes - size)
             if self.in_flight_end is not None and end >= self.in_flight_end:
                 self.in_flight_end = None
 

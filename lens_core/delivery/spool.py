@@ -203,17 +203,31 @@ class Spool:
             raise Overloaded(refusal.reason, retry_after_seconds=2.0)
 
     async def read(self, sink: str, limits: BatchLimits) -> Chunk | None:
-        """What comes next for a sink, up to the limits; None when there is nothing.
+        """What comes next for a sink, behind all that it has already, up to the limits; None when there is nothing.
 
         Whole batches, at least one of them, unless a single batch has more than `max_records`. The records are the
         caller's until `advance` is told what became of them.
         """
-        book = self.engine.books[sink]
         while True:
-            start = book.cursor
-            chunk = await self.look(partial(spool_queries.read_chunk, sink=sink, start=start, limits=limits))
-            if chunk is None or book.hand_out(start, chunk.end):
+            chunk = await self.peek(sink, limits)
+            if chunk is None or self.hand_out(sink, chunk):
                 return chunk
+
+    async def peek(self, sink: str, limits: BatchLimits) -> Chunk | None:
+        """What `read` would give, without handing it out."""
+        engine = self.engine
+        start = engine.books[sink].head
+        return engine.recent.chunk(sink, start, limits) or await self.look(
+            partial(spool_queries.read_chunk, sink=sink, start=start, limits=limits)
+        )
+
+    def hand_out(self, sink: str, chunk: Chunk) -> bool:
+        """Hand out what was peeked at; False when it is not what comes next any more."""
+        engine = self.engine
+        if not engine.books[sink].hand_out(chunk.start, chunk.end, chunk.records, chunk.size):
+            return False
+        engine.recent.release(min(book.head for book in engine.books.values()))
+        return True
 
     async def advance(
         self,

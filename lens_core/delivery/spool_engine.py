@@ -123,6 +123,7 @@ class SpoolEngine(SpoolTables):
 
     def _load_books(self, connection: sqlite3.Connection, *, first: bool) -> None:
         self.count(connection)
+        self.recent.restart(spool_queries.newest_end(connection))
         for name, book in self.books.items():
             cursor = spool_queries.cursor_of(connection, name)
             take = book.load if first else book.reload

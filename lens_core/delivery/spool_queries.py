@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .answers import BatchLimits, Position
 from .sink_book import START, Pending, SpooledBatch
+
+if TYPE_CHECKING:
+    from .recent import HeldBatch
 
 
 class NewBatch(NamedTuple):
@@ -18,7 +21,7 @@ class NewBatch(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Records `first` (inclusive) to `last` (exclusive) of one batch."""
+    """Records `first` (inclusive) to `last` (exclusive) of one batch; `held` if it was not read from the file."""
 
     batch: int
     first: int
@@ -28,6 +31,7 @@ class Segment(NamedTuple):
     created_at: float
     checksum: int
     body: bytes
+    held: HeldBatch | None = None
 
 
 class Chunk(NamedTuple):
@@ -42,6 +46,11 @@ class Chunk(NamedTuple):
         """How many records these are, readable or not."""
         return sum(segment.last - segment.first for segment in self.segments)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the batches that end in it."""
+        return sum(segment.size for segment in self.segments)
+
 
 class DeadLetter(NamedTuple):
     """One record that a sink will never take, as an envelope, and why."""
@@ -52,9 +61,20 @@ class DeadLetter(NamedTuple):
 
 def read_chunk(connection: sqlite3.Connection, sink: str, start: Position, limits: BatchLimits) -> Chunk | None:
     """The segments after `start`, whole batches up to the limits or a part of one that is larger."""
-    wanted: list[tuple[int, int, int]] = []
+    chosen = choose(_after(connection, sink, start), start, limits)
+    if not chosen:
+        return None
+    segments = [_segment(connection, batch.id, first, last) for batch, first, last in chosen]
+    return Chunk(start, Position(segments[-1].batch, segments[-1].last), segments)
+
+
+def choose(
+    batches: Iterable[SpooledBatch], start: Position, limits: BatchLimits
+) -> list[tuple[SpooledBatch, int, int]]:
+    """Which of the batches make a chunk, each with its first (inclusive) and last (exclusive) record."""
+    wanted: list[tuple[SpooledBatch, int, int]] = []
     records = size = 0
-    for batch in _after(connection, sink, start):
+    for batch in batches:
         first = start.offset if batch.id == start.batch else 0
         left = batch.records - first
         if left <= 0:
@@ -62,14 +82,11 @@ def read_chunk(connection: sqlite3.Connection, sink: str, start: Position, limit
         if wanted and (records + left > limits.max_records or size + batch.bytes > limits.max_bytes):
             break
         last = first + min(left, max(1, limits.max_records))
-        wanted.append((batch.id, first, last))
+        wanted.append((batch, first, last))
         records, size = records + last - first, size + batch.bytes
         if records >= limits.max_records or size >= limits.max_bytes:
             break
-    if not wanted:
-        return None
-    segments = [_segment(connection, *place) for place in wanted]
-    return Chunk(start, Position(wanted[-1][0], wanted[-1][2]), segments)
+    return wanted
 
 
 def _after(connection: sqlite3.Connection, sink: str, start: Position) -> Iterable[SpooledBatch]:
@@ -140,6 +157,12 @@ def floor(connection: sqlite3.Connection) -> int | None:
         own = batch + 1 if passed else batch
         lowest = own if lowest is None else min(lowest, own)
     return lowest
+
+
+def newest_end(connection: sqlite3.Connection) -> Position:
+    """The end of all that the file holds."""
+    found = connection.execute("SELECT id, records FROM batches ORDER BY id DESC LIMIT 1").fetchone()
+    return Position(*found) if found else START
 
 
 def oldest_batches(connection: sqlite3.Connection, limit: int) -> list[SpooledBatch]:

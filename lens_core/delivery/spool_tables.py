@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from . import spool_file, spool_queries
 from .answers import Position
+from .recent import RecentBatches
 from .sink_book import Outcome, SinkBook, SpooledBatch
 from .spool_queries import DeadLetter, NewBatch
 
@@ -35,10 +36,10 @@ class Skip(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What an append did; `reason` says why it was refused."""
+    """What an append did: the batches beside their bodies; `reason` says why it was refused."""
 
-    batches: list[SpooledBatch]
-    skips: list[Skip]
+    batches: Sequence[tuple[SpooledBatch, bytes]]
+    skips: Sequence[Skip]
     reason: str = ""
 
 
@@ -60,6 +61,7 @@ class SpoolTables:
 
     def __init__(self, sinks: Mapping[str, bool], *, max_bytes: int, max_dead_letter_bytes: int) -> None:
         self.books = {sink: SinkBook(sink, required=required) for sink, required in sinks.items()}
+        self.recent = RecentBatches()
         self.live_bytes = 0
         self.dead_letter_bytes = 0
         self.dead_letters_discarded = 0
@@ -104,7 +106,7 @@ class SpoolTables:
                 return Appended([], [], FULL)
             skips = room
         self.full_until = 0.0
-        written = [self._insert(connection, batch, only_sink, now) for batch in batches]
+        written = [(self._insert(connection, batch, only_sink, now), batch.body) for batch in batches]
         self.live_bytes += need
         for key, value in state.items():
             if value is None:
@@ -125,7 +127,8 @@ class SpoolTables:
         """The append is durable."""
         for skip in done.skips:
             self.books[skip.sink].skipped(skip.batches, skip.oldest_at)
-        for batch in done.batches:
+        for batch, body in done.batches:
+            self.recent.add(batch, body)
             for book in self.books.values():
                 book.appended(batch)
 

@@ -5,9 +5,7 @@ An ordinal counts the records of a chunk, wanted or not, readable or not; places
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from itertools import compress
-from threading import Lock
 from typing import NamedTuple
 
 import msgspec
@@ -32,44 +30,10 @@ class Unreadable(NamedTuple):
     body: bytes
 
 
-class DecodedBatches:
-    """The records of the batches that were read last, so that several sinks of one spool decode a batch once.
-
-    Bounded by the bytes of their bodies; the oldest make room. Used from several threads: a batch that is looked up
-    while it goes is decoded again.
-    """
-
-    def __init__(self, max_bytes: int = 2 * 1024 * 1024) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._batches: OrderedDict[tuple[int, int], tuple[list[Record], int]] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, segment: Segment) -> list[Record] | None:
-        """The records of a whole batch, if they are still here; not to be changed."""
-        with self._lock:
-            found = self._batches.get((segment.batch, segment.checksum))
-        return found[0] if found else None
-
-    def put(self, segment: Segment, records: list[Record]) -> None:
-        """Keep the records of a segment's whole batch."""
-        key, size = (segment.batch, segment.checksum), len(segment.body)
-        if size > self._max_bytes:
-            return
-        with self._lock:
-            if key in self._batches:
-                return
-            self._batches[key] = (records, size)
-            self._bytes += size
-            while self._bytes > self._max_bytes:
-                self._bytes -= self._batches.popitem(last=False)[1][1]
-
-
 class Unpacked:
     """The records of a chunk that a sink wants. `ordinals` is None when they are all there are."""
 
-    def __init__(self, chunk: Chunk, matcher: Matcher, decoded: DecodedBatches | None = None) -> None:
-        self._decoded = decoded
+    def __init__(self, chunk: Chunk, matcher: Matcher) -> None:
         self.chunk = chunk
         self.records: list[Record] = []
         self.ordinals: list[int] | None = None
@@ -97,12 +61,11 @@ class Unpacked:
 
     def _read(self, segment: Segment, base: int) -> tuple[list[Record], list[int] | None]:
         """The readable records of a segment, and their ordinals if some could not be read."""
-        count = segment.last - segment.first
-        if spool_file.checksum(segment.body) != segment.checksum:
+        held = segment.held
+        if held is not None and held.records is not None:
+            return held.records[segment.first : segment.last], None
+        if held is None and spool_file.checksum(segment.body) != segment.checksum:
             return self._lose(segment, base, "the batch has changed on the disk (wrong checksum)")
-        known = self._decoded.get(segment) if self._decoded else None
-        if known is not None:
-            return (known if count == segment.records else known[segment.first : segment.last]), None
         try:
             decoded = decode_envelope(segment.body)
         except msgspec.DecodeError as error:
@@ -111,9 +74,9 @@ class Unpacked:
         if len(records) + len(decoded.rejected) != segment.records:
             return self._lose(segment, base, "the batch does not hold as many records as it was written with")
         if not decoded.rejected:
-            if self._decoded:
-                self._decoded.put(segment, records)
-            return (records if count == segment.records else records[segment.first : segment.last]), None
+            if held is not None:
+                held.keep(records)
+            return records[segment.first : segment.last], None
         return self._around(segment, base, records, dict(decoded.rejected))
 
     def _around(

@@ -21,14 +21,14 @@ def test_what_was_read_before_the_cursor_moved_is_not_handed_out() -> None:
     book = book_with(batch(1), batch(2))
     start = book.cursor
     book.skipped([batch(1)], 102.0)
-    assert book.hand_out(start, Position(1, 10)) is False
+    assert book.hand_out(start, Position(1, 10), 10, 1000) is False
     assert book.in_flight_end is None
-    assert book.hand_out(book.cursor, Position(2, 10)) is True
+    assert book.hand_out(book.cursor, Position(2, 10), 10, 1000) is True
 
 
 def test_a_batch_that_is_in_flight_in_part_is_dropped_only_in_its_other_part() -> None:
     book = book_with(batch(1), batch(2), batch(3))
-    assert book.hand_out(Position(0, 0), Position(2, 4))
+    assert book.hand_out(Position(0, 0), Position(2, 4), 14, 1000)
     book.skipped([batch(1), batch(2)], 103.0)
     stock = book.take_stock()
     assert stock.counts["dropped", "spool_full"] == 6
