@@ -56,7 +56,7 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/overview": ("search", *_PAGES),
     "/replay": ("sink",),
     "/tap": ("pipeline", "workload", "kind"),
-    "/workloads": ("search", *_PAGES),
+    "/workloads": ("search", *_PAGES, "cluster"),
     "/workloads/{uid}": ("cluster",),
     "/workloads/{uid}/detection": ("cluster",),
     "/workloads/{uid}/diagnosis": ("cluster",),
@@ -64,7 +64,7 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/workloads/{uid}/metrics/available": ("data_source", "cluster"),
     "/workloads/{uid}/metrics/data": (*_POINTS, *_PAGES, "cluster", "format"),
     "/workloads/{uid}/metrics/iteration-times": (*_POINTS, *_PAGES, "cluster", "format"),
-    "/workloads/{uid}/metrics/rows": (*_POINTS, *_PAGES),
+    "/workloads/{uid}/metrics/rows": (*_POINTS, *_PAGES, "cluster"),
     "/workloads/{uid}/metrics/sources": ("cluster",),
     "/workloads/{uid}/stream": ("metrics", "data_source", "run_id", "attempt", "cursor"),
 }
