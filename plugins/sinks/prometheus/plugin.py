@@ -111,6 +111,7 @@ class Prometheus(Sink):
         return [federate] if self.settings.federate else []
 
     async def _federate(self, request: IngestRequest) -> Reply:
+        """The latest training values for a scraper; `match[]` chooses."""
         wanted = [value for name, value in request.parameters if name == "match[]"]
         selected = any_of(wanted) if wanted else None
         # In a thread, because fifty thousand lines take a while.

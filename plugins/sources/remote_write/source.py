@@ -68,9 +68,11 @@ class RemoteWrite(Source):
         return [anything, write, drops]
 
     async def _show_drops(self, request: IngestRequest) -> Reply:
+        """What was dropped lately, with its reason."""
         return Reply(body=self.drops.report())
 
     async def _write(self, request: IngestRequest) -> Reply:
+        """Prometheus remote write 1.0 and 2.0; each series gets its pod and its workload."""
         version = "?"
         try:
             version = version_of(request.headers)

@@ -89,15 +89,18 @@ class WandbApi(Source):
             finally:
                 metrics.wandb_request_duration.labels(kind).observe(time.perf_counter() - started)
 
+        handler.__doc__ = handle.__doc__
         return handler
 
     async def _metrics(self, body: bytes) -> dict[str, Any]:
+        """Points of metrics, as the upstream exporter sends them; those of one step become one row."""
         self.context.logger.debug("[WandB Metrics API] Received request")
         parsed = await self._take(body, _METRICS)
         self.context.metrics.wandb_metrics_points.inc(parsed.points)
         return _answer(parsed)
 
     async def _logs(self, body: bytes) -> dict[str, Any]:
+        """What `wandb.log` was given, one row for each entry."""
         self.context.logger.debug("[WandB Logs API] Received request")
         parsed = await self._take(body, _LOGS)
         self.context.metrics.wandb_logs_points.inc(parsed.points)
@@ -114,6 +117,7 @@ class WandbApi(Source):
         return parsed
 
     async def _detection(self, body: bytes) -> dict[str, Any]:
+        """Evidence of which framework runs; the answer is what it says alone."""
         self.context.logger.debug("[WandB Detection API] Received request")
         try:
             detection = decode_json(body, _detection)
@@ -145,6 +149,7 @@ class WandbApi(Source):
         }
 
     async def _batch(self, body: bytes) -> dict[str, Any]:
+        """The other three in one body, one result for each part."""
         try:
             batch = decode_json(body, _batch)
         except msgspec.ValidationError as error:
