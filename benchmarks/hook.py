@@ -3,144 +3,49 @@
 Every run is a process of its own with real wandb (offline); runs of all variants alternate, and what is reported is the
 median over the runs of each one's median. "down" has nobody listening, "slow" answers after half a second.
 
-    python -m benchmarks.hook [--quick] [--json]
+    python -m benchmarks.hook [--quick] [--json] [--part NAME ...] [--repeats N]
+
+All of it takes about ten minutes; `--part` takes some of it, `--repeats` another number of runs than the usual one.
+What `--quick` says about training pace is coarse: with 300 calls a median is good to about 10 µs; the spread says.
 """
 
 from __future__ import annotations
 
-import contextlib
-import http.server
-import json
-import os
-import socket
+import argparse
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from benchmarks.harness import Figure, options, peer_environment, report, spread_of
+from benchmarks.harness import Figure, option_parser, report, spread_of
+from benchmarks.hook_runs import ROOT, Receiver, Results, alternate, receivers, run_job
 
-ROOT = Path(__file__).resolve().parents[1]
-JOB = ROOT / "benchmarks" / "hook_job.py"
 HOOK = ROOT / "plugins" / "sources" / "wandb_hook"
-WANDB = ("wandb-0.31.0", ("wandb==0.31.0", "numpy", "psutil"))
-EXPORTER = ("exporter-0.2.0", ("primus-lens-wandb-exporter==0.2.0", "wandb==0.31.0", "numpy"))
-SWANLAB = ("swanlab-0.10.3", ("swanlab==0.10.3", "wandb==0.31.0", "numpy"))
 VARIANTS = ("none", "lens up", "lens down", "lens slow", "exporter", "swanlab")
-Results = dict[str, list[dict[str, float]]]
+RECEIVERS = ("lens up", "lens down", "lens slow")
 
 
-class Receiver:
-    """Answers every route of Lens and of upstream, counts the points that arrive."""
+class Size:
+    """How much is measured: quick or whole, and how often."""
 
-    def __init__(self, delay_seconds: float = 0.0) -> None:
-        self.points = 0
-        outer = self
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        self._quick: bool = chosen.quick
+        self._repeats: int | None = chosen.repeats
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
+    def of(self, quick: int, whole: int) -> int:
+        """A size."""
+        return quick if self._quick else whole
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                time.sleep(delay_seconds)
-                outer.points += points_in(json.loads(body))
-                answer = b'{"success": true, "accepted": 0, "rejected": []}'
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
+    def runs(self, quick: int, whole: int) -> int:
+        """A number of runs."""
+        return self._repeats or self.of(quick, whole)
 
-            def log_message(self, *_: Any) -> None:
-                return
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:  # a job that ends in the middle of a request is part of this
-                return
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/api/v1"
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def points_in(body: Mapping[str, Any]) -> int:
-    """The points in one request, in Lens' envelope or upstream's list of metrics."""
-    rows = sum(len(record.get("values", ())) for record in body.get("records", ()))
-    return rows + len(body.get("metrics", ()))
-
-
-@contextlib.contextmanager
-def receivers() -> Iterator[dict[str, str]]:
-    """A base URL for each variant."""
-    up, slow = Receiver(), Receiver(0.5)
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        down = f"http://127.0.0.1:{nobody.getsockname()[1]}/api/v1"
-        try:
-            yield {"lens up": up.url, "lens down": down, "lens slow": slow.url, "exporter": up.url}
-        finally:
-            up.close()
-            slow.close()
-
-
-def python_of(variant: str) -> str:
-    """The interpreter of the variant's environment."""
-    name, packages = {"exporter": EXPORTER, "swanlab": SWANLAB}.get(variant, WANDB)
-    return str(peer_environment(name, packages) / "python")
-
-
-def run_job(
-    variant: str, what: str, count: int, url: str = "", more: Mapping[str, str] | None = None
-) -> dict[str, float]:
-    """One measured process."""
-    with tempfile.TemporaryDirectory(prefix="lens-hook-benchmark-") as work:
-        variables = {
-            "PATH": os.environ["PATH"],
-            "HOME": work,
-            "WANDB_DIR": work,
-            "WANDB_SILENT": "true",
-            "WANDB_ERROR_REPORTING": "false",
-            "SWANLAB_LOG_DIR": work,
-            "POD_NAME": "benchmark",
-            "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "1",
-            **({"PRIMUS_LENS_API_BASE_URL": url} if url else {}),
-            **(more or {}),
-        }
-        done = subprocess.run(
-            [python_of(variant), str(JOB), variant.split()[0], what, str(count)],
-            env=variables,
-            cwd=work,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not lines:
-        raise RuntimeError(f"{variant} {what}: {done.stderr[-2000:]}")
-    result: dict[str, float] = json.loads(lines[-1])
-    return result
-
-
-def alternate(what: str, count: int, repeats: int, variants: Sequence[str], urls: Mapping[str, str]) -> Results:
-    """`repeats` runs of each variant, in turn."""
-    results: Results = {variant: [] for variant in variants}
-    for number in range(repeats):
-        for variant in variants if number % 2 == 0 else reversed(variants):
-            results[variant].append(run_job(variant, what, count, urls.get(variant, "")))
-    return results
+    def variants(self) -> tuple[str, ...]:
+        """What whole runs compare."""
+        return ("none", "lens up", "exporter") if self._quick else VARIANTS
 
 
 def middle(results: Results, variant: str, key: str) -> float:
@@ -179,12 +84,14 @@ def added(results: Results, key: str, label: str, goal_us: float | None = None) 
     return figures
 
 
-def switched_figures(quick: bool, urls: Mapping[str, str]) -> list[Figure]:
+def switched_figures(size: Size) -> list[Figure]:
     """At training pace within one process, every other call with the hook on."""
     figures = []
-    for variant in ("lens up", "lens down", "lens slow"):
-        runs = [run_job(variant, "switched", 150 if quick else 1000, urls[variant]) for _ in range(1 if quick else 3)]
+    with receivers() as urls:
+        results = alternate("switched", size.of(300, 1000), size.runs(1, 5), RECEIVERS, urls)
+    for variant, runs in results.items():
         more, base = (statistics.median(run[key] for run in runs) for key in ("median", "off"))
+        error = statistics.median(run["error"] for run in runs) / len(runs) ** 0.5
         figures.append(
             Figure(
                 figure=f"one log per 10 ms, added to the median, receiver {variant.split()[1]}",
@@ -194,17 +101,18 @@ def switched_figures(quick: bool, urls: Mapping[str, str]) -> list[Figure]:
                 peer_name="wandb.log itself",
                 goal="≤ 20 µs and ≤ 3 %",
                 holds=more <= min(20.0, 0.03 * base),
-                spread=spread_of([run["median"] for run in runs]),
+                spread=f"± {error:.1f}; {spread_of([run['median'] for run in runs])}",
             )
         )
     return figures
 
 
-def block_figures(quick: bool, urls: Mapping[str, str]) -> list[Figure]:
+def block_figures(size: Size) -> list[Figure]:
     """A burst within one process, every other block of calls with the hook on, plus all that the worker burns."""
     figures = []
-    for variant in ("lens up", "lens down", "lens slow"):
-        runs = [run_job(variant, "blocks", 4000 if quick else 20_000, urls[variant]) for _ in range(1 if quick else 3)]
+    with receivers() as urls:
+        results = alternate("blocks", size.of(10_000, 20_000), size.runs(1, 7), RECEIVERS, urls)
+    for variant, runs in results.items():
         value = statistics.median(run["added"] for run in runs)
         worker = statistics.median(run["worker"] for run in runs)
         figures.append(
@@ -222,9 +130,9 @@ def block_figures(quick: bool, urls: Mapping[str, str]) -> list[Figure]:
     return figures
 
 
-def wrapper_figures(quick: bool) -> list[Figure]:
+def wrapper_figures(size: Size) -> list[Figure]:
     """The wrapper around nothing."""
-    runs = [run_job("lens up", "wrapper", 3000) for _ in range(2 if quick else 7)]
+    runs = [run_job("lens up", "wrapper", 3000) for _ in range(size.runs(1, 7))]
     figures = []
     for key, limit in (("median", 4.0), ("p99", 15.0)):
         values = [run[key] for run in runs]
@@ -242,7 +150,7 @@ def wrapper_figures(quick: bool) -> list[Figure]:
     return figures
 
 
-def start_figures(quick: bool) -> list[Figure]:
+def start_figures(size: Size) -> list[Figure]:
     """Starting Python with the hook installed: idle, and armed; beside an empty .pth."""
     with tempfile.TemporaryDirectory(prefix="lens-hook-benchmark-") as work:
         folders = {}
@@ -258,7 +166,7 @@ def start_figures(quick: bool) -> list[Figure]:
             "armed": (f"{work}/hook/bin/python", {"POD_NAME": "p"}),
         }
         taken: dict[str, list[float]] = {name: [] for name in cases}
-        for number in range(40 if quick else 300):
+        for number in range(size.of(40, 300)):
             for name, (python, variables) in cases.items():
                 begun = time.perf_counter()
                 subprocess.run([python, "-c", "pass"], env={"PATH": "/usr/bin:/bin", **variables}, check=True)
@@ -282,9 +190,9 @@ def start_figures(quick: bool) -> list[Figure]:
     return figures
 
 
-def footprint_figures(quick: bool) -> list[Figure]:
+def footprint_figures(size: Size) -> list[Figure]:
     """Memory, threads and descriptors, and the import of wandb."""
-    repeats = 1 if quick else 5
+    repeats = size.runs(1, 5)
     with receivers() as urls:
         prints = alternate("footprint", 0, repeats, ("none", "lens up", "exporter"), urls)
         imports = alternate("import", 0, repeats + 2, ("none", "lens up"), urls)
@@ -319,9 +227,9 @@ def footprint_figures(quick: bool) -> list[Figure]:
     return figures
 
 
-def delivery_figures(quick: bool) -> list[Figure]:
+def delivery_figures(size: Size) -> list[Figure]:
     """Points that arrive of those logged as fast as the loop goes, with the exit straight after."""
-    calls = 5_000 if quick else 200_000
+    calls = size.of(5_000, 200_000)
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="lens-hook-benchmark-") as spool:
         for label, variant, more in (
@@ -362,24 +270,42 @@ def _with_peer(figure: Figure, peer: float) -> Figure:
     )
 
 
+def paced_figures(size: Size) -> list[Figure]:
+    """Whole runs at training pace, with peers."""
+    with receivers() as urls:
+        results = alternate("paced", size.of(100, 400), size.runs(1, 5), size.variants(), urls)
+    figures = added(results, "median", "one log per 10 ms, median of whole runs")
+    return figures + added(results, "p99", "one log per 10 ms, p99 of whole runs")
+
+
+def burst_figures(size: Size) -> list[Figure]:
+    """Whole runs of a burst, with peers."""
+    with receivers() as urls:
+        results = alternate("burst", size.of(3000, 10_000), size.runs(1, 7), size.variants(), urls)
+    figures = added(results, "wall", "burst, wall time per call of whole runs")
+    return figures + added(results, "cpu", "burst, processor time per call, all threads")
+
+
+PARTS: dict[str, Callable[[Size], list[Figure]]] = {
+    "wrapper": wrapper_figures,
+    "switched": switched_figures,
+    "blocks": block_figures,
+    "paced": paced_figures,
+    "burst": burst_figures,
+    "start": start_figures,
+    "footprint": footprint_figures,
+    "delivery": delivery_figures,
+}
+
+
 def main() -> None:
     """Measure and print."""
-    chosen = options(__doc__ or "")
-    figures = wrapper_figures(chosen.quick)
-    variants = ("none", "lens up", "exporter") if chosen.quick else VARIANTS
-    with receivers() as urls:
-        figures += switched_figures(chosen.quick, urls)
-        figures += block_figures(chosen.quick, urls)
-        paced = alternate("paced", 100 if chosen.quick else 400, 1 if chosen.quick else 5, variants, urls)
-        burst = alternate("burst", 3000 if chosen.quick else 10_000, 1 if chosen.quick else 7, variants, urls)
-    figures += added(paced, "median", "one log per 10 ms, median of whole runs")
-    figures += added(paced, "p99", "one log per 10 ms, p99 of whole runs")
-    figures += added(burst, "wall", "burst, wall time per call of whole runs")
-    figures += added(burst, "cpu", "burst, processor time per call, all threads")
-    figures += start_figures(chosen.quick)
-    figures += footprint_figures(chosen.quick)
-    figures += delivery_figures(chosen.quick)
-    report(figures, as_json=chosen.json)
+    parser = option_parser(__doc__ or "")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part; may be given more than once")
+    parser.add_argument("--repeats", type=int, metavar="N", help="this many runs of everything")
+    chosen = parser.parse_args()
+    size = Size(chosen)
+    report([figure for name in chosen.part or PARTS for figure in PARTS[name](size)], as_json=chosen.json)
 
 
 if __name__ == "__main__":

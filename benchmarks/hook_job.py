@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -78,7 +79,18 @@ def switched(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, fl
     buffer.on = True
     on, off = sorted(taken[True]), sorted(taken[False])
     middle, tail = len(on) // 2, int(len(on) * 0.99)
-    return {"median": (on[middle] - off[middle]) * 1e6, "off": off[middle] * 1e6, "p99": (on[tail] - off[tail]) * 1e6}
+    return {
+        "median": (on[middle] - off[middle]) * 1e6,
+        "error": math.hypot(half_width(on), half_width(off)) * 1e6,
+        "off": off[middle] * 1e6,
+        "p99": (on[tail] - off[tail]) * 1e6,
+    }
+
+
+def half_width(ordered: list[float]) -> float:
+    """Half of the interval that holds the true median with 95 %, by the binomial distribution of its rank."""
+    middle, reach = len(ordered) // 2, round(0.98 * math.sqrt(len(ordered)))
+    return (ordered[min(middle + reach, len(ordered) - 1)] - ordered[max(middle - reach, 0)]) / 2
 
 
 def blocks(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, float]:
