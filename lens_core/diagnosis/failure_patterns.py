@@ -55,14 +55,17 @@ _PATTERNS = (
     (Cause.DISK_FULL, r"No space left on device|Disk quota exceeded"),
     (
         Cause.DEVICE_MEMORY,
-        r"(?:CUDA|HIP|XPU|NPU|MPS backend)(?: error:)? out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED: Out of memory"
+        r"(?:CUDA|HIP|XPU|NPU|MPS backend)(?: error:)? out of memory|(?<!ray\.exceptions\.)OutOfMemoryError"
+        r"|RESOURCE_EXHAUSTED: (?:.*?out of memory|Attempting to (?:allocate|reserve)|Failed to allocate)"
+        r"|OOM when allocating tensor|(?:Cuda|HIP) failure '?out of memory|CUDA_ERROR_OUT_OF_MEMORY"
         r"|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation",
     ),
     (
         Cause.HOST_MEMORY,
         r"oom[-_ ]?kill|OOMKilled|Out of memory: Killed process|Cannot allocate memory|^MemoryError\b"
         r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory|bus error.*shared memory"
-        r"|DataLoader worker .*Bus error",
+        r"|DataLoader worker .*Bus error|Memory cgroup out of memory|_ArrayMemoryError|srun: error: .*: Out Of Memory"
+        r"|ray\.exceptions\.OutOfMemoryError|killed due to memory pressure|node running low on memory",
     ),
     (
         Cause.DEVICE_FAULT,
@@ -74,13 +77,16 @@ _PATTERNS = (
     (
         Cause.COLLECTIVE_TIMEOUT,
         r"Watchdog caught collective operation timeout|collective operation timeout|Timed? ?out waiting \d+ ?ms for"
-        r"|monitored barrier.*(?:failed|timed? out)|Timeout\(ms\)=\d+\) ran for|wait timeout after \d+ ?ms",
+        r"|monitored ?barrier.*(?:failed|timed? out)|failed to pass monitoredBarrier|Timeout\(ms\)=\d+\) ran for"
+        r"|wait timeout after \d+ ?ms|Timeout at NCCL work|due to a collective timeout|watchdog got stuck"
+        r"|Timed out initializing process group|Barrier timed out",
     ),
     (
         Cause.PEER_LOST,
         r"NCCL (?:error|WARN)|ncclSystemError|ncclRemoteError|ncclInternalError|unhandled system error"
         r"|Connection (?:reset|closed) by (?:remote )?peer|remote process exited|Broken pipe"
-        r"|DistBackendError|DistNetworkError|Connection refused"
+        r"|DistBackendError|DistNetworkError|DistStoreError|Connection refused"
+        r"|RayActorError|ActorDiedError|WorkerCrashedError|worker died or was killed"
         r"|heartbeat monitor.*timed? out|Gloo connectFullMesh failed|RendezvousConnectionError",
     ),
     (
@@ -92,15 +98,23 @@ _PATTERNS = (
     (
         Cause.NATIVE_CRASH,
         r"Segmentation fault|SIGSEGV|SIGABRT|terminate called after throwing|Fatal Python error"
-        r"|exitcode: -(?:4|6|7|8|11)\b",
+        r"|(?:exitcode:|return code =) -(?:4|6|7|8|11)\b|(?:Aborted|Bus error|Illegal instruction) *\(core dumped\)",
     ),
     (
         Cause.TERMINATED,
-        r"Received (?:15|SIGTERM) death signal|CANCELLED AT|DUE TO (?:PREEMPTION|TIME LIMIT)|got signal: 15"
-        r"|exitcode: -15\b",
+        r"Received (?:15|(?:Signals\.)?SIGTERM)\b|received signal 15\b|CANCELLED AT|DUE TO (?:PREEMPTION|TIME LIMIT)"
+        r"|got signal: 15|(?:exitcode:|return code =) -15\b|srun: error: .*: Terminated",
     ),
-    (Cause.KILLED, r"\bSIGKILL\b|exitcode: -9\b|^Killed$"),
-    (Cause.USER_EXCEPTION, r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Iteration)(?:: |$)"),
+    (
+        Cause.KILLED,
+        r"\bSIGKILL\b|(?:exitcode:|return code =) -9\b|^Killed$|\bKilled {5,}|srun: error: .*: Killed"
+        r"|exited on signal 9\b|exit code (?:is )?137\b"
+        r"|DataLoader worker .*(?:killed by signal: Killed|exited unexpectedly)",
+    ),
+    (
+        Cause.USER_EXCEPTION,
+        r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Iteration)(?:: |$)|^Exception: ",
+    ),
 )
 _COMPILED = tuple(
     (cause, re.compile(pattern, re.IGNORECASE if cause is not Cause.USER_EXCEPTION else 0))

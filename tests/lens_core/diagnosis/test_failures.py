@@ -92,6 +92,72 @@ REAL = [
         RELAUNCH,
     ),
     ("Memory access fault by GPU node-2 (Agent handle: 0x5) on address 0x7f.", Cause.DEVICE_FAULT, RESTART, RELAUNCH),
+    # The same in the words of other runtimes, launchers and schedulers.
+    (
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Attempting to allocate 12.00G. There are 10.00G free.",
+        Cause.DEVICE_MEMORY,
+        RESTART,
+        STOP,
+    ),
+    (
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm.",
+        Cause.DEVICE_MEMORY,
+        RESTART,
+        STOP,
+    ),
+    ("worker-0:5:9 [0] NCCL WARN Cuda failure 'out of memory'", Cause.DEVICE_MEMORY, RESTART, STOP),
+    (
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+        Cause.HOST_MEMORY,
+        RELAUNCH,
+        STOP,
+    ),
+    ("Memory cgroup out of memory: Killed process 12345 (python)", Cause.HOST_MEMORY, RELAUNCH, STOP),
+    ("srun: error: node1: task 0: Out Of Memory", Cause.HOST_MEMORY, RELAUNCH, STOP),
+    (
+        "[PG 0 Rank 1] Timeout at NCCL work: 10, last enqueued NCCL work: 12, last completed NCCL work: 9.",
+        Cause.COLLECTIVE_TIMEOUT,
+        RESTART,
+        RELAUNCH,
+    ),
+    (
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 1",
+        Cause.COLLECTIVE_TIMEOUT,
+        RESTART,
+        RELAUNCH,
+    ),
+    (
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients.",
+        Cause.PEER_LOST,
+        RESTART,
+        RELAUNCH,
+    ),
+    (
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        Cause.PEER_LOST,
+        RESTART,
+        RELAUNCH,
+    ),
+    ("RuntimeError: DataLoader worker (pid 123) is killed by signal: Killed.", Cause.KILLED, RESTART, RELAUNCH),
+    (
+        "mpirun noticed that process rank 3 with PID 9 on node x exited on signal 9 (Killed).",
+        Cause.KILLED,
+        RESTART,
+        RELAUNCH,
+    ),
+    (
+        "[launch.py:321:sigkill_handler] ['/usr/bin/python'] exits with return code = -11",
+        Cause.NATIVE_CRASH,
+        RESTART,
+        RELAUNCH,
+    ),
+    ("Received Signals.SIGTERM death signal, shutting down workers", Cause.TERMINATED, RESTART, RELAUNCH),
+    (
+        "Exception: Current loss scale already at minimum - cannot decrease scale anymore.",
+        Cause.USER_EXCEPTION,
+        RESTART,
+        STOP,
+    ),
     ("ValueError: the learning rate must be positive", Cause.USER_EXCEPTION, RESTART, STOP),
     ("[rank3]: KeyError: 'input_ids'", Cause.USER_EXCEPTION, RESTART, STOP),
     ("RuntimeError: CUDA error: device-side assert triggered", Cause.USER_EXCEPTION, RESTART, STOP),
@@ -141,6 +207,17 @@ def test_the_corpus() -> None:
             assert advise([], entry["line"]).cause in expected[kind], entry["id"]
             seen += 1
     assert seen >= 5
+
+
+def test_what_is_an_event_of_the_log_is_a_cause() -> None:
+    memory, collective = {Cause.DEVICE_MEMORY, Cause.HOST_MEMORY}, {Cause.COLLECTIVE_TIMEOUT}
+    seen = 0
+    for entry in map(json.loads, CORPUS.with_name("more_training_log_lines.jsonl").read_text().splitlines()):
+        expected = {"out_of_memory": memory, "collective_timeout": collective}.get(entry.get("event", ""))
+        if expected is not None and entry["framework"] != "fairseq":  # which goes on without that batch
+            assert advise([], entry["line"]).cause in expected, entry["line"]
+            seen += 1
+    assert seen > 40
 
 
 def test_a_node_is_never_blamed_for_a_python_exception() -> None:
