@@ -81,8 +81,11 @@ async def _metric(
     page: Page,
 ) -> AsyncIterator[Piece]:
     window = window_of(query)
-    wanted = query.max_points or 0
-    share_of = dict(zip(streams, shares([stream.points for stream in streams], wanted), strict=True))
+    share_of: dict[Stream, int] = {}
+    if query.max_points is not None:  # where there are more streams than points, some have none and are not read
+        found = zip(streams, shares([stream.points for stream in streams], query.max_points), strict=True)
+        share_of = {stream: share for stream, share in found if share}
+        streams = list(share_of)
     attempts = _attempts(name, streams, page.place)
     async for members in _gathering(reader, stored, attempts, blocks, page.remaining):
         place = page.place
@@ -90,7 +93,7 @@ async def _metric(
         if query.aggregate is not None:
             pieces = _aggregated(reader, query, stored, members, blocks, window)
         elif query.max_points is not None:
-            asked = [(stream, share_of[stream]) for stream in members if share_of[stream]]
+            asked = [(stream, share_of[stream]) for stream in members]
             pieces = _reduced(reader, stored, asked, blocks, window)
         else:
             pieces = _whole(reader, stored, members, blocks, window, after, page.remaining)
