@@ -13,7 +13,7 @@ from .attaching import NO_POD, Attached, Pods, Shape, Shapes, join, replaced
 from .entry import Entry, head_of
 from .finding import Keys, PodFinder
 from .labels import METRIC_NAME, Label, LabelReader, checked, make_label
-from .samples import VALUE_SIZE, ZERO_TAIL
+from .samples import VALUE_SIZE, VALUE_TAGS, ZERO_TAIL
 from .seen import Seen
 from .settings import RemoteWriteSettings
 from .templates import Template, Templates
@@ -77,21 +77,23 @@ class Enricher:
 
     def known(self, block: bytes) -> Entry | None:
         """The entry of a label set that is remembered."""
-        entry = self.young.get(block) or self._old.get(block)
+        came = block + VALUE_TAGS
+        entry = self.young.get(came) or self._old.get(came)
         if entry is None:
             return None
         if entry.epoch != self.epoch:
             if self._find(entry.keys) != entry.pod:
                 self._fill(entry)
             entry.epoch = self.epoch
-        self.young[entry.block] = entry
+        self.young[entry.came] = entry
         return entry
 
     def remember(self, block: bytes) -> Entry:
         """The entry of a label set, remembered from now on. Raises WireError or RefusedSeries."""
         entry = self.known(block)
         if entry is None:
-            entry = self.young[block] = self.make(block)
+            entry = self.make(block)
+            self.young[entry.came] = entry
         return entry
 
     def entry(self, block: bytes) -> Entry:
@@ -100,7 +102,7 @@ class Enricher:
 
     def make(self, block: bytes) -> Entry:
         """An entry that is not remembered. Raises WireError or RefusedSeries."""
-        return self._fill(Entry(block=block))
+        return self._fill(Entry(came=block + VALUE_TAGS))
 
     def attach(self, told: bytes) -> Attached:
         """What a series gets by the labels that its template cuts out; remembered in `attached`."""
@@ -127,20 +129,21 @@ class Enricher:
         name = self._fill_by_reading(entry) if template is None else self._fill_by_template(entry, template)
         entry.unattached = int(entry.pod == NO_POD)
         entry.negative = self._watches(name)
-        entry.below = 0 if entry.prefix is None or entry.copies else 0x80 if entry.negative else 0x100
-        entry.head = head_of(len(entry.prefix) + VALUE_SIZE) if entry.prefix is not None else b""
+        entry.below = 0 if entry.goes is None or entry.copies else 0x80 if entry.negative else 0x100
+        entry.head = b"" if entry.goes is None else head_of(len(entry.goes) - len(VALUE_TAGS) + VALUE_SIZE)
         entry.epoch = self.epoch
         return entry
 
     def _fill_by_template(self, entry: Entry, template: Template) -> str:
         """Labels, keys and pod; the metric's name."""
-        before, middle, after, told = template.cut(entry.block)
+        block = entry.block
+        before, middle, after, told = template.cut(block)
         attached = self.attached.get(told) or self.attach(told)
         entry.keys, entry.pod = attached.keys, attached.number
-        entry.prefix = entry.block
+        entry.goes = entry.came
         if attached.number != NO_POD:
-            entry.prefix = b"".join((before, attached.pod, middle, attached.workload, after))
-        return entry.block[template.name].decode()
+            entry.goes = b"".join((before, attached.pod, middle, attached.workload, after, VALUE_TAGS))
+        return block[template.name].decode()
 
     def _fill_by_reading(self, entry: Entry) -> str:
         """The same for a label set of an unknown kind, and copies. Raises WireError or RefusedSeries."""
@@ -160,11 +163,11 @@ class Enricher:
         """For labels of a usual shape: in order, complete, and none of ours."""
         entry.keys = self._finder.keys(marked) if marked else ()
         entry.pod = self._find(entry.keys)
-        entry.prefix = entry.block
+        entry.goes = entry.came
         if entry.pod != NO_POD:
             pieces = [label[2] for label in labels]
             self._pods.insert(entry.pod, pieces, shape)
-            entry.prefix = b"".join(pieces)
+            entry.goes = b"".join((*pieces, VALUE_TAGS))
         if self._settings.copies == "none":
             self.templates.learn(entry.block, labels, shape)
 
@@ -174,7 +177,7 @@ class Enricher:
         telling = [label for label in labels if label[3]]
         entry.keys = self._finder.keys(telling) if telling else ()
         entry.pod = self._find(entry.keys)
-        entry.prefix = join(replaced(labels, self._pods.labels(entry.pod)))
+        entry.goes = join(replaced(labels, self._pods.labels(entry.pod))) + VALUE_TAGS
         return next(label[1] for label in labels if label[0] == METRIC_NAME)
 
     def _make_copies(self, entry: Entry, labels: list[Label], name: str) -> None:
@@ -183,7 +186,7 @@ class Enricher:
         renamed.append(make_label(METRIC_NAME, COPY_PREFIX + name))
         entry.copies = tuple(join(replaced(renamed, ours)) for ours in self._pods.copies(entry.pod))
         if self._settings.copies == "only":
-            entry.prefix = None
+            entry.goes = None
             entry.reason = "" if entry.copies else "no_workload_found" if entry.pod else "missing_pod_info"
 
     def _watches(self, name: str) -> bool:

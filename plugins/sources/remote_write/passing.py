@@ -21,11 +21,10 @@ from .drops import Drops
 from .enriching import Enricher
 from .entry import Entry, head_of
 from .labels import RefusedSeries
-from .samples import VALUE_SIZE, ZERO_SIZE, Examined, examine, split_labels
+from .samples import VALUE_SIZE, VALUE_TAGS, ZERO_SIZE, ZERO_TAGS, Examined, examine, split_labels
 from .templates import Template, no_template
 
-_WITH_VALUE = b"\x12\x10\x09"
-_WITHOUT_VALUE = b"\x12\x07"
+_DOUBLE_SIZE = 8
 _STAMP_SIZE = 7
 _REMEMBERED_STAMPS = 1000
 _MESSAGES = 10
@@ -79,21 +78,21 @@ class Passage:
         epoch = self._enricher.epoch
         stamps, pieces = self._stamps, passed.pieces
         quick = unattached = 0
-        nothing = last = Entry(block=b"")
+        nothing = last = Entry(came=b"")
         new = None
         for one in series:
             # The guess first: senders mostly repeat the order, too. A comparison is cheaper than a look-up.
             entry = last.next
-            if entry is not None and one.startswith(entry.block) and entry.epoch == epoch:
-                tail = one[len(entry.block) :]
-                if tail[11:] in stamps and tail[:3] == _WITH_VALUE and tail[10] < entry.below:
-                    pieces += (entry.head, entry.prefix, tail)  # type: ignore[arg-type]
+            if entry is not None and one.startswith(entry.came) and entry.epoch == epoch:
+                sample = one[len(entry.came) :]
+                if sample[_DOUBLE_SIZE:] in stamps and sample[_DOUBLE_SIZE - 1] < entry.below:
+                    pieces += (entry.head, entry.goes, sample)  # type: ignore[arg-type]
                     quick += 1
                     unattached += entry.unattached
                     last = entry
                     continue
             tail = self._tail(one)
-            entry = self._look_up(one[: -len(tail)]) if tail else None
+            entry = self._look_up(one[: -len(tail)], entry) if tail else None
             last.next = entry
             if entry is not None and (tail[10] if len(tail) == VALUE_SIZE else 0) < entry.below:
                 prefix: bytes = entry.prefix  # type: ignore[assignment]
@@ -167,16 +166,16 @@ class Passage:
         tail = series[-VALUE_SIZE:]
         if tail[11:] not in self._stamps and not self._learn_stamp(tail[11:]):
             return b""
-        if tail[:3] == _WITH_VALUE:
+        if tail[:3] == VALUE_TAGS:
             return tail
         tail = tail[ZERO_SIZE:]
-        return tail if tail[:2] == _WITHOUT_VALUE else b""
+        return tail if tail[:2] == ZERO_TAGS else b""
 
-    def _look_up(self, block: bytes) -> Entry | None:
-        entry = self._enricher.young.get(block)
-        if entry is not None and entry.epoch == self._enricher.epoch:
-            return entry
-        return self._enricher.known(block)
+    def _look_up(self, block: bytes, guess: Entry | None = None) -> Entry | None:
+        """The entry of a label set that is remembered."""
+        epoch, came = self._enricher.epoch, block + VALUE_TAGS
+        entry = guess if guess is not None and guess.came == came else self._enricher.young.get(came)
+        return entry if entry is not None and entry.epoch == epoch else self._enricher.known(block)
 
     def _slowly(self, series: bytes, entry: Entry | None, tail: bytes, passed: Passed) -> None:
         """Pass on a series that needs a closer look; with its entry if it is known to be that and a single sample."""

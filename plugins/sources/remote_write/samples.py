@@ -13,6 +13,7 @@ from .labels import LABEL_TAG, RefusedSeries
 
 # What a single sample takes: tag, length, a double, a timestamp of six bytes; proto3 leaves a value of 0 out.
 VALUE_SIZE, ZERO_SIZE = 18, 9
+VALUE_TAGS, ZERO_TAGS = b"\x12\x10\x09", b"\x12\x07"
 _ZERO = b"\0" * 8
 
 
@@ -25,8 +26,8 @@ class Tail(NamedTuple):
 
 # A value that is not negative and a timestamp of six bytes; and the timestamp alone, because proto3 leaves out a 0.
 _STAMP = b"\x10" + b"\x80" * 5 + b"\x01"
-VALUE_TAIL = Tail(b"\xff\xff\xff" + b"\0" * 7 + b"\x80" + b"\xff" + b"\0" * 6, b"\x12\x10\x09" + _ZERO + _STAMP)
-ZERO_TAIL = Tail(b"\xff\xff\xff" + b"\0" * 6, b"\x12\x07" + _STAMP)
+VALUE_TAIL = Tail(b"\xff\xff\xff" + b"\0" * 7 + b"\x80" + b"\xff" + b"\0" * 6, VALUE_TAGS + _ZERO + _STAMP)
+ZERO_TAIL = Tail(b"\xff\xff\xff" + b"\0" * 6, ZERO_TAGS + _STAMP)
 
 
 class Examined(NamedTuple):
