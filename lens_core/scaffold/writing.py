@@ -79,6 +79,7 @@ class Scaffold(msgspec.Struct, frozen=True):
             **names,
             "module": self.module,
             "distribution": self.distribution,
+            "sdist": self.distribution.replace("-", "_"),
             "class": "".join(part.title() for part in self.plugin.split("_")),
             "summary": _SUMMARIES[self.kind].format(**names),
             "usage": _filled((TEMPLATES / f"{self.kind}.md").read_text(encoding="utf-8").strip(), names),
