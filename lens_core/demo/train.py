@@ -65,6 +65,7 @@ def say(line: str) -> None:
 
 def train(run: Any, training: Training, seconds: float, folder: Path) -> int:
     """Train until the steps are done or the time is over; the number of steps logged."""
+    training.peer.average([0.0])  # both begin together, so that what is planted comes at the same step
     began = time.monotonic()
     for number in range(1, training.steps + 1):
         step_began = time.perf_counter()

@@ -112,6 +112,7 @@ def test_events_and_runs_have_their_tabs(browse: Browse) -> None:
         watched.shot("events")
         page.get_by_role("tab", name="Runs").click()
         page.wait_for_selector("text=second")
+        watched.shot("runs")
         page.get_by_role("tab", name="Diagnosis").click()
         page.wait_for_selector(".verdict")
 

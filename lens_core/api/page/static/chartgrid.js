@@ -113,6 +113,7 @@ export class ChartGrid {
     const card = { metric, place, box, last, visible: false };
     box.classList.toggle("tall", this.tall === metric);
     place.card = card;
+    place.addEventListener("pointerenter", () => (this.active = card)); // its turn is next
     this.cards.set(metric, card);
     this.watch.observe(place);
     return card;

@@ -42,10 +42,10 @@ function daemon(status) {
 
 function remember(rates, key, value) {
   const known = rates.get(key) ?? [];
-  known.push(value);
+  known.push(Number(value.toPrecision(3)));
   if (known.length > KEPT) known.shift();
   rates.set(key, known);
-  return known.some((rate) => rate) ? sparkline(known, "records per second") : el("span", { class: "quiet" }, "0");
+  return known.some((rate) => rate) ? sparkline(known, "records per second", true) : el("span", { class: "quiet" }, "0");
 }
 
 const sum = (amounts) => Object.values(amounts ?? {}).reduce((total, amount) => total + amount, 0);

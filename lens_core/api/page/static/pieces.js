@@ -51,12 +51,13 @@ export function progress(line, found) {
     return el("span", { class: "progress" }, done === null ? "–" : `iteration ${done.toLocaleString("en-US")}`);
   }
   const share = Math.min(1, Math.max(0, done / target));
-  const left = line.state === "running" && found?.eta_seconds != null ? `, ${duration(found.eta_seconds)} left` : "";
+  const left = line.state === "running" && found?.eta_seconds != null ? el("small", { class: "quiet" }, `${duration(found.eta_seconds)} left`) : null;
   return el(
     "span",
     { class: "progress" },
     el("progress", { max: 1, value: share, "aria-label": "progress" }),
-    el("span", {}, `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % of ${target.toLocaleString("en-US")}${left}`),
+    el("span", {}, `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % of ${target.toLocaleString("en-US")}`),
+    left,
   );
 }
 
@@ -72,11 +73,11 @@ export function usualRange(numbers) {
   return [low, usual > low && high - low > 3 * (usual - low) ? low + 1.3 * (usual - low) : high];
 }
 
-// A loss as a line; where it was not a number there is a red mark.
-export function sparkline(values, label) {
+// Values as a line; where one was not a number there is a red mark. A rate's line stands on zero.
+export function sparkline(values, label, fromZero = false) {
   if (!values || !values.length) return el("span", { class: "quiet" }, "–");
   const numbers = values.filter((value) => typeof value === "number");
-  const [low, high] = usualRange(numbers);
+  const [low, high] = fromZero ? [0, Math.max(...numbers)] : usualRange(numbers);
   const range = high - low || 1;
   const x = (place) => (values.length > 1 ? (place / (values.length - 1)) * (WIDTH - 4) + 2 : WIDTH / 2);
   const y = (value) => HEIGHT - 3 - Math.min(1, (value - low) / range) * (HEIGHT - 6);
