@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from lens_core.cli import checks, checks_symptoms
+from lens_core.self_metrics import SelfMetrics
 from tests.docs.pages import DOCS, blocks, run_console
 from tests.end_to_end.conftest import make_lens
 from tests.end_to_end.running_lens import RunningLens
@@ -66,6 +67,16 @@ def test_upgrading_begins_with_a_valid_file(tmp_path: Path) -> None:
     said = f"{code}\nimport wandb\nprint(wandb._primus_lens_patched)"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "True\n"
+
+
+def test_the_queries_of_the_upgrade_page_ask_for_metrics_that_exist() -> None:
+    (text,) = blocks("upgrade_from_primus_lens.md", "text")
+    metrics = SelfMetrics()
+    metrics.wandb_request_duration.labels("metrics").observe(0.1)
+    exposed = metrics.exposition().decode()
+    asked = set(re.findall(r"wandb_\w+", text))
+    assert len(asked) == 5
+    assert not [name for name in asked if not re.search(rf"^(?:# TYPE )?{name}[ {{]", exposed, flags=re.M)]
 
 
 def test_every_symptom_names_a_check_and_every_check_a_symptom() -> None:
