@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from .collecting import CollectorRunner
 from .config import CollectorConfig, ComponentConfig, Config, FilterSettings, PipelineConfig, SinkConfig
 from .delivery.sender import SinkSlot
@@ -191,7 +193,8 @@ def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
         sink=assembly.sinks[config.name],
         required=config.required,
         filter=_filter(config.filter),
-        limits=config.limits,
+        limits=msgspec.structs.replace(assembly.sinks[config.name].limits(), **config.limits),
+        delivery=config.delivery,
         on_exception=guard.failed,
         on_answer=guard.succeeded,
     )
@@ -201,7 +204,7 @@ def _spool(data_dir: Path, config: PipelineConfig) -> Spool:
     path = data_dir / "spool" / f"{config.name}.sqlite3" if config.spool.kind == "disk" else None
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    return Spool(path, max_bytes=config.spool.max_bytes)
+    return Spool(path, max_bytes=config.spool.max_bytes, max_dead_letter_bytes=config.spool.max_dead_letter_bytes)
 
 
 def _filter(settings: FilterSettings) -> RecordFilter:

@@ -28,9 +28,21 @@ from .configuration.settings import (
 )
 from .configuration.translation import translate
 from .data_dir import default_data_dir
+from .delivery.policy import DeliverySettings
 from .plugin_host import PluginHost
 
-SECTIONS = ("server", "data_dir", "spool", "sources", "collectors", "sinks", "detectors", "pipelines", "store")
+SECTIONS = (
+    "server",
+    "data_dir",
+    "spool",
+    "delivery",
+    "sources",
+    "collectors",
+    "sinks",
+    "detectors",
+    "pipelines",
+    "store",
+)
 BUILT_IN = "(built-in configuration)"
 
 
@@ -93,7 +105,8 @@ class _Reader:
         for key in self._root:
             if key not in SECTIONS:
                 problems.add(root.key_place(key), f"unknown section {key}; {suggestion(key, SECTIONS)}")
-        self._components = ComponentReader(host, problems)
+        self._delivery = self._struct("delivery", DeliverySettings)
+        self._components = ComponentReader(host, problems, self._delivery or DeliverySettings())
 
     def config(self, environ: Mapping[str, str], folder: Path, data_dir: Path | None) -> Config | None:
         server = self._struct("server", ServerSettings)
@@ -106,7 +119,7 @@ class _Reader:
         pipelines = readers.read(self._root.get("pipelines"))
         store = choose_store(self._root.get("store"), sinks, self._components.known["sink"], self._problems)
         directory = self._data_dir(environ, folder, data_dir)
-        if server is None or spool is None:
+        if server is None or spool is None or self._delivery is None:
             return None
         return Config(
             server=server,

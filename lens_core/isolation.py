@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 import psutil
 
+from .configuration.text_types import from_text, to_text
 from .errors import ConfigurationError, LensError
 from .plugin_api import Collector
 from .records import AnyRecord, decode_envelope
-from .secrets import Secret
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 _LENGTH = struct.Struct("<Q")
@@ -92,7 +92,7 @@ def encode_job(collector: Collector) -> bytes:
         Job(
             module=type(collector).__module__,
             qualname=type(collector).__qualname__,
-            settings=msgspec.Raw(msgspec.msgpack.encode(collector.settings, enc_hook=_reveal)),
+            settings=msgspec.Raw(msgspec.msgpack.encode(collector.settings, enc_hook=to_text)),
             name=context.name,
             data_dir=str(context.data_dir),
             cluster=context.cluster,
@@ -104,24 +104,12 @@ def encode_job(collector: Collector) -> bytes:
 
 def decode_settings(settings: bytes | msgspec.Raw, kind: type[msgspec.Struct]) -> Any:
     """Settings from a job, secrets as secrets again."""
-    return msgspec.msgpack.decode(settings, type=kind, dec_hook=_conceal)
+    return msgspec.msgpack.decode(settings, type=kind, dec_hook=from_text)
 
 
 def framed(message: bytes) -> bytes:
     """A message behind its length."""
     return _LENGTH.pack(len(message)) + message
-
-
-def _reveal(value: Any) -> Any:
-    if isinstance(value, Secret):
-        return value.reveal()
-    raise NotImplementedError(f"a setting of type {type(value).__name__} cannot travel to another process")
-
-
-def _conceal(kind: type, value: Any) -> Any:
-    if kind is Secret:
-        return Secret(value)
-    raise NotImplementedError(f"a setting of type {kind.__name__} cannot travel to another process")
 
 
 async def _converse(process: asyncio.subprocess.Process, read_end: int, job: bytes) -> bytes:

@@ -24,7 +24,7 @@ HOST_KEYS: dict[ComponentKind, tuple[str, ...]] = {
     "source": ("type",),
     "collector": ("type", "interval_seconds", "timeout_seconds"),
     "detector": ("type", "enabled"),
-    "sink": ("type", "required", "filter", "limits"),
+    "sink": ("type", "required", "filter", "limits", "delivery"),
 }
 HOOKS: dict[str, ComponentKind] = {f"lens_{kind}s": kind for kind in KINDS}
 
@@ -87,8 +87,13 @@ def summary_of(component: type[Component]) -> str:
 
 def settings_of(component: type[Component]) -> list[SettingInfo]:
     """The settings of a component, required ones first, otherwise in the order of their class."""
-    documentation = field_documentation(component.Settings)
-    types = field_types(component.Settings)
+    return settings_in(component.Settings)
+
+
+def settings_in(settings: type[msgspec.Struct]) -> list[SettingInfo]:
+    """What a class of settings holds, required ones first."""
+    documentation = field_documentation(settings)
+    types = field_types(settings)
     found = [
         SettingInfo(
             name=field.encode_name,
@@ -98,7 +103,7 @@ def settings_of(component: type[Component]) -> list[SettingInfo]:
             documentation=documentation.get(field.encode_name, ""),
             deprecated=str(deprecation_in(split_annotation(types[field.encode_name])[1]) or ""),
         )
-        for field in msgspec.structs.fields(component.Settings)
+        for field in msgspec.structs.fields(settings)
     ]
     return sorted(found, key=lambda setting: not setting.required)
 

@@ -25,6 +25,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from .configuration.expectations import field_types
+from .configuration.text_types import foreign_types
 from .deprecation import note_uses
 from .errors import PluginError
 from .plugin_api import API_VERSION, Component
@@ -262,6 +263,12 @@ def _check_settings(component: type[Component], where: str) -> None:
     except TypeError as error:
         text = " ".join(str(error).split())
         raise PluginError(f"{where}.Settings has a type that no configuration can give: {text}") from None
+    foreign = foreign_types(settings)
+    if foreign:
+        raise PluginError(
+            f"{where}.Settings has a type that no configuration can give: {', '.join(foreign)}; "
+            "take a text or a number and make it of that"
+        )
     taken = [name for name in names if name in HOST_KEYS[kind_of(component)]]
     if taken:
         raise PluginError(f"{where}.Settings must not use the names that the host reads itself: {', '.join(taken)}")

@@ -16,8 +16,8 @@ ORIGIN_FIELDS = ("cluster", "workload_uid", "pod_name", "pod_uid", "namespace", 
 class RecordFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Empty fields let everything pass; what is given must all hold.
 
-    `kinds` are kinds of record (`step_metrics`, `event`, …). `data_sources` hold for the records that have one
-    (`step_metrics`, `event`), the others pass. `labels` are label names, or fields of the origin such as
+    `kinds` are kinds of record (`step_metrics`, `event`, …). `data_sources` (names or globs) hold for the records that
+    have one (`step_metrics`, `event`), the others pass. `labels` are label names, or fields of the origin such as
     `namespace`, with a value or a glob (`team-*`); a record without that label does not pass.
     """
 
@@ -45,7 +45,7 @@ class Matcher:
     def __init__(self, wanted: RecordFilter, accepts: tuple[type[Record], ...] = (Record,)) -> None:
         kinds = [kind for name, kind in RECORD_KINDS.items() if not wanted.kinds or name in wanted.kinds]
         self.kinds = frozenset(kind for kind in kinds if issubclass(kind, accepts))
-        self._data_sources = frozenset(wanted.data_sources)
+        self._data_sources = [_pattern(value) for value in wanted.data_sources]
         self._labels = [(name, _pattern(value)) for name, value in wanted.labels.items()]
         self._only_kinds = not (self._data_sources or self._labels)
 
@@ -67,7 +67,7 @@ class Matcher:
         if self._only_kinds:
             return True
         source = record.data_source if isinstance(record, (StepMetrics, Event)) else None
-        if self._data_sources and source is not None and source not in self._data_sources:
+        if self._data_sources and source is not None and not any(matches(source) for matches in self._data_sources):
             return False
         return all(matches(_label(record, name)) for name, matches in self._labels)
 

@@ -1,27 +1,43 @@
-"""The settings of every plugin of Lens, made from their classes: `python -m lens_core.cli.settings_reference`."""
+"""The settings of the host and of every plugin of Lens, made by `python -m lens_core.cli.settings_reference`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 import msgspec
 
+from ..configuration.settings import FilterSettings, ServerSettings, SpoolSettings
+from ..delivery.answers import BatchLimits
+from ..delivery.policy import DeliverySettings
 from ..plugin_host import PluginHost
-from ..plugin_info import HOST_KEYS, KINDS, ComponentInfo, ComponentKind, SettingInfo
+from ..plugin_info import HOST_KEYS, KINDS, ComponentInfo, ComponentKind, SettingInfo, settings_in
 from ..plugin_loading import OWN_DISTRIBUTION
 
-HEAD = """# Settings of every plugin
+HEAD = """# Settings of the host and of every plugin
 
-Made from the plugins' own classes by `python -m lens_core.cli.settings_reference > docs/settings.md`; a test compares.
+Made from the classes themselves by `python -m lens_core.cli.settings_reference > docs/settings.md`; a test compares.
 `lens plugins NAME` shows the same in the terminal, also for plugins of others. How a file is read and what the host
 itself understands is in [configuration.md](configuration.md).
 """
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "server": ServerSettings,
+    "spool, for all pipelines or in one": SpoolSettings,
+    "delivery, for all sinks or in one": DeliverySettings,
+    "limits, in a sink": BatchLimits,
+    "filter, in a pipeline or a sink": FilterSettings,
+}
 
 
 def settings_reference() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *(line for kind in KINDS for line in _kind(kind))])
+    return "\n".join([HEAD, *_host(), *(line for kind in KINDS for line in _kind(kind))])
+
+
+def _host() -> Iterator[str]:
+    yield "## Sections of the host\n"
+    for name, settings in SECTIONS.items():
+        yield from _table(name, " ".join((settings.__doc__ or "").split("\n\n")[0].split()), settings_in(settings))
 
 
 def _kind(kind: ComponentKind) -> Iterator[str]:
@@ -44,8 +60,12 @@ def _kind(kind: ComponentKind) -> Iterator[str]:
 
 
 def _component(component: ComponentInfo) -> Iterator[str]:
-    yield f"### {component.name}\n\n{component.summary}\n\n| setting | type | default | meaning |\n|---|---|---|---|"
-    yield from map(_row, component.settings)
+    yield from _table(component.name, component.summary, component.settings)
+
+
+def _table(name: str, summary: str, settings: Iterable[SettingInfo]) -> Iterator[str]:
+    yield f"### {name}\n\n{summary}\n\n| setting | type | default | meaning |\n|---|---|---|---|"
+    yield from map(_row, settings)
     yield ""
 
 

@@ -9,12 +9,13 @@ import msgspec
 from msgspec import Meta
 
 from ..delivery.answers import BatchLimits
+from ..delivery.policy import DeliverySettings
 from ..deprecation import deprecation_in
 from ..errors import PluginError
 from ..plugin_api import Collector, Component
 from ..plugin_host import PluginHost
 from ..plugin_info import HOST_KEYS, ComponentKind, needs_settings
-from .conversion import Failed, convert, to_struct
+from .conversion import Failed, convert, fields_given, to_struct
 from .document import Node
 from .expectations import field_types, split_annotation
 from .problems import Problems
@@ -28,7 +29,7 @@ _OPTIONS: dict[ComponentKind, dict[str, Any]] = {
     "source": {},
     "collector": {"interval_seconds": _Seconds, "timeout_seconds": _Seconds},
     "detector": {"enabled": bool},
-    "sink": {"required": bool, "filter": FilterSettings, "limits": BatchLimits},
+    "sink": {"required": bool, "filter": FilterSettings, "limits": BatchLimits, "delivery": DeliverySettings},
 }
 
 
@@ -36,10 +37,12 @@ class ComponentReader:
     """Reads the sections of components; what has a problem is left out of the answers.
 
     `known` are all names that were written, good or bad, so that a pipeline may name them without another problem.
+    `delivery` holds for the sinks that write nothing else.
     """
 
-    def __init__(self, host: PluginHost, problems: Problems) -> None:
+    def __init__(self, host: PluginHost, problems: Problems, delivery: DeliverySettings) -> None:
         self._host = host
+        self._delivery = delivery
         self._problems = problems
         self.known: dict[ComponentKind, dict[str, Node]] = {kind: {} for kind in _OPTIONS}
         self.disabled: list[str] = []
@@ -102,6 +105,14 @@ class ComponentReader:
         if isinstance(settings, Failed) or any(isinstance(option, Failed) for option in options.values()):
             return None
         self._notice_deprecated(plugin, path, entry)
+        if kind == "sink":
+            own = {
+                name: fields_given(options[name], entry.value[name])
+                for name in ("limits", "delivery")
+                if name in options
+            }
+            options["limits"] = own.get("limits", {})
+            options["delivery"] = msgspec.structs.replace(self._delivery, **own.get("delivery", {}))
         return _build(kind, name, plugin, settings, options)
 
     def _notice_deprecated(self, plugin: type[Component], path: str, entry: Node) -> None:

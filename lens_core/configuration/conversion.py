@@ -13,6 +13,7 @@ from .document import Node
 from .expectations import choices, describe, field_types, is_mapping, is_secret, is_sequence, is_struct, members
 from .expectations import split_annotation as split
 from .problems import Problems, suggestion
+from .text_types import from_text
 
 AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
@@ -27,7 +28,11 @@ FAILED = Failed()
 def to_struct(
     node: Node, settings: type[AnyStruct], path: str, problems: Problems, *, also: tuple[str, ...] = ()
 ) -> AnyStruct | Failed:
-    """A mapping as a settings object. `path` names it in messages; `also` are keys that somebody else reads."""
+    """A mapping as a settings object. `path` names it in messages; `also` are keys that somebody else reads.
+
+    A `__post_init__` sees only values that are right by themselves: made with a default in the place of a faulty one,
+    it could complain of a combination that nobody has written.
+    """
     if node.broken:
         return FAILED
     if node.value is None:
@@ -52,6 +57,12 @@ def to_struct(
     if any(value is FAILED for value in values.values()):
         return FAILED
     return _make(settings, values, node, path, problems)
+
+
+def fields_given(settings: msgspec.Struct, node: Node) -> dict[str, Any]:
+    """The fields that a file gives, of settings that were made of this node; the others have only their defaults."""
+    fields = msgspec.structs.fields(settings)
+    return {field.name: getattr(settings, field.name) for field in fields if field.encode_name in (node.value or {})}
 
 
 def _make(
@@ -172,11 +183,7 @@ def _expected(node: Node, kind: Any) -> str:
 
 def _keep(kind: type, value: Any) -> Any:
     """Values that are converted already (secrets, settings inside lists) stay as they are."""
-    if isinstance(value, kind):
-        return value
-    if kind is Secret and isinstance(value, str):
-        return Secret(value)
-    raise TypeError(f"cannot make a {kind.__name__}")
+    return value if isinstance(value, kind) else from_text(kind, value)
 
 
 def to_plain(node: Node) -> Any:

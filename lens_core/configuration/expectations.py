@@ -7,6 +7,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
@@ -98,6 +99,8 @@ def _describe_bare(kind: Any) -> str:
     if is_sequence(kind):
         arguments = tuple(argument for argument in get_args(kind) if argument is not ...)
         return f"a list of {describe(arguments[0])}" if arguments else "a list"
+    if isinstance(kind, type) and issubclass(kind, PurePath):
+        return "a path"
     words = _PLAIN.get(kind, getattr(kind, "__name__", str(kind)))
     return words + "".join(_describe_limits(meta) for meta in metas)
 

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 
 from ..delivery.answers import BatchLimits
+from ..delivery.policy import DeliverySettings
 from ..plugin_api import API_VERSION, Component
 from ..plugin_host import PluginHost
 from ..plugin_info import ComponentKind, needs_settings, summary_of
 from ..records import RECORD_KINDS
-from ..secrets import Secret
 from .expectations import field_documentation
 from .settings import FilterSettings, ServerSettings, SpoolSettings
+from .text_types import schema_of
 
 # A number or a switch may come from a variable: then the file holds a text.
 _REFERENCE = {"type": "string", "pattern": r"\$\{.+\}"}
@@ -28,6 +29,7 @@ def json_schema(host: PluginHost) -> dict[str, Any]:
         "server": builder.ref(ServerSettings),
         "data_dir": {"type": "string", "description": "where spools and the embedded PostgreSQL live"},
         "spool": builder.ref(SpoolSettings),
+        "delivery": builder.ref(DeliverySettings),
         "sources": builder.section("source"),
         "collectors": builder.section("collector"),
         "sinks": builder.section("sink"),
@@ -50,7 +52,8 @@ class _Builder:
         self._host = host
         kinds: tuple[ComponentKind, ...] = ("source", "collector", "sink", "detector")
         self._components = {kind: [host.component(kind, name) for name in host.names(kind)] for kind in kinds}
-        types: list[type[msgspec.Struct]] = [ServerSettings, SpoolSettings, FilterSettings, BatchLimits]
+        types: list[type[msgspec.Struct]] = [ServerSettings, SpoolSettings, FilterSettings]
+        types += [BatchLimits, DeliverySettings]
         types += [found.Settings for components in self._components.values() for found in components]
         self._types = [*dict.fromkeys(types)]
         self._defs: dict[str, Any] = {}
@@ -63,7 +66,7 @@ class _Builder:
         prefix = f"{kind.__module__.rpartition('.')[2]}." if kind.__name__ in self._defs else ""
         try:
             (schema,), definitions = msgspec.json.schema_components(
-                [kind], schema_hook=_secret, ref_template=f"#/$defs/{prefix}{{name}}"
+                [kind], schema_hook=schema_of, ref_template=f"#/$defs/{prefix}{{name}}"
             )
         except (TypeError, NotImplementedError):
             return {"type": "object"}
@@ -148,14 +151,9 @@ def _host_options(kind: ComponentKind) -> dict[str, Any]:
             "required": {"type": "boolean", "default": True},
             "filter": {"$ref": f"#/$defs/{FilterSettings.__name__}"},
             "limits": {"$ref": f"#/$defs/{BatchLimits.__name__}"},
+            "delivery": {"$ref": f"#/$defs/{DeliverySettings.__name__}"},
         }
     return {}
-
-
-def _secret(kind: type) -> dict[str, Any]:
-    if kind is Secret:
-        return {"type": "string", "writeOnly": True}
-    raise NotImplementedError(f"no JSON schema for {kind!r}")
 
 
 def _document(schema: dict[str, Any], settings: type[msgspec.Struct]) -> None:

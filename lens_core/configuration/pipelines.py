@@ -9,7 +9,7 @@ import msgspec
 from ..plugin_api import Store
 from ..records import RECORD_KINDS
 from .components import NAME, NAME_RULE, ComponentReader
-from .conversion import FAILED, convert, to_struct
+from .conversion import FAILED, convert, fields_given, to_struct
 from .document import Node
 from .problems import NO_PLACE, Place, Problems, suggestion
 from .settings import FilterSettings, PipelineConfig, SinkConfig, SpoolSettings
@@ -99,8 +99,7 @@ class PipelineReader:
         own = to_struct(node, SpoolSettings, f"{path}.spool", self._problems)
         if not isinstance(own, SpoolSettings):
             return None
-        given = {key: getattr(own, key) for key in (node.value or {})}
-        return msgspec.structs.replace(self._spool, **given)
+        return msgspec.structs.replace(self._spool, **fields_given(own, node))
 
     def _check_names(self, node: Node | None, known: dict[str, Node], path: str, what: str) -> None:
         if node is None or not isinstance(node.value, list):

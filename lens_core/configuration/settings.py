@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from ..delivery.answers import BatchLimits
+from ..delivery.policy import DeliverySettings
 from ..plugin_api import Component
 from ..records import RECORD_KINDS
 
@@ -66,6 +67,12 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Literal["disk", "memory"], Meta(description="disk survives a crash; memory loses what is not delivered yet")
     ] = "disk"
     max_bytes: Annotated[int, Meta(ge=64 * 1024, description="how much may wait")] = 1024 * 1024 * 1024
+    max_dead_letter_bytes: Annotated[
+        int | None,
+        Meta(
+            ge=0, description="dead letters beyond this are discarded, the oldest first; null: a quarter of max_bytes"
+        ),
+    ] = None
 
 
 class FilterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,11 +100,15 @@ class CollectorConfig(ComponentConfig, frozen=True, kw_only=True):
 
 
 class SinkConfig(ComponentConfig, frozen=True, kw_only=True):
-    """A sink; the door closes (503) when a required one is behind, an optional one skips the oldest instead."""
+    """A sink; the door closes (503) when a required one is behind, an optional one skips the oldest instead.
+
+    `limits` are the fields of BatchLimits that are written, in place of the sink's own; `delivery` is complete.
+    """
 
     required: bool = True
     filter: FilterSettings = FilterSettings()
-    limits: BatchLimits | None = None
+    limits: Mapping[str, Any] = {}
+    delivery: DeliverySettings = DeliverySettings()
 
 
 class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from ..records import Record
 
@@ -62,9 +63,13 @@ class Poisoned(msgspec.Struct, frozen=True):
 Answer: TypeAlias = Delivered | Retry | Rejected | Poisoned
 
 
-class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
+class BatchLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a sink's batch is full: by records, by bytes (as spooled), or by the age of its oldest record."""
 
-    max_records: int = 10_000
-    max_bytes: int = 8 * 1024 * 1024
-    max_wait_seconds: float = 0.2
+    max_records: Annotated[int, Meta(ge=1, description="so many records make a batch")] = 10_000
+    max_bytes: Annotated[int, Meta(ge=1, description="so many bytes make a batch, as they are in the spool")] = (
+        8 * 1024 * 1024
+    )
+    max_wait_seconds: Annotated[
+        float, Meta(ge=0, le=3600, description="a batch that is not full is sent when its oldest record waits so long")
+    ] = 0.2

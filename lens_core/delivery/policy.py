@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from ..records import Record
 from .answers import Answer, BatchLimits, Delivered, Poisoned, Rejected, Retry
@@ -18,12 +19,21 @@ _MAX_DOUBLINGS = 30
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a sink is tried again. `failing_after` failures in a row make its state `failing`; it is tried on."""
+    """How a sink is sent to and tried again: for ever, after delays that double and are shortened at random."""
 
-    retry_base_seconds: float = 0.2
-    retry_cap_seconds: float = 30.0
-    send_timeout_seconds: float = 60.0
-    failing_after: int = 20
+    retry_base_seconds: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="the longest delay after a first failure; it doubles with each further one"),
+    ] = 0.2
+    retry_cap_seconds: Annotated[
+        float, Meta(gt=0, le=86400, description="no delay is longer, except one that the other side asks for")
+    ] = 30.0
+    send_timeout_seconds: Annotated[
+        float, Meta(gt=0, le=3600, description="a batch that is not answered in this time is sent again")
+    ] = 60.0
+    failing_after: Annotated[
+        int, Meta(ge=1, description="failures in a row until its state is `failing`; it is tried on")
+    ] = 20
 
 
 class Backoff:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,6 +17,7 @@ from lens_core import Batch, Collector, Delivered, Detector, Record, Secret, Sin
 from lens_core.config import Config, InvalidConfiguration, load_config, parse_config
 from lens_core.configuration.conversion import to_plain
 from lens_core.configuration.document import parse
+from lens_core.configuration.json_schema import json_schema
 from lens_core.configuration.problems import Problems
 from lens_core.plugin_host import PluginHost
 from lens_core.testing import host_of
@@ -129,9 +130,7 @@ def test_instances_of_one_plugin_under_names_of_their_own() -> None:
     assert config.sinks["main"].settings.mode == "fast"
     assert not config.sinks["second"].required
     assert config.sinks["second"].filter.kinds == ["event"]
-    limits = config.sinks["second"].limits
-    assert limits is not None
-    assert limits.max_records == 5
+    assert config.sinks["second"].limits == {"max_records": 5}
     assert config.collectors["ci"].interval_seconds == 900
     assert config.collectors["nightly"].interval_seconds == 30
     assert config.collectors["nightly"].timeout_seconds == 120
@@ -139,6 +138,18 @@ def test_instances_of_one_plugin_under_names_of_their_own() -> None:
     assert config.pipelines["events"].sinks == ["second", "main"]
     assert config.pipelines["events"].spool.kind == "memory"
     assert config.pipelines["events"].spool.max_bytes == 1024**3
+
+
+def test_a_sinks_delivery_takes_the_rest_from_the_delivery_section() -> None:
+    config = read("""
+        delivery: {retry_cap_seconds: 5, failing_after: 3}
+        sinks:
+          a: {type: postgresql, delivery: {retry_cap_seconds: 1.5}}
+          b: {type: postgresql, delivery: {}}
+        """)
+    own, other = config.sinks["a"].delivery, config.sinks["b"].delivery
+    assert (own.retry_cap_seconds, own.failing_after, own.send_timeout_seconds) == (1.5, 3, 60.0)
+    assert (other.retry_cap_seconds, other.failing_after) == (5.0, 3)
 
 
 def test_a_pipelines_spool_takes_the_rest_from_the_spool_section() -> None:
@@ -359,3 +370,29 @@ def test_no_text_breaks_the_reader(text: str) -> None:
 )
 def test_no_document_breaks_the_reader(document: dict[str, Any]) -> None:
     assert all(problem.startswith("lens.yaml:") for problem in found_in(json.dumps(document)))
+
+
+class Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    folder: Path
+    others: list[Path] = []
+    last: PurePosixPath | None = None
+
+
+class Keeper(Sink):
+    """Keeps things in places."""
+
+    name = "keeper"
+    Settings = Places
+
+    async def send(self, batch: Batch) -> Delivered:
+        return Delivered()
+
+
+def test_settings_may_be_paths() -> None:
+    text = "sinks: {a: {type: keeper, folder: '${HOME}/x', others: [y, 7], last: z}}"
+    with pytest.raises(InvalidConfiguration, match=r"sinks\.a\.others\[1\]: expected a path, got the number 7"):
+        parse_config(text, "f", host_of(Keeper), {"HOME": "/h"}, folder=Path())
+    config = parse_config(text.replace("7", "'7'"), "f", host_of(Keeper), {"HOME": "/h"}, folder=Path())
+    assert config.sinks["a"].settings == Places(Path("/h/x"), [Path("y"), Path("7")], PurePosixPath("z"))
+    schema = json_schema(host_of(Keeper))["$defs"]["sink.keeper"]
+    assert schema["properties"]["folder"]["type"] == "string"

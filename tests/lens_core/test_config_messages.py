@@ -82,13 +82,29 @@ GOLDEN: list[tuple[str, list[str]]] = [
     (
         "zzz: {}\n" + GOOD,
         [
-            "1:1: unknown section zzz; known here: server, data_dir, spool, sources, collectors, sinks, detectors, "
-            "pipelines, store"
+            "1:1: unknown section zzz; known here: server, data_dir, spool, delivery, sources, collectors, sinks, "
+            "detectors, pipelines, store"
         ],
     ),
     (
         "sinks:\n  a:\n    type: http\n    url: x\n    timeout_second: 5\n",
         ["5:5: sinks.a: unknown key timeout_second; did you mean timeout_seconds?"],
+    ),
+    (
+        "delivery: {retry_cap_seconds: 0, retries: 3}\n"
+        "sinks: {a: {type: http, url: x, delivery: {send_timeout_seconds: long}, limits: {max_records: 0}}}",
+        [
+            "1:31: delivery.retry_cap_seconds: expected a number above 0 and of at most 86400, got the number 0",
+            "1:34: delivery: unknown key retries; there are: retry_base_seconds, retry_cap_seconds, "
+            "send_timeout_seconds, failing_after",
+            "2:66: sinks.a.delivery.send_timeout_seconds: expected a number above 0 and of at most 3600, "
+            "got the text 'long'",
+            "2:95: sinks.a.limits.max_records: expected a whole number of at least 1, got the number 0",
+        ],
+    ),
+    (
+        GOOD + "pipelines: {p: {spool: {kinds: disk}}}",
+        ["2:25: pipelines.p.spool: unknown key kinds; did you mean kind?"],
     ),
     (
         "sinks: {a: {type: http}}",

@@ -167,6 +167,13 @@ def test_what_fails_to_import_fails_alone(site: Path, install: Install) -> None:
             "Acme.Settings has a type that no configuration can give: Type unions may not contain",
         ),
         (
+            "from fractions import Fraction\nfrom pathlib import Path\n"
+            + STRICT_SETTINGS
+            + "    a: dict[str, list[Fraction]] = {}\n    b: Path | None = None\n"
+            + GOOD.format(name='acme"\n    Settings = S\n    x = "'),
+            "Acme.Settings has a type that no configuration can give: Fraction; take a text or a number",
+        ),
+        (
             STRICT_SETTINGS
             + "    a: int = msgspec.field(default_factory=lambda: 1 / 0)\n"
             + GOOD.format(name='acme"\n    Settings = S\n    x = "'),

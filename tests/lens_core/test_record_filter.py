@@ -33,6 +33,11 @@ def test_a_filter_narrows_what_a_sink_accepts() -> None:
     assert Matcher(RecordFilter(kinds=["event"]), (StepMetrics,)).kinds == frozenset()
 
 
+def test_data_sources_may_be_globs() -> None:
+    matcher = Matcher(RecordFilter(data_sources=["wandb", "log*"]))
+    assert [matcher(row(source)) for source in ("wandb", "log", "logs", "wandb2")] == [True, True, True, False]
+
+
 def test_data_sources_hold_for_records_that_have_one() -> None:
     matcher = Matcher(RecordFilter(data_sources=["log"]))
     records: list[Record] = [
