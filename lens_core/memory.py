@@ -11,11 +11,13 @@ import ctypes
 import gc
 
 # <malloc.h>; the largest value that glibc takes for the second is 32 MiB.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MOST_ARENAS = -1, -3, -8
 # Python's own first is 700: a single large body would be looked through many times, and records hold no cycles.
 _COLLECTION_THRESHOLDS = (20_000, 20, 20)
 KEPT_BYTES = 64 * 1024 * 1024
 LARGEST_BLOCK_BYTES = 32 * 1024 * 1024
+# By default every thread gets an arena of its own, and each keeps as much as its largest bodies needed.
+ARENAS = 2
 
 
 def keep_large_blocks() -> None:
@@ -24,6 +26,7 @@ def keep_large_blocks() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, LARGEST_BLOCK_BYTES)
         mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(_MOST_ARENAS, ARENAS)
 
 
 def leave_what_stays() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -87,82 +87,94 @@ class Series(NamedTuple):
         return Series(self.iterations[low:high], self.times[low:high], self.values[low:high], self.steps[low:high])
 
 
-class Rows(NamedTuple):
-    """Rows in the order of their steps, column by column; times are microseconds since the epoch."""
+class _Points(NamedTuple):
+    """One metric of rows: which of them have it, and its values."""
 
-    steps: Sequence[int]
-    iterations: Sequence[int]
-    times: Sequence[int]
-    metrics: Sequence[dict[str, float | str]]
-
-    def first(self, count: int) -> Rows:
-        """The first so many."""
-        return Rows(self.steps[:count], self.iterations[:count], self.times[:count], self.metrics[:count])
+    positions: array[int]
+    values: array[float]
 
 
-def decode_rows(steps: str, iterations: str, times: str, metrics: str) -> Rows:
-    """Rows out of comma-separated numbers and JSON objects: one text for each column costs least on both sides."""
-    return Rows(
-        _decode_integers(f"[{steps}]"),
-        _decode_integers(f"[{iterations}]"),
-        _decode_integers(f"[{times}]"),
-        _decode_metrics(f"[{metrics}]"),
-    )
+class Rows:
+    """Rows in the order of their steps, column by column; times are microseconds since the epoch.
+
+    They are added piece by piece, so that no more than a piece is there as documents, which take ten times the memory.
+    """
+
+    def __init__(self) -> None:
+        self.steps, self.iterations, self.times = array("q"), array("q"), array("q")
+        self.points: dict[str, _Points] = {}
+
+    def add(self, steps: str, iterations: str, times: str, metrics: str) -> None:
+        """Rows as comma-separated numbers and JSON objects: one text for each column costs least on both sides."""
+        first = len(self.steps)
+        self.steps.extend(_decode_integers(f"[{steps}]"))
+        self.iterations.extend(_decode_integers(f"[{iterations}]"))
+        self.times.extend(_decode_integers(f"[{times}]"))
+        for metric, positions, values in _by_metric(_decode_metrics(f"[{metrics}]"), first):
+            points = self.points.setdefault(metric, _Points(array("H"), array("d")))
+            points.positions.extend(positions)
+            points.values.extend(_doubles(values))
 
 
-def build_block(first_step: int, last_step: int, rows: Rows) -> Block:
-    """A block of rows."""
-    steps, iterations, times = array("q", rows.steps), array("q", rows.iterations), array("q", rows.times)
-    return Block(
-        first_step=first_step,
-        last_step=last_step,
-        rows=len(steps),
-        ordered=rows.iterations == sorted(rows.iterations),
-        first_iteration=min(iterations),
-        last_iteration=max(iterations),
-        first_us=min(times),
-        last_us=max(times),
-        steps=pack_spaced(steps),
-        iterations=None if steps == iterations else pack_spaced(iterations),
-        times=pack_spaced(times),
-        columns=_columns(rows.metrics, iterations, times),
-    )
-
-
-def _columns(documents: Sequence[dict[str, float | str]], iterations: array[int], times: array[int]) -> list[Column]:
+def _by_metric(
+    documents: Sequence[dict[str, float | str]], first: int
+) -> Iterable[tuple[str, Iterable[int], Sequence[float | str]]]:
+    """The values of each metric with the positions of their rows, which begin at `first`."""
     names = documents[0].keys()
     if all(document.keys() == names for document in documents):
         # The usual case. jsonb keeps keys in an order of its own, so that equal keys come in the same order.
         columns = zip(*(document.values() for document in documents), strict=True)
-        return [_column(name, None, values, iterations, times) for name, values in zip(names, columns, strict=True)]
+        return [
+            (name, range(first, first + len(documents)), values) for name, values in zip(names, columns, strict=True)
+        ]
     found: dict[str, tuple[list[int], list[float | str]]] = {}
-    for position, document in enumerate(documents):
+    for position, document in enumerate(documents, first):
         for metric, value in document.items():
             present = found.get(metric)
             if present is None:
                 present = found[metric] = ([], [])
             present[0].append(position)
             present[1].append(value)
-    return [_column(metric, *found[metric], iterations, times) for metric in sorted(found)]
+    return [(metric, *columns) for metric, columns in found.items()]
 
 
-def _column(
-    metric: str, positions: list[int] | None, given: Sequence[Any], iterations: array[int], times: array[int]
-) -> Column:
+def _doubles(given: Sequence[Any]) -> array[float]:
     try:
-        values = array("d", given)
+        return array("d", given)
     except TypeError:  # the special values are strings
-        values = array("d", map(float, given))
-    if positions is not None and len(positions) == len(times):
-        positions = None
+        return array("d", map(float, given))
+
+
+def build_block(first_step: int, last_step: int, rows: Rows) -> Block:
+    """A block of rows, at least one."""
+    iterations = rows.iterations.tolist()
+    return Block(
+        first_step=first_step,
+        last_step=last_step,
+        rows=len(rows.steps),
+        ordered=iterations == sorted(iterations),
+        first_iteration=min(iterations),
+        last_iteration=max(iterations),
+        first_us=min(rows.times),
+        last_us=max(rows.times),
+        steps=pack_spaced(rows.steps),
+        iterations=None if rows.steps == rows.iterations else pack_spaced(rows.iterations),
+        times=pack_spaced(rows.times),
+        columns=[_column(metric, rows.points[metric], rows) for metric in sorted(rows.points)],
+    )
+
+
+def _column(metric: str, points: _Points, rows: Rows) -> Column:
+    values = points.values
+    everywhere = len(values) == len(rows.steps)
     kept = _telling(values)
-    at = kept if positions is None else [positions[position] for position in kept]
+    at = kept if everywhere else [points.positions[position] for position in kept]
     summary = (
-        pack(array("q", [iterations[p] for p in at]))
-        + pack(array("q", [times[p] for p in at]))
+        pack(array("q", [rows.iterations[p] for p in at]))
+        + pack(array("q", [rows.times[p] for p in at]))
         + pack(array("d", [values[p] for p in kept]))
     )
-    packed = None if positions is None else pack_positions(positions)
+    packed = None if everywhere else pack_positions(points.positions)
     return Column(metric, len(values), packed, summary, pack(values))
 
 

@@ -15,38 +15,47 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from .blocks import BLOCK_ROWS, LOWEST_STEP, Block, build_block, decode_rows
+from .blocks import BLOCK_ROWS, LOWEST_STEP, Block, Rows, build_block
 from .database import Database, NotReady
 from .encoding import StreamChange
 from .errors import describe
 from .identity import Connection
 from .retention import Policy, retain
 from .retention import describe as describe_retained
+from .waiting import IDLE_SECONDS, Waiting
 
 PARTIAL_ROWS = 256
-_IDLE_SECONDS = 60.0
-_PAUSE_SECONDS = 5.0
+_PAUSE_SECONDS = 2.0
 _RESCAN_SECONDS = 600.0
 _RETAIN_SECONDS = 3600.0
 _LOCK = 0x4C454E53 << 32
 _MOST_TRIES = 5
 _GROWN_ROWS = 2 * BLOCK_ROWS
+_PIECE_ROWS = 1024
 _COPY = b"""copy lens_column (stream_id, metric, last_step, points, positions, summary, "values")
     from stdin (format binary)"""
-_TIME = "coalesce(event_time_us, received_us)"
+_ROWS = b"""
+    select count(*), string_agg(row_step::text, ','), string_agg(iteration::text, ','), string_agg(at::text, ','),
+        string_agg(metrics::text, ',')
+    from (select row_step, iteration, coalesce(event_time_us, received_us) as at, metrics from lens_row
+        where stream_id = %s and row_step >= %s and row_step <= coalesce(%s, 9223372036854775807)
+        order by row_step limit %s) rows
+"""
 
 
 class _Range(NamedTuple):
-    """Rows to make a block of: from `first_step` to `last_step` (None: as many as make a block)."""
+    """Rows to make a block of: from `first_step` to `last_step` (None: as many as make a block); how many there are."""
 
     first_step: int
     last_step: int | None
+    rows: int
 
 
 class Compactor:
     """Watches which streams grew and makes their blocks; hourly removes what is too old.
 
-    `notice` is called with every batch's changes.
+    `notice` is called with every batch's changes. Blocks are for reading, so that while much is written they wait:
+    `Waiting` says for how long.
     """
 
     def __init__(self, database: Database, logger: logging.Logger, policy: Policy) -> None:
@@ -54,10 +63,7 @@ class Compactor:
         self._logger = logger
         self._policy = policy
         self._retained = -_RETAIN_SECONDS
-        self._waiting: dict[int, int] = {}
-        self._touched: dict[int, float] = {}
-        self._late: set[int] = set()
-        self._wake = asyncio.Event()
+        self._waiting = Waiting()
         self._task: asyncio.Task[None] | None = None
         self._scanned = -_RESCAN_SECONDS
 
@@ -76,12 +82,7 @@ class Compactor:
         """A batch changed this about these streams."""
         now = time.monotonic()
         for stream_id, change in changes.items():
-            self._waiting[stream_id] = self._waiting.get(stream_id, 0) + change.new_rows
-            self._touched[stream_id] = now
-            if change.late_steps:
-                self._late.add(stream_id)
-            if self._waiting[stream_id] >= BLOCK_ROWS:
-                self._wake.set()
+            self._waiting.grew(stream_id, change.new_rows, now, late=bool(change.late_steps))
 
     async def _run(self) -> None:
         while True:
@@ -93,16 +94,12 @@ class Compactor:
                 self._logger.warning("blocks could not be made, trying again: %s", describe(error))
             except Exception:
                 self._logger.exception("blocks could not be made, trying again")
-            self._wake.clear()
-            try:
-                await asyncio.wait_for(self._wake.wait(), _PAUSE_SECONDS)
-            except asyncio.TimeoutError:
-                continue
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _round(self) -> None:
         now = time.monotonic()
         rescan = now - self._scanned >= _RESCAN_SECONDS
-        due = self._due(now)
+        due = self._waiting.due(now)
         retain_now = not self._policy.is_empty and now - self._retained >= _RETAIN_SECONDS
         if not due and not rescan and not retain_now:
             return
@@ -121,23 +118,10 @@ class Compactor:
         finally:
             await connection.close()
 
-    def _due(self, now: float) -> dict[int, bool]:
-        """Streams with work to do; whether they have been idle for a while."""
-        found = {}
-        for stream_id, touched in list(self._touched.items()):
-            idle = now - touched >= _IDLE_SECONDS
-            if idle or self._waiting[stream_id] >= BLOCK_ROWS or stream_id in self._late:
-                found[stream_id] = idle
-                self._waiting[stream_id] %= BLOCK_ROWS
-                self._late.discard(stream_id)
-            if idle:
-                del self._touched[stream_id], self._waiting[stream_id]
-        return found
-
 
 async def _unfinished(connection: Connection) -> dict[int, bool]:
     """Streams that have rows outside blocks, or blocks to be made anew: what was left when a daemon ended."""
-    idle_us = (time.time() - _IDLE_SECONDS) * 1_000_000
+    idle_us = (time.time() - IDLE_SECONDS) * 1_000_000
     cursor = await connection.execute(
         "select id, coalesce(last_seen_us, 0) < %s from lens_stream s where rows - blocked_rows >= %s"
         " or exists (select from lens_block b where b.stream_id = s.id and b.dirty)",
@@ -157,14 +141,12 @@ async def compact_stream(connection: Connection, stream_id: int, *, partial: boo
         tries = 0
         while tries < _MOST_TRIES:
             range_ = await _next_range(connection, stream_id)
-            if range_ is None:
+            if range_ is None or (range_.last_step is None and range_.rows < (PARTIAL_ROWS if partial else BLOCK_ROWS)):
                 break
-            found = await _rows(connection, stream_id, range_)
-            count = 0 if found is None else found[0]
-            wanted = (PARTIAL_ROWS if partial else BLOCK_ROWS) if range_.last_step is None else 1
-            if found is None or count < wanted:
+            rows = await _read(connection, stream_id, range_)
+            if not rows.steps:
                 break
-            block = await asyncio.to_thread(_build, range_, count, found[1:])
+            block = await asyncio.to_thread(build_block, range_.first_step, _last_step(range_, rows), rows)
             if await _put(connection, stream_id, range_, block):
                 made += 1
             else:
@@ -176,41 +158,50 @@ async def compact_stream(connection: Connection, stream_id: int, *, partial: boo
 
 
 async def _next_range(connection: Connection, stream_id: int) -> _Range | None:
+    """The first of the blocks that are to be made anew, else what comes after the last block."""
     cursor = await connection.execute(
-        "select first_step, last_step from lens_block where stream_id = %s and dirty order by last_step limit 1",
+        "select s.rows - s.blocked_rows, s.blocked_step, b.first_step, b.last_step from lens_stream s left join lateral"
+        "  (select * from lens_block where stream_id = s.id and dirty order by last_step limit 1) b on true"
+        " where s.id = %s",
         [stream_id],
     )
-    dirty = await cursor.fetchone()
-    if dirty is not None:
-        return _Range(int(dirty[0]), int(dirty[1]))
-    cursor = await connection.execute("select blocked_step from lens_stream where id = %s", [stream_id])
     row = await cursor.fetchone()
     if row is None:
         return None
-    return _Range(LOWEST_STEP if row[0] is None else int(row[0]) + 1, None)
+    outside, blocked_step, first_step, last_step = row
+    if last_step is not None:
+        count = await _value(
+            connection,
+            "select count(*) from lens_row where stream_id = %s and row_step between %s and %s",
+            [stream_id, first_step, last_step],
+        )
+        return _Range(first_step, last_step, count)
+    return _Range(LOWEST_STEP if blocked_step is None else blocked_step + 1, None, outside)
 
 
-async def _rows(connection: Connection, stream_id: int, range_: _Range) -> tuple[Any, ...] | None:
-    """How many rows the range has, as far as a block may go, and each of their columns as one text."""
-    limit = BLOCK_ROWS if range_.last_step is None else _GROWN_ROWS + 1
-    condition = "" if range_.last_step is None else " and row_step <= %(last)s"
-    cursor = await connection.execute(
-        "select count(*), string_agg(row_step::text, ','), string_agg(iteration::text, ','),"
-        " string_agg(at::text, ','), string_agg(metrics::text, ',') from ("
-        f"select row_step, iteration, {_TIME} as at, metrics from lens_row"
-        f" where stream_id = %(id)s and row_step >= %(first)s{condition} order by row_step limit %(limit)s) rows",
-        {"id": stream_id, "first": range_.first_step, "last": range_.last_step, "limit": limit},
-    )
-    return await cursor.fetchone()
+async def _read(connection: Connection, stream_id: int, range_: _Range) -> Rows:
+    """The rows of a range; of one that has grown only the beginning, so that memory stays bounded.
+
+    Rows that are written meanwhile are read, or come after all that were read, or leave their step in `late_step`.
+    """
+    rows = Rows()
+    left = BLOCK_ROWS if range_.last_step is None or range_.rows > _GROWN_ROWS else range_.rows
+    first_step = range_.first_step
+    while left > 0:
+        cursor = await connection.execute(_ROWS, [stream_id, first_step, range_.last_step, min(left, _PIECE_ROWS)])
+        piece = await cursor.fetchone()
+        if piece is None or not piece[0]:
+            break
+        await asyncio.to_thread(rows.add, *piece[1:])
+        left -= piece[0]
+        first_step = rows.steps[-1] + 1
+    return rows
 
 
-def _build(range_: _Range, count: int, columns: tuple[str, str, str, str]) -> Block:
-    """A block of the range; of one that has grown only the beginning, so that memory stays bounded."""
-    rows = decode_rows(*columns)
-    if range_.last_step is not None and count <= _GROWN_ROWS:
-        return build_block(range_.first_step, range_.last_step, rows)
-    rows = rows.first(BLOCK_ROWS)
-    return build_block(range_.first_step, rows.steps[-1], rows)
+def _last_step(range_: _Range, rows: Rows) -> int:
+    """Where the block of what was read ends."""
+    whole = range_.last_step is not None and range_.rows <= _GROWN_ROWS
+    return range_.last_step if whole and range_.last_step is not None else rows.steps[-1]
 
 
 async def _put(connection: Connection, stream_id: int, range_: _Range, block: Block) -> bool:
