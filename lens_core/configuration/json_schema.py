@@ -12,7 +12,7 @@ from ..plugin_api import API_VERSION, Component
 from ..plugin_host import PluginHost
 from ..plugin_info import ComponentKind, needs_settings, summary_of
 from ..records import RECORD_KINDS
-from .expectations import field_documentation
+from .expectations import field_documentation, field_types
 from .settings import FilterSettings, ServerSettings, SpoolSettings
 from .text_types import schema_of
 
@@ -62,14 +62,15 @@ class _Builder:
             _document(self._resolve(kind), kind)
 
     def _schema(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
-        """The schema of one settings type, under a name of its own; any mapping, where msgspec has none for it."""
+        """The schema of one settings type, under a name of its own."""
         prefix = f"{kind.__module__.rpartition('.')[2]}." if kind.__name__ in self._defs else ""
+        template = f"#/$defs/{prefix}{{name}}"
         try:
             (schema,), definitions = msgspec.json.schema_components(
-                [kind], schema_hook=schema_of, ref_template=f"#/$defs/{prefix}{{name}}"
+                [kind], schema_hook=schema_of, ref_template=template
             )
-        except (TypeError, NotImplementedError):
-            return {"type": "object"}
+        except TypeError:  # msgspec has no text for a default (a path)
+            schema, definitions = _field_by_field(kind, template)
         self._defs.update({prefix + name: definition for name, definition in definitions.items()})
         return schema
 
@@ -154,6 +155,23 @@ def _host_options(kind: ComponentKind) -> dict[str, Any]:
             "delivery": {"$ref": f"#/$defs/{DeliverySettings.__name__}"},
         }
     return {}
+
+
+def _field_by_field(kind: type[msgspec.Struct], template: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of settings and what it refers to, without defaults; a field may be anything if it has those inside."""
+    properties: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
+    for name, of in field_types(kind).items():
+        try:
+            (properties[name],), more = msgspec.json.schema_components(
+                [of], schema_hook=schema_of, ref_template=template
+            )
+        except TypeError:
+            properties[name], more = {}, {}
+        definitions.update(more)
+    required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
+    whole = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return whole, definitions
 
 
 def _document(schema: dict[str, Any], settings: type[msgspec.Struct]) -> None:

@@ -68,10 +68,8 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = "disk"
     max_bytes: Annotated[int, Meta(ge=64 * 1024, description="how much may wait")] = 1024 * 1024 * 1024
     max_dead_letter_bytes: Annotated[
-        int | None,
-        Meta(
-            ge=0, description="dead letters beyond this are discarded, the oldest first; null: a quarter of max_bytes"
-        ),
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="dead letters beyond this are discarded, the oldest first; null: a quarter of max_bytes"),
     ] = None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +66,10 @@ def test_secrets_are_write_only_and_settings_documented(schema: dict[str, Any]) 
     assert properties["url"]["description"].startswith("where the envelope is posted")
 
 
-def test_settings_without_a_schema_and_of_one_name_do_no_harm() -> None:
+def test_settings_with_a_default_that_json_has_not_and_of_one_name_do_no_harm() -> None:
     class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        count: int
         where: Path = Path("x")
-        exact: Fraction | None = None
 
     class Odd(Source):
         name = "odd"
@@ -83,7 +82,10 @@ def test_settings_without_a_schema_and_of_one_name_do_no_harm() -> None:
     First.Settings = type("Settings", (NoSettings,), {}, frozen=True, forbid_unknown_fields=True)
     made = json_schema(host_of(Odd, First))
     assert made["$defs"]["source.odd"]["properties"]["type"] == {"const": "odd"}
-    jsonschema.Draft202012Validator(made).validate({"sources": {"first": {}}})
+    validator = jsonschema.Draft202012Validator(made)
+    validator.validate({"sources": {"first": {}, "odd": {"count": 1, "where": "y"}}})
+    assert not validator.is_valid({"sources": {"odd": {"count": 1, "where": 7}}})
+    assert not validator.is_valid({"sources": {"odd": {"where": "y"}}})
 
 
 def test_the_command_prints_it(schema: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
