@@ -61,7 +61,7 @@ function stacks(groups) {
           {},
           name(`${group.ranks.length} ${group.ranks.length === 1 ? "rank" : "ranks"}: ${group.ranks.join(", ")}`, 160),
           group.suspect ? el("span", { class: "state failed" }, "the odd one out") : "",
-          group.waits_for_others ? el("span", { class: "quiet" }, " waits for others") : "",
+          group.waits_for_others ? el("span", { class: "quiet" }, group.ranks.length === 1 ? " waits for others" : " wait for others") : "",
         ),
         el("pre", { tabindex: "0" }, group.frames.slice(0, 300).join("\n").slice(0, 50000)),
       )),
