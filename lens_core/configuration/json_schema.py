@@ -158,7 +158,7 @@ def _host_options(kind: ComponentKind) -> dict[str, Any]:
 
 
 def _field_by_field(kind: type[msgspec.Struct], template: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of settings and what it refers to, without defaults; a field may be anything if it has those inside."""
+    """The schema of settings and what it refers to, without defaults; a field with paths inside may be anything."""
     properties: dict[str, Any] = {}
     definitions: dict[str, Any] = {}
     for name, of in field_types(kind).items():
