@@ -159,6 +159,21 @@ class CommonLoops(Detector):
             example="Iter 860: Train loss 0.413, Learning Rate 1.000e-06, It/sec 0.247, Tokens/sec 159.343",
         ),
         LogFormat(
+            name="lerobot",
+            words=("step", "smpl", "loss", "lr"),
+            head=r"\bstep:(?P<iteration>[\d.]+[KM]?) (?=smpl:)",
+            layout="spaced",
+            fields={
+                "smpl": Field("consumed_samples"),
+                "grdn": Field("grad_norm"),
+                "updt_s": _SECONDS,
+                "data_s": _LOADING,
+            },
+            needs=("lm_loss",),
+            confidence=0.3,
+            example="step:200 smpl:2K ep:3 epch:0.05 loss:0.123 grdn:1.5 lr:1.0e-05 updt_s:0.1 data_s:0.01",
+        ),
+        LogFormat(
             name="slime",
             words=("step", "train", "loss", "grad_norm"),
             head=r"\bstep (?P<iteration>\d+): \{(?=\s*'train/)",

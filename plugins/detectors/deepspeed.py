@@ -209,6 +209,7 @@ class DeepSpeed(Detector):
         Mark(words=("info", "py"), pattern=r"\] \[INFO\] \[\w+\.py:\d+:\w+\]", confidence=0.5),
         Mark(words=("warning", "py"), pattern=r"\] \[WARNING\] \[\w+\.py:\d+:\w+\]", confidence=0.5),
         Mark(words=("error", "py"), pattern=r"\] \[ERROR\] \[\w+\.py:\d+:\w+\]", confidence=0.5),
+        Mark(words=("rank", "time", "ms"), pattern=r"\brank=\d+ time \(ms\) \|", confidence=0.5),
         Mark(words=("evaluating", "reward"), pattern=r"\*{5} Evaluating reward, Epoch", confidence=0.4),
         Mark(words=("latency", "training", "tflops"), pattern=r"^Training +=> Latency:", confidence=0.4),
         Mark(words=("generation", "latency", "per", "token"), pattern=r"^Generation +=> Latency:", confidence=0.4),

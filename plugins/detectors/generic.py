@@ -129,10 +129,13 @@ class Generic(Detector):
             words=("non", "finite", "loss"),
             pattern=r"(?P<reason>\b[nN]on-finite loss)",
         ),
-        EventPattern(
-            type="loss_not_finite",
-            words=("nan", "loss"),
-            pattern=r"(?P<reason>\b(?:nan|NaN|Nan|NAN) loss (?:detected|encountered|found))",
+        *(
+            EventPattern(
+                type="loss_not_finite",
+                words=("nan", "loss", word),
+                pattern=rf"(?P<reason>\b(?:nan|NaN|Nan|NAN) loss {word})",
+            )
+            for word in ("detected", "encountered", "found")
         ),
         EventPattern(
             type="checkpoint_saving",

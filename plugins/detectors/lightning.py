@@ -47,6 +47,18 @@ class Lightning(Detector):
             example="Epoch 3:  33%|███ | 307/938 [00:01<00:02, 289.04it/s, loss=0.198, v_num=51]",
         ),
         LogFormat(
+            name="bar_without_rate",
+            words=("epoch", "v_num"),
+            head=r"\bEpoch (?P<epoch>\d+)(?:/\d+)?:(?: ?:)? ?(?=[^\[]*\d+/[\d?]+\s*\[)",
+            layout="bar",
+            fields=_FIELDS,
+            loss=_LOSS,
+            needs=("lm_loss",),
+            reject=r"reduced_train_loss=",
+            confidence=0.55,
+            example="Epoch 3:  33%|███ | 307/938 [00:01<00:02, loss=0.198, v_num=51]",
+        ),
+        LogFormat(
             name="rich_bar",
             words=("epoch", "it", "v_num"),
             head=r"\bEpoch (?P<epoch>\d+)(?:/(?P<last_epoch>\d+))? [━╸╺ -]+(?P<step_in_epoch>\d+)"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.logs_data import METRICS
 from lens_core import EventPattern, LogFormat, Mark
 from lens_core.log_lines import Context, LineEngine, sifting
 from lens_core.log_lines.formats import Table
@@ -92,3 +93,11 @@ def test_what_has_to_be_opened_first_is_not_passed_over(text: str) -> None:
     declares = _Declares(("turn",))
     declares.marks = (Mark(words=(), pattern=r"\[rank-\d+/"),)
     assert LineEngine([declares]).read(text)
+
+
+def test_no_event_is_looked_for_on_the_steps_of_the_benchmark(engine: LineEngine) -> None:
+    """A pattern that has to be searched on every step costs more than all others: its words have to be rarer."""
+    for form in METRICS:
+        found = engine.find(form.format(step=123, samples=1234, loss=2.5, epoch=0.5))
+        assert found is not None
+        assert [event.detector for event in found.events] == [], form
