@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 # Strings are matched first and left alone, so that a NaN inside a text stays what it is.
 _STRING_OR_SPECIAL = re.compile(rb'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')
+_PLAIN_NUMBERS = frozenset({float, int, bool})
 _SPECIALS = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
 
 
@@ -91,6 +92,16 @@ def numeric_items(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
                 yield prefix + key, float(value)
         elif isinstance(value, Mapping) and "_type" not in value:
             yield from numeric_items(value, f"{prefix}{key}.")
+
+
+def numbers_of(data: Mapping[str, Any]) -> dict[str, float]:
+    """What `numeric_items` gives, as a dictionary; at once where all values are plain numbers, as they mostly are."""
+    if _PLAIN_NUMBERS.issuperset(map(type, data.values())):
+        try:
+            return dict(zip(data, map(float, data.values()), strict=True))
+        except OverflowError:  # a whole number that is too large for a float, which is infinite one by one
+            return dict(numeric_items(data))
+    return dict(numeric_items(data))
 
 
 def _as_float(value: float) -> float:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_core.errors import BadRequest
-from lens_core.json_items import ItemDecoder, decode_json, numeric_items, quote_bare_specials
+from lens_core.json_items import ItemDecoder, decode_json, numbers_of, numeric_items, quote_bare_specials
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -73,3 +73,20 @@ def test_numeric_items_flattens_and_leaves_out_what_is_no_metric() -> None:
     found = dict(numeric_items(data))
     assert math.isnan(found.pop("bad"))
     assert found == {"loss": 0.5, "ok": 1.0, "train.acc": 1.0, "train.deep.x": 2.5, "huge": math.inf}
+
+
+VALUES = (
+    st.floats(allow_nan=False)
+    | st.integers()
+    | st.just(10**400)
+    | st.booleans()
+    | st.none()
+    | st.text("ab", max_size=3)
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), VALUES | st.dictionaries(st.text(max_size=2), VALUES, max_size=2)))
+def test_all_numbers_at_once_are_the_same_numbers(data: dict[str, Any]) -> None:
+    found = numbers_of(data)
+    assert found == dict(numeric_items(data))
+    assert all(type(value) is float for value in found.values())

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lens_core import Origin, StepMetrics
-from lens_core.json_items import numeric_items
+from lens_core.json_items import numbers_of
 
 from .shapes import Log, Metric, Sender
 
@@ -41,22 +41,22 @@ def rows_of_metrics(sender: Sender, metrics: Sequence[Metric]) -> tuple[list[Ste
     rows: list[tuple[int, _Row]] = []
     rejected: Rejections = []
     for index, metric in enumerate(metrics):
-        step = metric.step if metric.step.__class__ is int else whole_step(metric.step)
+        step, name, timestamp = metric.step, metric.name, metric.timestamp
+        if step.__class__ is not int:
+            step = whole_step(step)
         if step is None:
             rejected.append((index, f"step {metric.step!r} is not a whole number"))
             continue
         row = open_rows.get(step)
-        if row is None or metric.name in row.values:
-            row = _Row(metric.timestamp)
-            open_rows[step] = row
+        if row is None or name in row.values:
+            row = open_rows[step] = _Row(timestamp)
             rows.append((int(step), row))
-        row.values[metric.name] = float(metric.value)
-        timestamp = metric.timestamp
+        row.values[name] = float(metric.value)
         if timestamp is not None and (row.latest is None or timestamp > row.latest):
             row.latest = timestamp
         if metric.tags:
             row.tags = row.tags or {}
-            row.tags[metric.name] = {str(name): str(value) for name, value in metric.tags.items()}
+            row.tags[name] = {str(name): str(value) for name, value in metric.tags.items()}
     return _finish(sender, rows), rejected
 
 
@@ -70,7 +70,7 @@ def rows_of_logs(sender: Sender, logs: Sequence[Log]) -> tuple[list[StepMetrics]
             rejected.append((index, f"step {log.step!r} is not a whole number"))
             continue
         row = _Row(log.timestamp)
-        row.values = dict(numeric_items(log.data))
+        row.values = numbers_of(log.data)
         rows.append((step, row))
     return _finish(sender, rows), rejected
 
