@@ -46,6 +46,7 @@ TARGETS = {
     "wandb": ("wandb_source", "on_wandb"),
     "tensorboard.summary.writer.event_file_writer": ("tensorboard_source", "on_event_file_writer"),
     "tensorboardX.event_file_writer": ("tensorboard_source", "on_event_file_writer"),
+    "tensorflow.python.ops.summary_ops_v2": ("tensorflow_source", "on_summary_ops"),
 }
 
 

@@ -59,18 +59,17 @@ def _take(writer: Any, event: Any) -> None:
     hook = runtime.get()
     if not values or not hook.buffer.on:
         return
-    session = writer.__dict__.get(_SESSION)
-    if session is None:
-        session = _open(hook, writer)
+    session = session_of(hook, writer, writer.get_logdir())
     hook.buffer.add(session, dict(values), int(event.step), event.wall_time or time.time(), False)
 
 
-def _open(hook: runtime.Runtime, writer: Any) -> Session:
-    directory = writer.get_logdir()
-    if isinstance(directory, bytes):
-        directory = directory.decode("utf-8", "replace")
-    session = hook.open_session("tensorflow", str(directory)[:500])
-    writer.__dict__[_SESSION] = session
+def session_of(hook: runtime.Runtime, writer: Any, directory: Any) -> Session:
+    """The session of an event writer, named by its directory; made at its first scalar."""
+    session: Session | None = writer.__dict__.get(_SESSION)
+    if session is None:
+        name = directory.decode("utf-8", "replace") if isinstance(directory, bytes) else str(directory)
+        session = hook.open_session("tensorflow", name[:500])
+        writer.__dict__[_SESSION] = session
     return session
 
 
@@ -82,15 +81,15 @@ def scalars(summary: Any) -> dict[str, Number]:
         number: Number | None = None
         if kind == "simple_value":
             number = as_number(value.simple_value)
-        elif kind == "tensor" and _is_scalar(value):
+        elif kind == "tensor" and is_scalar(value.metadata):
             number = _tensor(value.tensor)
         if number is not None:
             found[value.tag] = number
     return found
 
 
-def _is_scalar(value: Any) -> bool:
-    metadata = value.metadata
+def is_scalar(metadata: Any) -> bool:
+    """Whether a summary's metadata say that it is a scalar."""
     return bool(metadata.plugin_data.plugin_name == _SCALARS or metadata.data_class == _CLASS_SCALAR)
 
 

@@ -10,8 +10,9 @@ Number = Union[int, float, str]  # the strings are "NaN", "Infinity" and "-Infin
 
 _MAX_DEPTH = 8
 _PLAIN = frozenset((float, int))
-# Objects of these types cannot change after they were logged, so the worker may read them later.
-_CONSTANT: dict[type, bool] = {float: True, int: True, bool: True, str: True, type(None): True, complex: True}
+# Objects of these types cannot change after they were logged, so the worker may read them later. Numpy's are added when
+# they are met.
+_constant: set[type] = {float, int, bool, str, type(None), complex}
 
 
 def snapshot(data: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -20,20 +21,18 @@ def snapshot(data: Mapping[Any, Any]) -> dict[Any, Any]:
     Plain numbers are copied as they are, at the price of a dict copy. Tensors, arrays and nested mappings are read
     at once (after wandb did, so that a device copy is already paid for).
     """
-    constant = _CONSTANT
-    for kind in map(type, data.values()):
-        if not constant.get(kind, False) and not _is_constant(kind):
-            return _flat(data)
-    return dict(data)
+    if _constant.issuperset(map(type, data.values())) or all(map(_is_constant, map(type, data.values()))):
+        return dict(data)
+    return _flat(data)
 
 
 def _is_constant(kind: type) -> bool:
-    """Whether `kind` is a numpy scalar; decided once per type."""
-    known = _CONSTANT.get(kind)
-    if known is None:
-        known = kind.__module__ == "numpy" and any(base.__name__ == "generic" for base in kind.__mro__)
-        _CONSTANT[kind] = known
-    return known
+    """Whether `kind` is known as constant, or a numpy scalar."""
+    if kind not in _constant:
+        if kind.__module__ != "numpy" or not any(base.__name__ == "generic" for base in kind.__mro__):
+            return False
+        _constant.add(kind)
+    return True
 
 
 def _flat(data: Mapping[Any, Any]) -> dict[str, Number]:

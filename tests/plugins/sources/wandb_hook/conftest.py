@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,3 +43,11 @@ def each_wandb(request: pytest.FixtureRequest) -> environments.Environment:
 def torch_environment() -> environments.Environment:
     """PyTorch (CPU), the Hugging Face Trainer, Lightning, and the TensorBoard writers."""
     return environments.environment("torch-2.13.0", environments.TORCH)
+
+
+@pytest.fixture(scope="session")
+def tensorflow_environment() -> environments.Environment:
+    """TensorFlow (CPU)."""
+    if platform.machine() != "x86_64" or sys.version_info >= (3, 14):
+        pytest.skip("does not apply: no wheel of tensorflow-cpu for this machine")
+    return environments.environment("tensorflow-2.21.0", environments.TENSORFLOW)

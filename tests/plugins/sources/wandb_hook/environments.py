@@ -34,6 +34,7 @@ TORCH: Sequence[str] = (
     "tensorboardX",
     "psutil",
 )
+TENSORFLOW: Sequence[str] = ("tensorflow-cpu==2.21.0", "tensorboard")
 
 
 class Environment:

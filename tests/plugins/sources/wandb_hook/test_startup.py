@@ -88,7 +88,8 @@ OLD_PYTHON = """
 import sys, threading, types
 import lens_hook
 lens_hook.attach(base_url=sys.argv[1], flush_interval_seconds=0.05)
-from lens_hook import wandb_source, tensorboard_source, embedded, system_metrics, switch, launch, runtime
+from lens_hook import wandb_source, tensorboard_source, tensorflow_source
+from lens_hook import embedded, system_metrics, switch, launch, runtime
 
 class Run:
     id, project, name, tags, config, _step = "r", "p", "n", ("a",), {"lr": 1}, 0
