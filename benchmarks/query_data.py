@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 
 import psycopg
+from lens_plugins.sinks.postgresql.blocks import BLOCK_ROWS
 from lens_plugins.sinks.postgresql.compacting import compact_stream
 
 METRICS = 20
@@ -86,6 +88,13 @@ def make_blocks(dsn: str) -> None:
             await connection.execute("analyze lens_column")
 
     asyncio.run(work())
+
+
+def until_blocks_are_made(dsn: str) -> None:
+    """Wait until no stream has rows enough for one more block."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        while connection.execute("select from lens_stream where rows - blocked_rows >= %s", [BLOCK_ROWS]).rowcount:
+            time.sleep(0.05)
 
 
 def load_mlflow(dsn: str, run_id: str, steps: int) -> None:
