@@ -22,7 +22,7 @@ from .api.status import StatusRoutes
 from .assembly import Assembly, assemble
 from .config import Config
 from .data_dir import DataDirLock
-from .errors import ConfigurationError, LensError, Unavailable
+from .errors import ConfigurationError, LensError, PluginError, Unavailable
 from .identity import Directory
 from .plugin_host import PluginHost
 from .self_metrics import SelfMetrics
@@ -184,7 +184,7 @@ class Daemon:
             return False
         try:
             config = await asyncio.to_thread(self._reload)
-        except ConfigurationError as error:
+        except (ConfigurationError, PluginError) as error:
             logger.error("Reload refused, nothing was changed.\n%s", error)
             return False
         self._renew_certificates()

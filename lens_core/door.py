@@ -96,14 +96,22 @@ class PipelineDoor:
             return
         if self._in_flight and self._in_flight + len(records) > self._max_records_in_flight:
             raise Overloaded("too many records are in flight")
-        for pipeline in self._pipelines:
-            if pipeline.is_required:
-                pipeline.ensure_room()
         self._in_flight += len(records)
         try:
+            await self._ensure_room(records)
             await self._fan_out(records)
         finally:
             self._in_flight -= len(records)
+
+    async def _ensure_room(self, records: Sequence[Record]) -> None:
+        """Ask all that may refuse before any takes: the sender tries again, and who has them would get them twice."""
+        for pipeline in self._pipelines:
+            if not pipeline.is_required:
+                continue
+            if len(self._pipelines) == 1:
+                pipeline.ensure_room()
+            else:
+                await pipeline.ensure_room_for(records)
 
     async def _fan_out(self, records: Sequence[Record]) -> None:
         if len(self._pipelines) == 1:

@@ -30,6 +30,8 @@ logger = logging.getLogger("lens.pipeline")
 
 # A batch of the spool has at most so many records; more than that is encoded in a thread, batch by batch.
 RECORDS_PER_BATCH = 2000
+# A spool with so much left is not asked whether it has room: no submission is that large.
+ROOMY_BYTES = 256 * 1024 * 1024
 
 
 class Processed(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +158,13 @@ class Pipeline:
         if not self._open:
             raise Overloaded("the pipeline is not running")
         self.spool.ensure_room()
+
+    async def ensure_room_for(self, records: Sequence[Record]) -> None:
+        """Raise Overloaded if these would be refused now; what detectors would add to them is not foreseen."""
+        self.ensure_room()
+        if self.spool.free_bytes < ROOMY_BYTES:
+            wanted = self._spooled.select(self._select(records))
+            await self.spool.make_room(sum(len(batch.body) for batch in await asyncio.to_thread(_encode, wanted, 0.0)))
 
     async def submit(self, records: Sequence[Record]) -> None:
         """Return when the spool holds the records; submissions keep their order.

@@ -6,6 +6,7 @@ name that begins with `_` is never a plugin itself), a collector of it may be is
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from importlib.metadata import EntryPoint
@@ -54,4 +55,5 @@ def plugin_files(folder: Path) -> list[PluginFile]:
         raise PluginError(f"the folder of plugins, {folder}, is not there; mend --plugins-dir or {FOLDER_VARIABLE}")
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
+    importlib.invalidate_caches()  # a file may have come while this process runs
     return [PluginFile(path) for path in sorted(folder.glob("*.py")) if not path.name.startswith(("_", "."))]

@@ -53,14 +53,17 @@ class PluginHost:
     """All plugins of this environment; classes are looked up by kind and name."""
 
     def __init__(self, plugins: Iterable[Plugin]) -> None:
-        self._plugins = sorted(plugins, key=lambda plugin: (plugin.name, plugin.distribution))
         self._lock = threading.Lock()
         self._failures: dict[tuple[ComponentKind, str], _Failures] = {}
-        _settle_conflicts(self._plugins)
-        self._classes: dict[ComponentKind, dict[str, type[Component]]] = {kind: {} for kind in KINDS}
-        for plugin in self._plugins:
-            for component in plugin.classes:
-                self._classes[kind_of(component)][component.name] = component
+        self._take(plugins)
+
+    def _take(self, plugins: Iterable[Plugin]) -> None:
+        found = sorted(plugins, key=lambda plugin: (plugin.name, plugin.distribution))
+        _settle_conflicts(found)
+        classes: dict[ComponentKind, dict[str, type[Component]]] = {kind: {} for kind in KINDS}
+        for component in (component for plugin in found for component in plugin.classes):
+            classes[kind_of(component)][component.name] = component
+        self._plugins, self._classes = found, classes
 
     @classmethod
     def load(
@@ -73,6 +76,18 @@ class PluginHost:
         that LENS_PLUGINS_DIR names are plugins too.
         """
         return cls(load_plugins(entry_points, disabled=disabled))
+
+    def load_new_files(self) -> list[Plugin]:
+        """Load the files of LENS_PLUGINS_DIR that were not there before; what was loaded stays as it is.
+
+        Raises PluginError when the folder is gone.
+        """
+        folder = os.environ.get(FOLDER_VARIABLE, "")
+        known = {plugin.distribution for plugin in self._plugins}
+        new = load_files(Path(folder), known) if folder else []
+        if new:
+            self._take([*self._plugins, *new])
+        return new
 
     def source(self, name: str) -> type[Source]:
         """The source plugin of this name; raises PluginError that says why there is none."""
@@ -181,17 +196,40 @@ def load_plugins(
     """What `PluginHost.load` loads, before conflicts are settled."""
     plugins: list[Plugin] = []
     found = installed_entry_points(GROUP, plugins) if entry_points is None else entry_points
-    listed = os.environ.get(DISABLED_VARIABLE, "").split(",") if disabled is None else disabled
-    switched_off = {name.strip() for name in listed}
-    manager = pluggy.PluginManager("lens")
-    manager.add_hookspecs(HookSpecs)
+    switched_off = _switched_off() if disabled is None else {name.strip() for name in disabled}
+    manager = _manager()
     plugins += [_load(entry_point, manager, switched_off) for entry_point in found]
     folder = os.environ.get(FOLDER_VARIABLE, "") if entry_points is None else ""
-    for file in plugin_files(Path(folder)) if folder else ():
+    return [*plugins, *load_files(Path(folder), set(), manager, switched_off)] if folder else plugins
+
+
+def load_files(
+    folder: Path,
+    known: set[str],
+    manager: pluggy.PluginManager | None = None,
+    switched_off: set[str] | None = None,
+) -> list[Plugin]:
+    """The plugins of a folder, but for the `known` files. Raises PluginError when the folder is not there."""
+    manager = manager or _manager()
+    switched_off = _switched_off() if switched_off is None else switched_off
+    loaded = []
+    for file in plugin_files(folder):
+        if str(file.path) in known:
+            continue
         plugin = file.refused() or _load(file.entry_point, manager, switched_off)
         plugin.distribution = str(file.path)
-        plugins.append(plugin)
-    return plugins
+        loaded.append(plugin)
+    return loaded
+
+
+def _manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager("lens")
+    manager.add_hookspecs(HookSpecs)
+    return manager
+
+
+def _switched_off() -> set[str]:
+    return {name.strip() for name in os.environ.get(DISABLED_VARIABLE, "").split(",")}
 
 
 def _load(entry_point: EntryPoint, manager: pluggy.PluginManager, switched_off: set[str]) -> Plugin:

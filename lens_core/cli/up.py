@@ -33,7 +33,7 @@ def command(
     """Run the daemon: take what training jobs send, store it, answer queries.
 
     Without a file everything works on defaults: an embedded PostgreSQL in the data directory, HTTP on 127.0.0.1:8080.
-    SIGTERM drains and ends; SIGHUP reads the file again.
+    SIGTERM drains and ends; SIGHUP reads the file again, and loads files that are new in the folder of plugins.
 
     \b
     Examples:
@@ -51,6 +51,11 @@ def command(
     def load() -> Config:
         return _load(config, listen, data_dir, host)
 
+    def load_again() -> Config:
+        for plugin in host.load_new_files():
+            click.echo(f"lens: new plugin file {plugin.distribution}: {plugin.reason or plugin.state}", err=True)
+        return load()
+
     settings = load()
     for notice in [*settings.notices, *_going(host)]:
         click.echo(f"lens: {notice}", err=True)
@@ -60,7 +65,7 @@ def command(
         leave_what_stays()
         announce(daemon)
 
-    daemon = Daemon(settings, host, reload=load if config else None, announce=announced)
+    daemon = Daemon(settings, host, reload=load_again if config else None, announce=announced)
     _run(daemon, exit_with_parent)
 
 

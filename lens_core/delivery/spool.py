@@ -136,6 +136,11 @@ class Spool:
         """Counts of a sink; raises KeyError for one that was not registered."""
         return self.engine.books[sink]
 
+    @property
+    def free_bytes(self) -> int:
+        """How much more it may hold, without what has to go first."""
+        return self.max_bytes - self.engine.live_bytes - self._thread().queued_bytes
+
     def pending(self, sink: str) -> Pending:
         """What waits for a sink."""
         return self.engine.books[sink].pending()
@@ -165,6 +170,17 @@ class Spool:
             raise Overloaded("too many bytes are on their way into the spool")
         if engine.full_until > time.monotonic():
             raise Overloaded("the spool is full because of a required sink", retry_after_seconds=2.0)
+
+    async def make_room(self, size: int) -> None:
+        """Raise Overloaded if so many bytes would be refused now. Others may still take the room that there is."""
+        engine = self.engine
+        if not engine.refusal and size <= self.free_bytes:
+            return
+        refusal = await self._thread().submit(
+            lambda connection: engine.make_room(connection, size), engine.after_append
+        )
+        if refusal.reason:
+            raise Overloaded(refusal.reason, retry_after_seconds=2.0)
 
     async def append(
         self,

@@ -95,17 +95,10 @@ class SpoolTables:
         now: float,
     ) -> Appended:
         """Write batches and state, or say why not."""
-        if self.refusal:
-            return Appended([], [], self.refusal)
         need = sum(len(batch.body) + BATCH_OVERHEAD_BYTES for batch in batches)
-        skips: list[Skip] = []
-        if batches and self.live_bytes + need > self._max_bytes:
-            room = self._make_room(connection, need)
-            if room is None:
-                self.full_until = time.monotonic() + FULL_HINT_SECONDS
-                return Appended([], [], FULL)
-            skips = room
-        self.full_until = 0.0
+        room = self.make_room(connection, need)
+        if room.reason:
+            return room
         written = [(self._insert(connection, batch, only_sink, now), batch.body) for batch in batches]
         self.live_bytes += need
         for key, value in state.items():
@@ -113,7 +106,20 @@ class SpoolTables:
                 connection.execute("DELETE FROM state WHERE key = ?", (key,))
             else:
                 connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
-        return Appended(written, skips)
+        return Appended(written, room.skips)
+
+    def make_room(self, connection: sqlite3.Connection, need: int) -> Appended:
+        """See to it that so many bytes have room, or say why not; what only optional sinks want may have to go."""
+        if self.refusal:
+            return Appended([], [], self.refusal)
+        skips: list[Skip] | None = []
+        if need and self.live_bytes + need > self._max_bytes:
+            skips = self._give_room(connection, need)
+        if skips is None:
+            self.full_until = time.monotonic() + FULL_HINT_SECONDS
+            return Appended([], [], FULL)
+        self.full_until = 0.0
+        return Appended([], skips)
 
     @staticmethod
     def _insert(connection: sqlite3.Connection, batch: NewBatch, only_sink: str, now: float) -> SpooledBatch:
@@ -222,7 +228,7 @@ class SpoolTables:
             connection.execute(f"DELETE FROM batches WHERE {where}", values)
             self.live_bytes -= size + freed * BATCH_OVERHEAD_BYTES
 
-    def _make_room(self, connection: sqlite3.Connection, need: int) -> list[Skip] | None:
+    def _give_room(self, connection: sqlite3.Connection, need: int) -> list[Skip] | None:
         """Delete what was passed, then what only optional sinks still want; None when that is not enough."""
         self.purge(connection)
         cursors = {sink: spool_queries.cursor_of(connection, sink) for sink in self.books}

@@ -143,6 +143,47 @@ def test_sighup_takes_a_new_file_and_refuses_a_broken_one(
     assert steps(other)[-2:] == [4, 5]
 
 
+PLUGIN_FILE = """
+from lens_core import Delivered, Sink, hookimpl
+from pathlib import Path
+import msgspec
+
+class Where(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: Path
+
+class Counting(Sink):
+    name = "counting"
+    Settings = Where
+
+    async def send(self, batch):
+        with self.settings.path.open("a") as file:
+            file.write(f"{len(batch.records)}\\n")
+        return Delivered()
+
+@hookimpl
+def lens_sinks():
+    return [Counting]
+"""
+
+
+def test_sighup_loads_a_file_that_is_new_in_the_folder_of_plugins(
+    make_lens: Callable[..., RunningLens], tmp_path: Path
+) -> None:
+    folder, out = tmp_path / "single_files", tmp_path / "count"
+    folder.mkdir()
+    lens = make_lens(f"sinks: {{file: {{type: jsonl, path: '{tmp_path / 'rows.jsonl'}'}}}}\n")
+    lens.start(LENS_PLUGINS_DIR=str(folder))
+    assert lens.process is not None
+    (folder / "counting.py").write_text(PLUGIN_FILE)
+    lens.configure(f"sinks: {{count: {{type: counting, path: '{out}'}}}}\n")
+    lens.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "Reloaded." in lens.log.read_text(), what="the reload")
+    wait_for(lambda: httpx.get(f"{lens.url}/readyz").status_code == 200)
+    lens.post("/wandb/metrics", metrics_body("w", range(3)))
+    lens.drained()
+    assert sum(map(int, out.read_text().split())) == 3
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="does not apply: an ordinary user already runs all of these tests as one")
 def test_an_ordinary_user_has_an_embedded_postgresql_too(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -102,6 +102,49 @@ async def test_every_pipeline_gets_the_records(tmp_path: Path) -> None:
         await pipeline.stop()
 
 
+async def test_what_one_required_pipeline_refuses_reaches_no_other(tmp_path: Path) -> None:
+    up, down = Keeping(), Keeping(is_up=False)
+    first = await started(tmp_path, "first", up)
+    full = await started(tmp_path, "full", down, size=64 * 1024)
+    door = PipelineDoor("api", [first, full], metrics=SelfMetrics())
+    taken = 0
+    for _ in range(2000):
+        try:
+            await door.submit(rows(50))
+        except Overloaded:
+            break
+        taken += 50
+    for _ in range(3):  # the sender tries again after a while, when nobody remembers that the spool was full
+        full.spool.engine.full_until = 0.0
+        with pytest.raises(Overloaded, match="full because of a required sink"):
+            await door.submit(rows(50))
+    await until(lambda: first.status().sinks[0].pending_records == 0)
+    assert (len(up.records), door.ledger.accepted) == (taken, taken)
+    down.is_up = True
+    await until(lambda: len(down.records) == taken)
+    await door.submit(rows(50))
+    await until(lambda: len(up.records) == len(down.records) == taken + 50)
+    for pipeline in (first, full):
+        await pipeline.stop()
+
+
+async def test_room_that_only_an_optional_sink_holds_is_given(tmp_path: Path) -> None:
+    up, down, other = Keeping(), Keeping(is_up=False), Keeping()
+    slots = [
+        SinkSlot(name="up", sink=up, limits=BatchLimits(max_wait_seconds=0.0)),
+        SinkSlot(name="down", sink=down, required=False, limits=BatchLimits(max_records=50, max_wait_seconds=0.0)),
+    ]
+    small = Pipeline("small", Spool(tmp_path / "small.spool", max_bytes=64 * 1024), slots, metrics=SelfMetrics())
+    await small.start()
+    door = PipelineDoor("api", [await started(tmp_path, "other", other), small], metrics=SelfMetrics())
+    for number in range(60):
+        await door.submit(rows(50))
+        await until(lambda so_far=50 * (number + 1): len(up.records) == so_far)  # type: ignore[misc]
+    assert small.status().sinks[1].ledger.dropped["spool_full"] > 0
+    for pipeline in door._pipelines:
+        await pipeline.stop()
+
+
 async def test_identity_is_completed_once_per_origin(tmp_path: Path) -> None:
     sink, pods = Keeping(), Pods()
     pipeline = await started(tmp_path, "p", sink)

@@ -55,6 +55,23 @@ def test_every_file_is_a_plugin_with_a_state(lens_plugins_dir: Path) -> None:
     sys.modules.pop("_helper", None)
 
 
+def test_files_that_are_new_are_loaded_beside_those_that_are_there(lens_plugins_dir: Path) -> None:
+    (lens_plugins_dir / "_helper.py").write_text("VALUE = 7.0\n")
+    (lens_plugins_dir / "tried_first.py").write_text(COLLECTOR.format(name="tried_first"))
+    host = PluginHost.load()
+    first = host.collector("tried_first")
+    host.record_failure("tried_first", "once", kind="collector")
+    (lens_plugins_dir / "tried_later.py").write_text(COLLECTOR.format(name="tried_later"))
+    (lens_plugins_dir / "tried_copy.py").write_text(COLLECTOR.format(name="tried_first"))
+    assert sorted(plugin.name for plugin in host.load_new_files()) == ["tried_copy", "tried_later"]
+    assert host.collector("tried_later").name == "tried_later"
+    found = {plugin.name: plugin.state for plugin in host.plugins()}
+    assert (found["tried_copy"], found["tried_first"]) == ("conflicting", "conflicting")
+    assert first.name == "tried_first"
+    assert host.load_new_files() == []
+    sys.modules.pop("_helper", None)
+
+
 def test_one_can_be_switched_off(lens_plugins_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (lens_plugins_dir / "tried_off.py").write_text("raise SystemExit(3)\n")
     monkeypatch.setenv("LENS_DISABLED_PLUGINS", "tried_off")
