@@ -222,11 +222,13 @@ async def test_pages_hold_everything_once(spool: Spool, store: Any) -> None:
         await points(store, cursor="nonsense", limit=5)
 
 
-async def test_the_background_makes_blocks(tmp_path: Path, postgres_dsn: str) -> None:
+async def test_the_background_makes_all_blocks_once_a_load_is_over(tmp_path: Path, postgres_dsn: str) -> None:
     async with running_store(tmp_path, postgres_dsn) as store:
-        await Spool(store).deliver(*rows_of(range(5000)))
+        spool = Spool(store)
+        for first in range(0, 15_000, 5000):
+            await spool.deliver(*rows_of(range(first, first + 5000)))
         ends = time.monotonic() + 20
-        while ask(postgres_dsn, "select count(*) from lens_block") == [(0,)]:
+        while ask(postgres_dsn, "select count(*) from lens_block where not dirty") != [(15_000 // 4096,)]:
             assert time.monotonic() < ends
             await asyncio.sleep(0.05)
 
