@@ -1,8 +1,9 @@
 """Writing rows: one transaction that adds the new ones, merges into those that exist, and moves the cursor.
 
 The streams of a batch are locked first, in the order of their ids, so that what is read about them stays true: rows
-beyond a stream's last step are new without looking, and the catalogue is exact. Subjects, which several daemons may
-share, are locked last and only until the commit.
+beyond a stream's last step are new without looking, the catalogue is exact, and no row is left without its stream,
+which is why rows need no foreign key. Subjects, which several daemons may share, are locked last and only until the
+commit.
 """
 
 from __future__ import annotations
