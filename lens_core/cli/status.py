@@ -8,10 +8,11 @@ from typing import Any
 import click
 import msgspec
 
+from ..durations import duration
 from .client import ask, daemon_url, data_dir_option, json_option, url_option
 from .columns import Column, fitting_table
 from .screen import make_console
-from .wording import STATE_STYLES, duration, plain
+from .wording import STATE_STYLES, plain
 
 
 @click.command("status")

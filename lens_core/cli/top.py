@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ..durations import duration
 from ..errors import LensError
 from .client import ask, ask_many, daemon_url, data_dir_option, json_option, url_option
 from .columns import Column, fitting_table
 from .screen import make_console, pictures
-from .wording import STATE_STYLES, ago, amount, bytes_text, duration, plain, sparkline
+from .wording import STATE_STYLES, ago, amount, bytes_text, plain, sparkline
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

@@ -56,20 +56,6 @@ def bytes_text(value: float) -> str:
     return ""
 
 
-def duration(seconds: float | None) -> str:
-    """A time span in its two largest units."""
-    if seconds is None:
-        return "–"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
-
-
 def ago(milliseconds: float) -> str:
     """How long ago, in one unit."""
     seconds = max(0.0, milliseconds / 1000)

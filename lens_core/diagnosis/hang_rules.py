@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..durations import duration
 from ..records import Diagnosis
 from .facts import Answer, Facts, Finding, Limits
 from .wording import by_node, listed, node_name, ordered
@@ -18,9 +19,9 @@ def step_rule(facts: Facts, limits: Limits) -> Finding | None:
     silent = facts.now - progress.last_step_at
     allowed = max(limits.min_stall_seconds, limits.stall_factor * progress.usual_seconds)
     if silent <= allowed:
-        reason = f"the last step came {silent:.0f} s ago; one takes {progress.usual_seconds:.3g} s"
+        reason = f"the last step came {duration(silent)} ago; one takes {progress.usual_seconds:.3g} s"
         return Finding(rule="steps", verdict="no", reason=reason)
-    overdue = f"no step for {silent:.0f} s; one takes {progress.usual_seconds:.3g} s"
+    overdue = f"no step for {duration(silent)}; one takes {progress.usual_seconds:.3g} s"
     if _is_saving(facts, progress.last_step_at) and silent < limits.checkpoint_seconds:
         return Finding(rule="steps", verdict="unknown", reason=f"{overdue}, but a checkpoint is being saved")
     newest = max((diagnosis.timestamp for diagnosis in facts.diagnoses), default=0.0)

@@ -64,7 +64,7 @@ def test_people_see_what_was_missing() -> None:
     first, second, third = result.stdout.splitlines()
     assert "megatron" in first
     assert "lm_loss=NaN" in first
-    assert "nearest torchtitan.step_without_memory: its head was not found" in second
+    assert "nearest plain_loop.step: none of lm_loss is on it" in second
     assert "it is about validation or a test" in third
     assert "1 steps, 0 events, 2 other lines" in result.stderr
 

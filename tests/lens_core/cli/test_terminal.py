@@ -23,7 +23,8 @@ from click.testing import CliRunner
 
 from lens_core.cli import cli
 from lens_core.cli.tap import line
-from lens_core.cli.wording import ago, amount, bytes_text, duration, plain, sparkline
+from lens_core.cli.wording import ago, amount, bytes_text, plain, sparkline
+from lens_core.durations import duration
 from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
 
 

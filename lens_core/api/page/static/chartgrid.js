@@ -2,7 +2,7 @@
 
 import { draw, forget } from "./chart.js";
 import { button, el, name, nextPaint, throttle } from "./dom.js";
-import { inOrder, latest, timesOf } from "./gridtools.js";
+import { inOrder, latest, tells, timesOf } from "./gridtools.js";
 import { Legend } from "./legend.js";
 import { empty, figure } from "./pieces.js";
 import { Points } from "./points.js";
@@ -60,7 +60,8 @@ export class ChartGrid {
 
   shownMetrics() {
     if (this.chosen) return this.chosen.filter((metric) => this.metrics.includes(metric));
-    return inOrder(this.metrics).slice(0, MOST_AT_FIRST);
+    const telling = this.metrics.filter(tells);
+    return inOrder(telling.length ? telling : this.metrics).slice(0, MOST_AT_FIRST);
   }
 
   build(root) {

@@ -4,8 +4,14 @@ import { xOf } from "./series.js";
 
 const FIRST = [/^(lm_)?loss$/, /loss/, /acc/, /learning_rate|^lr$/, /grad_?norm/, /tflops|tokens|samples|throughput/, /mem/];
 
+// Numbers that only count along: straight lines that nobody looks at, unless they choose to.
+const COUNTS = /^((current|target)_iteration|(total_)?epochs?|step(s_per|_in)_epoch|((train|trainer)\/)?global_step|(train\/)?epoch)$/;
+
+export const tells = (metric) => !COUNTS.test(metric);
+
 export function inOrder(metrics) {
   const rank = (metric) => {
+    if (!tells(metric)) return FIRST.length + 1;
     const place = FIRST.findIndex((pattern) => pattern.test(metric.toLowerCase()));
     return place < 0 ? FIRST.length : place;
   };
