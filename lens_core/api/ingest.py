@@ -102,7 +102,7 @@ async def _read_body(request: Request, route: Route, limit: int, grow: Callable[
 def _ingest_request(request: Request, body: bytes) -> IngestRequest:
     return IngestRequest(
         body=body,
-        path=request.url.path,
+        path=request.scope["path"],
         method=request.method,
         headers=request.headers,
         query=request.query_params,

@@ -138,7 +138,9 @@ class FailureLimit:
 
 
 def _cookie(connection: HTTPConnection) -> str:
-    secure = connection.url.scheme == "https"
+    if "cookie" not in connection.headers:
+        return ""
+    secure = connection.scope["scheme"] == "https"
     return connection.cookies.get(SECURE_COOKIE if secure else COOKIE, "")
 
 

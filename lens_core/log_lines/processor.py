@@ -25,6 +25,10 @@ STALL_FACTOR = 3.0
 _MAX_PLACES = 50_000
 
 
+# What detectors look at; everything else passes as it came.
+_READ = frozenset((LogLine, Evidence))
+
+
 class DetectorProcessor:
     """Runs all detectors over everything that passes; see `pipeline.RecordProcessor`."""
 
@@ -56,6 +60,8 @@ class DetectorProcessor:
         """All records, with what they gave behind them."""
         now = self._clock()
         self._memory.begin()
+        if records and _READ.isdisjoint(map(type, records)):
+            return Processed(records=records)
         merged = self._reader.merged
         lines = [record for record in records if type(record) is LogLine]
         place = self._only_place(lines)
