@@ -65,14 +65,17 @@ class Compactor:
         self._retained = -_RETAIN_SECONDS
         self._waiting = Waiting()
         self._task: asyncio.Task[None] | None = None
+        self._ending = False
         self._scanned = -_RESCAN_SECONDS
 
     def start(self) -> None:
         """Begin to work in the background."""
+        self._ending = False
         self._task = asyncio.create_task(self._run(), name="lens blocks")
 
     async def stop(self) -> None:
         """End; a block that is being made is lost, its rows are not."""
+        self._ending = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -85,7 +88,8 @@ class Compactor:
             self._waiting.grew(stream_id, change.new_rows, now, late=bool(change.late_steps))
 
     async def _run(self) -> None:
-        while True:
+        # A connection that is interrupted may answer with an error of its own in place of the cancellation.
+        while not self._ending:
             try:
                 await self._round()
             except NotReady as error:
@@ -94,7 +98,8 @@ class Compactor:
                 self._logger.warning("blocks could not be made, trying again: %s", describe(error))
             except Exception:
                 self._logger.exception("blocks could not be made, trying again")
-            await asyncio.sleep(_PAUSE_SECONDS)
+            if not self._ending:
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _round(self) -> None:
         now = time.monotonic()
@@ -131,29 +136,27 @@ async def _unfinished(connection: Connection) -> dict[int, bool]:
 
 
 async def compact_stream(connection: Connection, stream_id: int, *, partial: bool) -> int:
-    """Make all blocks of a stream that are due, a last one of fewer rows if `partial`; how many were made."""
-    locked = await _value(connection, "select pg_try_advisory_lock(%s)", [_LOCK + stream_id])
-    if not locked:
+    """Make all blocks of a stream that are due, a last one of fewer rows if `partial`; how many were made.
+
+    Where this fails or is interrupted the connection is to be closed, which gives the stream's lock back.
+    """
+    if not await _value(connection, "select pg_try_advisory_lock(%s)", [_LOCK + stream_id]):
         return 0
-    made = 0
-    try:
-        await connection.execute("update lens_stream set late_step = null where id = %s", [stream_id])
-        tries = 0
-        while tries < _MOST_TRIES:
-            range_ = await _next_range(connection, stream_id)
-            if range_ is None or (range_.last_step is None and range_.rows < (PARTIAL_ROWS if partial else BLOCK_ROWS)):
-                break
-            rows = await _read(connection, stream_id, range_)
-            if not rows.steps:
-                break
-            block = await asyncio.to_thread(build_block, range_.first_step, _last_step(range_, rows), rows)
-            if await _put(connection, stream_id, range_, block):
-                made += 1
-            else:
-                tries += 1
-    finally:
-        if not connection.closed:
-            await connection.execute("select pg_advisory_unlock(%s)", [_LOCK + stream_id])
+    await connection.execute("update lens_stream set late_step = null where id = %s", [stream_id])
+    made = tries = 0
+    while tries < _MOST_TRIES:
+        range_ = await _next_range(connection, stream_id)
+        if range_ is None or (range_.last_step is None and range_.rows < (PARTIAL_ROWS if partial else BLOCK_ROWS)):
+            break
+        rows = await _read(connection, stream_id, range_)
+        if not rows.steps:
+            break
+        block = await asyncio.to_thread(build_block, range_.first_step, _last_step(range_, rows), rows)
+        if await _put(connection, stream_id, range_, block):
+            made += 1
+        else:
+            tries += 1
+    await connection.execute("select pg_advisory_unlock(%s)", [_LOCK + stream_id])
     return made
 
 
