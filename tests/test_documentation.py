@@ -93,6 +93,14 @@ def test_links_between_the_pages_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_every_benchmark_is_listed() -> None:
+    """Those that take `--quick`; the other scripts are run by them."""
+    scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text()}
+    figures = {script for script in scripts if not script.endswith(("_job", "_load"))}
+    listed = re.findall(r"python -m benchmarks\.(\w+)", (ROOT / "benchmarks/README.md").read_text())
+    assert set(listed) == figures
+
+
 def test_nothing_of_a_machine_or_a_registry_is_in_the_project() -> None:
     words = re.compile(r"pypi\.org|pythonhosted|registry\.npmjs|deb\.debian\.org|/root/\.cache|/opt/(?!rocm)\w+/")
     suffixes = {".py", ".md", ".toml", ".yaml", ".sh", ".txt", ".sql"}
