@@ -227,7 +227,9 @@ async def test_a_command_ends_with_the_collector(make: Make) -> None:
     ends = time.monotonic() + 20
     while not await texts(collector) and time.monotonic() < ends:
         continue
-    (child,) = [child for child in psutil.Process().children() if script in child.cmdline()]
+    # Other tests' processes that have ended may still be listed; they have no command line.
+    running = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    (child,) = [child for child in running if script in child.cmdline()]
     await collector.stop()
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
