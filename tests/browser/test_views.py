@@ -161,6 +161,21 @@ def test_a_zoom_asks_the_server_for_finer_points(browse: Browse) -> None:
         watched.until("!location.hash.includes('from=')")
 
 
+def test_a_chart_is_zoomed_by_keys(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b&metric=loss", ".card[data-drawn]")
+        page.locator(".card").first.focus()
+        with page.expect_request(lambda request: "start=" in request.url and "max_points" in request.url):
+            page.keyboard.press("+")
+        watched.until("location.hash.includes('from=')")
+        before = page.evaluate("location.hash")
+        page.keyboard.press("ArrowRight")
+        watched.until(f"location.hash !== {before!r} && location.hash.includes('from=')")
+        for _ in range(3):
+            page.keyboard.press("-")
+        watched.until("!location.hash.includes('from=')")
+
+
 def test_csv_has_every_point_of_what_is_shown(browse: Browse) -> None:
     with browse(accept_downloads=True) as watched:
         page = watched.open("/#/workload?uid=gpt-small&metric=loss", ".card[data-drawn]")

@@ -2,7 +2,7 @@
 
 import { draw, forget } from "./chart.js";
 import { button, el, name, nextPaint, throttle } from "./dom.js";
-import { inOrder, latest, tells, timesOf } from "./gridtools.js";
+import { extentOf, inOrder, latest, steered, tells, timesOf } from "./gridtools.js";
 import { Legend } from "./legend.js";
 import { empty, figure } from "./pieces.js";
 import { Points } from "./points.js";
@@ -110,14 +110,26 @@ export class ChartGrid {
     const place = el("div", { class: "plot" });
     const last = el("span", { class: "last", elementtiming: "lens-chart" });
     const size = button("⤢", () => this.enlarge(metric), { class: "plain", "aria-label": `Larger or smaller: ${metric.slice(0, 80)}` });
-    const box = el("section", { class: "card", "aria-label": metric.slice(0, 100) }, el("h2", {}, name(metric, 80), last, size), place);
+    const box = el("section", { class: "card", tabindex: 0, "aria-label": metric.slice(0, 100) }, el("h2", {}, name(metric, 80), last, size), place);
     const card = { metric, place, box, last, visible: false };
     box.classList.toggle("tall", this.tall === metric);
     place.card = card;
+    box.addEventListener("keydown", (event) => this.steer(card, event));
     place.addEventListener("pointerenter", () => (this.active = card)); // its turn is next
     this.cards.set(metric, card);
     this.watch.observe(place);
     return card;
+  }
+
+  // What a pointer does by dragging, for the chart that has the focus.
+  steer(card, event) {
+    if (event.target !== card.box || event.ctrlKey || event.metaKey || event.altKey) return;
+    const whole = extentOf(this.points.metrics.get(card.metric)?.values() ?? [], this.options.axis);
+    const range = whole ? steered(this.options.range, whole, event.key) : undefined;
+    if (range === undefined) return;
+    event.preventDefault();
+    this.active = card;
+    this.zoom(range);
   }
 
   enlarge(metric) {

@@ -43,3 +43,22 @@ export function timesOf(all, axis, range) {
   }
   return start <= end ? [start, end] : null;
 }
+
+export function extentOf(all, axis) {
+  const xs = [...all].flatMap((one) => (one.points.length ? [xOf(one.points[0], axis), xOf(one.points.at(-1), axis)] : []));
+  return xs.length ? [Math.min(...xs), Math.max(...xs)] : null;
+}
+
+// By how much of what is shown each end moves.
+const STEPS = { "+": [0.25, -0.25], "=": [0.25, -0.25], "-": [-0.5, 0.5], ArrowLeft: [-0.25, -0.25], ArrowRight: [0.25, 0.25] };
+
+// What a key makes of the shown range: another one, null for the whole, undefined for a key that means nothing.
+export function steered(range, whole, key) {
+  const steps = STEPS[key];
+  if (!steps) return undefined;
+  const [from, to] = range ?? whole;
+  const moves = steps.map((step) => step * (to - from));
+  if (moves[0] === moves[1]) moves.fill(Math.max(whole[0] - from, Math.min(whole[1] - to, moves[0])));
+  const next = [Math.max(whole[0], from + moves[0]), Math.min(whole[1], to + moves[1])];
+  return next[0] <= whole[0] && next[1] >= whole[1] ? null : next;
+}
