@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +162,13 @@ def _report(url: str, workload: str, training: subprocess.Popen[bytes], folder: 
     click.echo(_picture(_points(url, workload), stored, 100))
     click.echo(f"The training logged {logged} steps on {RANKS} ranks; {stored} of them are stored.")
     events = ask("GET", url, f"/api/v1/workloads/{workload}/events")["events"]
-    for event in reversed(events):
-        where = "" if event["iteration"] is None else f"iteration {event['iteration']}"
-        click.echo(f"  {event['type']:18} {where}".rstrip())
+    # Each rank's run and the log say that they have ended; once is enough here.
+    for line in dict.fromkeys(_event_line(event) for event in reversed(events)):
+        click.echo(line)
     if stored != logged:
         raise LensError(f"{logged - stored} steps are missing")
+
+
+def _event_line(event: Mapping[str, Any]) -> str:
+    where = "" if event["iteration"] is None else f"iteration {event['iteration']}"
+    return f"  {event['type']:18} {where}".rstrip()
