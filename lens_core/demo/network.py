@@ -1,4 +1,4 @@
-"""A small network that really learns: two interleaved spirals, one hidden layer, gradient descent in plain Python."""
+"""A small network that really learns: one hidden layer, gradient descent in plain Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
-Point = tuple[float, float, int]
+from .spirals import Point
 
 
 class Network(Protocol):
@@ -25,19 +25,6 @@ class Network(Protocol):
     def weights(self) -> list[float]:
         """All weights, for a checkpoint."""
         ...
-
-
-def spirals(count: int, rng: random.Random) -> list[Point]:
-    """Points of two spirals: x, y, which one."""
-    points = []
-    for index in range(count):
-        label = index % 2
-        angle = 3.0 * math.pi * math.sqrt(rng.random())
-        radius = angle / (3.0 * math.pi)
-        turn = angle + label * math.pi
-        noise = rng.gauss(0, 0.03)
-        points.append((radius * math.cos(turn) + noise, radius * math.sin(turn) + noise, label))
-    return points
 
 
 def make_network(width: int, rng: random.Random) -> Network:
