@@ -219,7 +219,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         source.judge = assembly.judge
         await _start(source, "source")
         assembly.guards[component.name] = Guard(assembly.host, "source", component.type)
-        assembly.notices[component.name] = _unwanted(source)
+        assembly.notices[component.name] = _unwanted(source, component)
         assembly.sources.append(source)
         assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
     assembly.api_door = PipelineDoor("api", assembly.pipelines, metrics=metrics, identity=directory)
@@ -228,14 +228,14 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         await _start_collector(assembly, collector_config, metrics, directory)
 
 
-def _unwanted(source: Source) -> str:
-    """What a source brings for nothing; said once."""
+def _unwanted(source: Source, config: ComponentConfig) -> str:
+    """What a source brings for nothing; said once to those who wrote the source down, and shown to whoever looks."""
     assert isinstance(source.door, PipelineDoor)
     kinds = [kind for kind in source.brings if not source.door.wants(kind)]
     if not kinds:
         return ""
     notice = f"no sink takes what it brings ({', '.join(kind.__name__ for kind in kinds)}); it is counted as filtered"
-    logger.info("%s: %s", source.context.name, notice)
+    logger.log(logging.INFO if config.written else logging.DEBUG, "%s: %s", source.context.name, notice)
     return notice
 
 

@@ -167,7 +167,7 @@ class Source(Component):
     """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.door`.
 
     `judge` says what one piece of evidence alone says about the framework; the host sets both. `brings` are kinds of
-    record that the source is for: when no sink takes them, the daemon says so at start.
+    record that the source is for: when no sink takes them, the daemon says so.
     """
 
     brings: ClassVar[Sequence[type[Record]]] = ()

@@ -116,4 +116,6 @@ def _announce(daemon: Daemon) -> None:
     for plugin in states:
         if plugin.state not in ("loaded", "disabled"):
             click.echo(f"  plugin {plugin.name} is {plugin.state}: {plugin.reason}", err=True)
-    click.echo(f"Try: lens run --workload my-run -- python train.py, or curl {daemon.url}/api/v1/workloads")
+    click.echo("Next, in another terminal:")
+    click.echo("  lens run --workload my-run -- python train.py    your training, unchanged; it shows up on the page")
+    click.echo("  lens doctor --send                               whether data arrives, and what mends it if not")

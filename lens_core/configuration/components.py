@@ -68,7 +68,9 @@ class ComponentReader:
         for name in self._host.names(kind):
             plugin = self._host.component(kind, name)
             if not needs_settings(plugin):
-                found[name] = ComponentConfig(name=name, type=name, plugin=plugin, settings=plugin.Settings())
+                found[name] = ComponentConfig(
+                    name=name, type=name, plugin=plugin, settings=plugin.Settings(), written=False
+                )
                 self.known[kind].setdefault(name, Node(None))
         return found
 

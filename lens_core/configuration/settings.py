@@ -82,12 +82,16 @@ class FilterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ComponentConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One configured instance of a plugin: `plugin(settings, context)` makes it."""
+    """One configured instance of a plugin: `plugin(settings, context)` makes it.
+
+    `written` is False for one that is there because nobody wrote that section and it works without settings.
+    """
 
     name: str
     plugin: type[Component]
     type: str
     settings: Any
+    written: bool = True
 
 
 class CollectorConfig(ComponentConfig, frozen=True, kw_only=True):

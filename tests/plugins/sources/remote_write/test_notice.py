@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import httpx
@@ -13,10 +14,21 @@ from lens_core.daemon import Daemon
 from lens_core.plugin_host import PluginHost
 from tests.plugins.sources.remote_write.wire import packed, request, series
 
+NOTICE = "no sink takes what it brings (SeriesBatch)"
 
-@pytest.mark.parametrize("wanted", [True, False])
-async def test_series_that_no_sink_takes_are_said_and_counted(tmp_path: Path, wanted: bool) -> None:
-    text = f"sources: {{remote_write: {{}}}}\nsinks: {{file: {{type: jsonl, path: {tmp_path / 'out'}"
+
+@pytest.mark.parametrize(
+    ("wanted", "written"),
+    [(True, True), (False, True), (False, False)],
+    ids=["taken", "taken by nobody", "taken by nobody, nor asked for"],
+)
+async def test_series_that_no_sink_takes_are_said_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wanted: bool, written: bool
+) -> None:
+    """At start to those who wrote the source down; to everybody who looks at the status."""
+    caplog.set_level(logging.INFO, "lens.assembly")
+    text = "sources: {remote_write: {}}\n" if written else ""
+    text += f"sinks: {{file: {{type: jsonl, path: {tmp_path / 'out'}"
     text += "}}\n" if wanted else ", filter: {kinds: [event]}}}\n"
     text += "server: {listen: '127.0.0.1:0'}\n"
     assert SeriesBatch in Jsonl.accepts
@@ -30,8 +42,9 @@ async def test_series_that_no_sink_takes_are_said_and_counted(tmp_path: Path, wa
         answer = await client.post(f"{daemon.url}/prometheus", content=body)
         assert answer.status_code == 204
         status = (await client.get(f"{daemon.url}/api/v1/status")).json()
-    (source,) = status["sources"]
+    (source,) = [source for source in status["sources"] if source["type"] == "remote_write"]
     assert source["received"] == 1
-    assert ("no sink takes what it brings (SeriesBatch)" in source["notice"]) is not wanted
+    assert (NOTICE in source["notice"]) is not wanted
+    assert (NOTICE in caplog.text) is (written and not wanted)
     daemon.stop()
     await asyncio.wait_for(task, 30)
