@@ -197,7 +197,10 @@ _WORDS = {"out_of_memory": "CUDA out of memory", "collective_timeout": "Watchdog
 
 def _failure(event: EventRow) -> RankFailure:
     details = event.details
-    message = str(details.get("reason") or details.get("line") or _WORDS.get(event.type, ""))
+    message = str(details.get("reason") or details.get("signal") or details.get("line") or _WORDS.get(event.type, ""))
+    xid = details.get("xid")
+    if isinstance(xid, int | float):  # what a device's error means its number says
+        message = f"Xid {xid:g}, {message}"
     code = details.get("exit_code")
     number = (
         int(code) if isinstance(code, int | float) or (isinstance(code, str) and code.lstrip("-").isdigit()) else None

@@ -40,7 +40,8 @@ _XIDS = "|".join(map(str, (48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120
 _PATTERNS = (
     (
         Cause.HARDWARE,
-        rf"NVRM: Xid \(.*?\): (?:{_XIDS})\b|\bXid(?: error)?[ :=]+(?:{_XIDS})\b|uncorrectable ECC|double[- ]bit ECC"
+        rf"NVRM: Xid \(.*?\): (?:{_XIDS})\b(?!, *\w+ Nonfatal)|\bXid(?: error)?[ :=]+(?:{_XIDS})\b(?!, *\w+ Nonfatal)"
+        r"|\bSXid \(.*?\): \d+, *Fatal|uncorrectable ECC|double[- ]bit ECC|CUDA_ERROR_(?:ECC|NVLINK)_UNCORRECTABLE"
         r"|fallen off the bus|GPU is lost|GPU has been lost|row remap\w* fail|NVLink.*(?:fatal|uncorrect|error count)"
         r"|hardware error|HW Exception by GPU node|GPU reset (?:begin|required)"
         r"|RAS.*uncorrect|Machine check (?:event|exception)|mlx5_core.*(?:health|fatal)",
@@ -57,7 +58,7 @@ _PATTERNS = (
         Cause.DEVICE_MEMORY,
         r"(?:CUDA|HIP|XPU|NPU|MPS backend)(?: error:)? out of memory|(?<!ray\.exceptions\.)OutOfMemoryError"
         r"|RESOURCE_EXHAUSTED: (?:.*?out of memory|Attempting to (?:allocate|reserve)|Failed to allocate)"
-        r"|OOM when allocating tensor|(?:Cuda|HIP) failure '?out of memory|CUDA_ERROR_OUT_OF_MEMORY"
+        r"|OOM when allocating tensor|(?:Cuda|HIP) failure (?:\d+ )?'?out of memory|CUDA_ERROR_OUT_OF_MEMORY"
         r"|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation",
     ),
     (
@@ -71,9 +72,14 @@ _PATTERNS = (
         Cause.DEVICE_FAULT,
         r"illegal memory access|unspecified launch failure|Memory access fault by GPU|hipErrorIllegalAddress"
         r"|misaligned address|CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED"
-        r"|(?:CUDA|HIP) error: (?:an illegal instruction|unknown error|initialization error)",
+        r"|(?:CUDA|HIP) error: (?:an illegal instruction|unknown error|initialization error)|unhandled cuda error"
+        r"|ncclUnhandledCudaError|HSA_STATUS_ERROR_\w+|CUDA_ERROR_(?:ILLEGAL_\w+|MISALIGNED_ADDRESS|LAUNCH_\w+)"
+        r"|\*ERROR\* ring \w+ timeout|cuDNN error: CUDNN_STATUS_(?!ALLOC_FAILED|NOT_SUPPORTED|BAD_PARAM)",
     ),
-    (Cause.USER_EXCEPTION, r"device-side assert triggered"),
+    (
+        Cause.USER_EXCEPTION,
+        r"device-side assert triggered|thread: \[[\d,]+\] Assertion|^Assertion .* failed$|CUDA_ERROR_ASSERT\b",
+    ),
     (
         Cause.COLLECTIVE_TIMEOUT,
         r"Watchdog caught collective operation timeout|collective operation timeout|Timed? ?out waiting \d+ ?ms for"
@@ -97,17 +103,19 @@ _PATTERNS = (
     ),
     (
         Cause.NATIVE_CRASH,
-        r"Segmentation fault|SIGSEGV|SIGABRT|terminate called after throwing|Fatal Python error"
+        r"Segmentation fault|segfault|general protection|SIG(?:SEGV|ABRT|BUS|ILL)|terminate called after throwing"
+        r"|Fatal Python error|\bBus error(?: \(|$| {5,})|^Aborted$|^Illegal instruction$"
         r"|(?:exitcode:|return code =) -(?:4|6|7|8|11)\b|(?:Aborted|Bus error|Illegal instruction) *\(core dumped\)",
     ),
     (
         Cause.TERMINATED,
-        r"Received (?:15|(?:Signals\.)?SIGTERM)\b|received signal 15\b|CANCELLED AT|DUE TO (?:PREEMPTION|TIME LIMIT)"
-        r"|got signal: 15|(?:exitcode:|return code =) -15\b|srun: error: .*: Terminated",
+        r"Received (?:15|(?:Signals\.)?SIGTERM)\b|^(?:Signals\.)?SIGTERM$|received signal 15\b"
+        r"|CANCELLED AT|DUE TO (?:PREEMPTION|TIME LIMIT)|got signal: 15|(?:exitcode:|return code =) -15\b"
+        r"|srun: error: .*: Terminated",
     ),
     (
         Cause.KILLED,
-        r"\bSIGKILL\b|(?:exitcode:|return code =) -9\b|^Killed$|\bKilled {5,}|srun: error: .*: Killed"
+        r"\bSIGKILL\b|(?:exitcode:|return code =) -9\b|^Killed$|\bKilled {5,}|^zsh: killed|srun: error: .*: Killed"
         r"|exited on signal 9\b|exit code (?:is )?137\b"
         r"|DataLoader worker .*(?:killed by signal: Killed|exited unexpectedly)",
     ),

@@ -56,6 +56,11 @@ def of_time(job: Job, moment: float) -> int:
     return job.attempts[0].number if job.attempts else 1
 
 
+def is_of_newest(job: Job, moment: float | None) -> bool:
+    """Whether a moment falls into the newest attempt, as far as anybody knows."""
+    return moment is None or not job.attempts or moment >= job.attempts[-1].started - SKEW_SECONDS
+
+
 def _open(job: Job, moment: float) -> int:
     number = job.attempts[-1].number + 1 if job.attempts else 1
     job.attempts.append(Attempt(number, moment))

@@ -19,8 +19,14 @@ from .text import words_before
 _LOOK_ALIKE = re.compile(
     r"\b(?:valid|validation|validate|validating|val|eval|evaluation|evaluate|evaluating|test|testing|sanity)\b", re.I
 )
+# Entries of a dictionary that say what its numbers are about: `"event": "validation"`, `"split": "val"`.
+_PURPOSES = frozenset({"event", "split", "mode", "phase", "stage", "type"})
+_OF_NO_TRAINING = re.compile(
+    r"(?i)(?:val(?:id|idation|idate|idating)?|eval(?:uation|uate|uating)?|test|testing|dev)(?![a-z])"
+)
 _MAY_STAND_BEFORE = {"stderr", "stdout", "root", "train", "training", "info", "debug", "warning", "log", "message"}
 NO_HEAD = "its head was not found"
+LOOK_ALIKE = "it is about validation or a test"
 _PREFIX_CHARACTERS = 400
 
 
@@ -47,6 +53,7 @@ class CompiledFormat(_Declared):
         self._rejects = holder(declared.reject) if declared.reject else None
         self.beginning = "" if limit > 0 else sought(declared.head)
         self._layout = LAYOUTS[declared.layout]
+        self.is_mapping = declared.layout == "mapping"
         self._columns = Columns(declared.fields, declared.loss, declared.unlabelled)
         self.signs = (Sign(framework, layer, declared.confidence, self.name),) if framework else ()
         # What somebody wrote in a configuration goes before what Lens knows.
@@ -62,10 +69,12 @@ class CompiledFormat(_Declared):
         if reason:
             return reason
         rest = text[match.end() :]
-        if self.declared.layout == "mapping":
+        if self.is_mapping:
             rest = rest.partition("}")[0] + ("}" if "}" in rest else "")
         pairs = [pair for pair in match.groupdict().items() if pair[1] is not None]
         pairs.extend(self._layout(before, rest))
+        if self.is_mapping and _are_of_no_training(pairs):
+            return LOOK_ALIKE
         values = self._columns.read(pairs)
         iteration = values.pop("iteration", None)
         return self._judge(values, iteration, text), match.end()
@@ -79,7 +88,7 @@ class CompiledFormat(_Declared):
         lowered = near.lower()
         has_stem = "val" in lowered or "test" in lowered or "sanity" in lowered
         if has_stem and _LOOK_ALIKE.search(words_before(near)):
-            return "it is about validation or a test"
+            return LOOK_ALIKE
         tail = near.rstrip(" :\t")
         if self.declared.standalone and tail[-1:].islower():
             word = tail[len(tail.rstrip(ascii_letters)) :]
@@ -195,3 +204,8 @@ class CompiledTable(_Declared):
             signs=self.signs,
             text=text,
         )
+
+
+def _are_of_no_training(pairs: Sequence[tuple[str, str]]) -> bool:
+    """Whether a dictionary says that its numbers are of a validation or a test."""
+    return any(key.lower() in _PURPOSES and _OF_NO_TRAINING.match(text) for key, text in pairs)

@@ -207,13 +207,13 @@ class LineEngine:
                 if isinstance(result, str):
                     break
                 reading, end = result
-                if fmt.declared.layout == "mapping":
+                if fmt.is_mapping:
                     bar = last_bar(text[start:end]) or bar
                     take_bar(reading, bar)
                 if not fmt.lacks(reading):
                     readings.append(reading)
                 start = end
-                if fmt.declared.layout not in ("mapping",):
+                if not fmt.is_mapping:
                     break
             if readings:
                 return readings

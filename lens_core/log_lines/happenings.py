@@ -26,7 +26,8 @@ _ONE_SECONDS = 300.0
 _SAME_SECONDS = 30.0
 _MAX_REMEMBERED = 128
 _TELLS_GOAL = frozenset({"config", "training_started"})
-_ENDS = frozenset({"training_ended", "training_failed"})
+# After these a job's silence is no stall: it has ended, or its failure is the reason. A step says that it goes on.
+ENDS = frozenset({"training_ended", "training_failed", "out_of_memory", "collective_timeout", "process_terminated"})
 
 
 def is_news(job: Job, happening: Happening, attempt: int, stream: str, moment: float) -> bool:
@@ -69,7 +70,7 @@ def hash_of(details: dict[str, Any]) -> str:
 def follow(job: Job, happening: Happening, moment: float) -> Happening:
     """What an event changes for the job, and what earlier events add to it: a checkpoint's duration and path."""
     kind = happening.type
-    if kind in _ENDS:
+    if kind in ENDS:
         job.is_running = False
     elif kind == "checkpoint_saving":
         job.saving = (happening.iteration, moment, str(happening.details.get("path", "")))

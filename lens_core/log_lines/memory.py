@@ -118,6 +118,11 @@ class Memory:
             found = self._kept[key] = Job(origin=_bare(origin))
         return found
 
+    def known_job(self, name: str) -> Job | None:
+        """A job that lines have told of; None if there is none."""
+        found = self._kept.get(f"{PREFIX}job/{name}")
+        return found if isinstance(found, Job) else None
+
     def stream(self, name: str) -> Stream:
         """A stream, made if it is new; call `touch` when it changes."""
         key = f"{PREFIX}stream/{name}"

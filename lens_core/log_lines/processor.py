@@ -14,7 +14,9 @@ from ..pipeline import Processed
 from ..plugin_api import Detector
 from ..records import Detection, Event, Evidence, LogLine, Origin, Record
 from ..self_metrics import SelfMetrics
+from . import attempts
 from .engine import Context, LineEngine
+from .happenings import ENDS
 from .memory import FORGET_SECONDS, Job, Memory
 from .reader import Place, StreamReader
 from .sifting import Candidates
@@ -26,7 +28,7 @@ _MAX_PLACES = 50_000
 
 
 # What detectors look at; everything else passes as it came.
-_READ = frozenset((LogLine, Evidence))
+_READ = frozenset((LogLine, Evidence, Event))
 
 
 class DetectorProcessor:
@@ -125,6 +127,8 @@ class DetectorProcessor:
                 out.append(record)
                 if type(record) is Evidence:
                     self._detect(record, out)
+                elif type(record) is Event:
+                    self._hear(record)
                 continue
             number += 1
             if place is None or record.origin is not last_origin:
@@ -180,6 +184,16 @@ class DetectorProcessor:
             self._places[key] = place
             self._metrics.event_stream_create.inc(operation="create")
         return place
+
+    def _hear(self, event: Event) -> None:
+        """Take a job's end from whoever tells of it: its log may end without a word, and its silence is no stall."""
+        if event.type not in ENDS:
+            return
+        for name in _job_names(event.origin):
+            job = self._memory.known_job(name)
+            if job is not None and attempts.is_of_newest(job, event.event_time):
+                self._memory.touch_job(name)
+                job.is_running = False
 
     def _detect(self, evidence: Evidence, out: list[Record]) -> None:
         detections = self.rules.detect(evidence)
@@ -239,6 +253,14 @@ def _identity(origin: Origin) -> tuple[str, ...]:
 
 def _job_name(origin: Origin) -> str:
     """Rows are stored under the workload where the record carries one, else under the pod; attempts likewise."""
-    if origin.workload_uid:
-        return f"{origin.cluster}/w/{origin.workload_uid}"
-    return f"{origin.cluster}/p/{origin.pod_uid or f'{origin.namespace}/{origin.pod_name}'}"
+    return _job_names(origin)[0]
+
+
+def _job_names(origin: Origin) -> list[str]:
+    """The names under which the rows of an origin may stand, its own first: other sources may know less of it."""
+    names = [f"w/{origin.workload_uid}"] if origin.workload_uid else []
+    if origin.pod_uid:
+        names.append(f"p/{origin.pod_uid}")
+    if origin.pod_name or not names:
+        names.append(f"p/{origin.namespace}/{origin.pod_name}")
+    return [f"{origin.cluster}/{name}" for name in names]

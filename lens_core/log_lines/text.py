@@ -20,11 +20,13 @@ _RESIDUE = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m(?!\s\d+s\b)")
 _CRI = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP]) ?")
 # What containers, launchers, ranks and Ray put before each line of a process, as often as there are of them.
 _LAUNCHERS = re.compile(
-    r"(?:\d{4}-\d\d-\d\dT\S+ (?:stdout|stderr) [FP] |\[(?:default|rank)\d+\]: ?|\([^()]*\bpid=\d+[^()]*\) "
-    r"|(?:[\w.-]*\d|stderr|stdout): |(?:DEBUG|INFO|WARNING|ERROR):(?:root|__main__):)+"
+    r"(?:\d{4}-\d\d-\d\dT\S+ (?:stdout|stderr) [FP] |\[(?:default|rank)\d+\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
+    r"|\([^()]*\bpid=\d+[^()]*\) |(?:[\w.-]*\d|stderr|stdout): |(?:DEBUG|INFO|WARNING|ERROR):(?:root|__main__):)+"
 )
 _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\][^\r\n]*$")
-_RANK = re.compile(r"\[rank[- ]?(\d+)(?:/\d+)?\]|\[Rank (\d+)\]|\[RANK:(\d+)\]")
+_RANK = re.compile(
+    r"\[rank[- ]?(\d+)(?:/\d+)?\]|\[(?:PG [^\]]{1,80} )?Rank (\d+)\]|\[RANK:(\d+)\]|^\[\d+,(\d+)\]<std(?:out|err)>:"
+)
 _LOCAL_RANK = re.compile(r"\[default(\d+)\]:")
 _TASK = re.compile(r"^\s*(\d{1,5}): ")
 _TIME = re.compile(
@@ -74,7 +76,7 @@ def words_before(text: str) -> str:
 
 
 def printed_rank(text: str) -> int | None:
-    """The rank that a line names in a prefix: `[rank0]`, `[rank-7/8]`, `[Rank 0]`, srun's `0: `."""
+    """The rank that a line names in a prefix: `[rank0]`, `[PG 0 Rank 3]`, srun's `0: `, mpirun's `[1,0]<stdout>:`."""
     match = _RANK.search(text, 0, 200)
     if match is not None:
         return int(next(group for group in match.groups() if group is not None))

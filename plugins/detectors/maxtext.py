@@ -1,6 +1,7 @@
 """MaxText and MaxDiffusion: `completed step: N, seconds: X, TFLOP/s/device: X, Tokens/s/device: X, loss: X`.
 
-Steps count from 0; the seconds of the first ones measure the dispatch only. `total_weights` are target tokens.
+Steps count from 0; the seconds of the first ones measure the dispatch only. `total_weights` are target tokens. Since
+2026 `lm_loss` stands beside `loss`, the sum of it and the losses of the router and of multi-token prediction.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class MaxText(Detector):
                 "TFLOP/s/device": Field("tflops", "compute"),
                 "Tokens/s/device": Field("tokens_per_gpu"),
             },
-            loss=("loss", "lm_loss"),
+            loss=("lm_loss", "loss"),
             confidence=0.8,
             example="completed step: 3, seconds: 10.344, TFLOP/s/device: 346.932, Tokens/s/device: 19006.4, loss: 12",
         ),
@@ -39,7 +40,7 @@ class MaxText(Detector):
             head=r"\bcompleted step: (?P<iteration>\d+), ",
             layout="commas",
             fields={"seconds": Field("elapsed_time_per_iteration_ms", "time", 1000.0)},
-            loss=("loss", "lm_loss"),
+            loss=("lm_loss", "loss"),
             needs=("lm_loss",),
             confidence=0.8,
         ),

@@ -24,7 +24,9 @@ _DEVICE = (
         ("error", "out", "of", "memory"),
         r"(?P<reason>(?:CUDA|HIP)(?: runtime)? error:? ?(?:\(\d+\) :)? ?out of memory)",
     ),
-    _out_of_memory(("cuda", "failure", "out", "of", "memory"), r"(?P<reason>(?:Cuda|HIP) failure '?out of memory'?)"),
+    _out_of_memory(
+        ("cuda", "failure", "out", "of", "memory"), r"(?P<reason>(?:Cuda|HIP) failure (?:\d+ )?'?out of memory'?)"
+    ),
     _out_of_memory(("hiperroroutofmemory",), r"\b(?P<reason>hipErrorOutOfMemory)\b"),
     _out_of_memory(("cudaerrormemoryallocation",), r"\b(?P<reason>cudaErrorMemoryAllocation)\b"),
     _out_of_memory(("cuda_error_out_of_memory",), r"\b(?P<reason>CUDA_ERROR_OUT_OF_MEMORY)\b"),

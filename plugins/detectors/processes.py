@@ -89,6 +89,8 @@ _SCHEDULERS = (
     _failed(("actor", "died", "unexpectedly"), r"(?P<reason>The actor died unexpectedly before finishing this task)"),
     _failed(("worker", "died", "unexpectedly"), r"(?P<reason>The worker died unexpectedly while executing this task)"),
 )
+# A signal's name as bash, Slurm and Open MPI print it; bash pads it to a column before the command.
+_OF_SHELL = r"\(core dumped\)|\(signal| {5,}"
 _SYSTEM = (
     _failed(
         ("terminate", "called", "after", "throwing"),
@@ -96,10 +98,29 @@ _SYSTEM = (
     ),
     _failed(
         ("segmentation", "fault"),
-        r"(?P<reason>Segmentation fault) *(?:\(core dumped\)|encountered|\(signal|$)",
+        rf"(?P<reason>Segmentation fault)(?: *(?:{_OF_SHELL}|encountered|$)| \(\d+\))",
     ),
+    _failed(("bus", "error"), rf"(?P<reason>Bus error)(?: *(?:{_OF_SHELL}|$)| \(\d+\))"),
+    _failed(("aborted",), rf"(?P<reason>Aborted)(?: *(?:{_OF_SHELL})| \(6\))"),
+    _failed(("illegal", "instruction"), rf"(?P<reason>Illegal instruction)(?: *(?:{_OF_SHELL}|$)| \(\d+\))"),
+    *(  # zsh, which says it before the command
+        _failed(tuple(text.split()), rf"(?:^zsh: |^\[\d+\] +[+-]? *\d+ )(?P<reason>{text})\b")
+        for text in ("segmentation fault", "bus error", "abort", "illegal hardware instruction")
+    ),
+    _terminated(("killed",), r"(?:^zsh: |^\[\d+\] +[+-]? *\d+ )(?P<reason>killed)\b"),
     _failed(("fatal", "python", "error"), r"(?P<reason>Fatal Python error: [^\n]{0,100})"),
-    _failed(("core", "dumped"), r"(?P<reason>(?:Aborted|Bus error|Illegal instruction) *\(core dumped\))"),
+    _failed(  # the kernel
+        ("segfault", "at", "ip", "sp", "error"),
+        r"(?P<process>[\w./:-]{1,15})\[(?P<pid>\d+)\]: (?P<reason>segfault at [\da-f]+)",
+    ),
+    _failed(
+        ("traps", "general", "protection", "ip"),
+        r"traps: (?P<process>[\w./:-]{1,15})\[(?P<pid>\d+)\] (?P<reason>general protection)",
+    ),
+    _terminated(  # glog
+        ("received", "by", "pid", "stack", "trace"),
+        r"\*{3} (?P<signal>SIG\w+) \(@\w+\) received by PID (?P<pid>\d+)",
+    ),
     _failed(
         ("bus", "error", "shared", "memory"),
         r"(?P<reason>Unexpected bus error encountered in worker)",

@@ -71,25 +71,66 @@ _COLLECTIVES = (
     _failed(("distnetworkerror",), r"(?P<reason>DistNetworkError: [^\n]{0,120})"),
     _failed(("diststoreerror",), r"(?P<reason>DistStoreError: [^\n]{0,120})"),
     _failed(("runtimeerror", "nccl", "error", "in"), r"RuntimeError: (?P<reason>NCCL error in)"),
+    _failed(  # the exception itself may be a timeout, which has events of its own
+        ("watchdog", "thread", "terminated", "with", "exception"),
+        r"[wW]atchdog thread terminated with exception: (?!.*collective operation timeout)(?P<reason>[^\n]{1,200})",
+    ),
+    _failed(  # XLA
+        ("nccl", "operation", "failed"), r"(?P<reason>NCCL operation \w+(?:\([^)\n]{0,80}\))? failed: [^\n]{0,120})"
+    ),
     _failed(
         ("runtimeerror", "connection", "closed", "by", "peer"),
         r"RuntimeError: .*(?P<reason>Connection closed by peer)",
     ),
 )
+# As Python raises them, as C++ says before it aborts (`what():`), and as XLA and NCCL print them.
 _DEVICES = (
     _failed(
         ("cuda", "error"),
-        r"(?:RuntimeError|AcceleratorError): (?P<reason>CUDA error: (?!out of memory|CUBLAS_STATUS_ALLOC)[^\n]{0,200})",
+        r"(?P<reason>\bCUDA error: (?!out of memory|CUBLAS_STATUS_ALLOC|.*CUDA_ERROR_OUT_OF_MEMORY)[^\n]{1,200})",
+    ),
+    _failed(("hip", "error"), r"(?P<reason>\bHIP error: (?!out of memory)[^\n]{1,200})"),
+    _failed(("cudnn", "error"), r"(?P<reason>\bcuDNN error: (?!CUDNN_STATUS_ALLOC_FAILED)[^\n]{1,200})"),
+    *(
+        _failed((f"cuda_error_{name.lower()}",), rf"(?P<reason>\bCUDA_ERROR_{name}\b[^\n]{{0,120}})")
+        for name in (
+            "ILLEGAL_ADDRESS",
+            "ILLEGAL_INSTRUCTION",
+            "MISALIGNED_ADDRESS",
+            "LAUNCH_FAILED",
+            "LAUNCH_TIMEOUT",
+            "HARDWARE_STACK_ERROR",
+            "ECC_UNCORRECTABLE",
+            "NVLINK_UNCORRECTABLE",
+            "ASSERT",
+        )
     ),
     _failed(
-        ("hip", "error"),
-        r"(?:RuntimeError|AcceleratorError): (?P<reason>HIP error: (?!out of memory)[^\n]{0,200})",
+        ("nccl", "warn", "cuda", "failure"),
+        r"NCCL WARN (?P<reason>Cuda failure (?!(?:\d+ )?'?out of memory)[^\n]{1,120})",
     ),
+    _failed(
+        ("block", "thread", "assertion", "failed"),
+        r"block: \[[\d,]+\], thread: \[[\d,]+\] (?P<reason>Assertion [^\n]{1,160} failed)",
+    ),
+    _failed(("aborting", "with", "error"), r"aborting with error : (?P<reason>HSA_STATUS_ERROR_[^\n]{1,160})"),
     _failed(("memory", "access", "fault", "by", "gpu"), r"(?P<reason>Memory access fault by GPU node-\d+)"),
     _failed(("hw", "exception", "by", "gpu"), r"(?P<reason>HW Exception by GPU node-\d+)"),
     _failed(
+        ("amdgpu", "gpu", "reset", "begin"),
+        r"amdgpu (?P<device>[\da-f:.]+): (?:amdgpu: )?(?P<reason>GPU reset begin!)",
+    ),
+    _failed(  # NVLink reports what it has mended by the same numbers
         ("nvrm", "xid"),
-        r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<xid>\d+), *(?P<reason>.{0,160})",
+        r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<xid>\d+),(?! *\w+ Nonfatal\b) *(?P<reason>.{0,160})",
+    ),
+    _failed(
+        ("nvrm", "gpu", "has", "fallen", "off", "the", "bus"),
+        r"NVRM: GPU (?P<device>[\w:.]+): (?P<reason>GPU has fallen off the bus)",
+    ),
+    _failed(
+        ("sxid", "fatal"),
+        r"SXid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<sxid>\d+), *(?P<reason>Fatal\b.{0,160})",
     ),
 )
 _PRECISION = (

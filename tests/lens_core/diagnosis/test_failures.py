@@ -34,6 +34,31 @@ REAL = [
         RELAUNCH,
         RELAUNCH,
     ),
+    # leptonai/gpud#1160
+    (
+        "NVRM: Xid (PCI:0000:00:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x026001c6 0x00000000)",
+        Cause.HARDWARE,
+        RELAUNCH,
+        RELAUNCH,
+    ),
+    ("nvidia-nvswitch0: SXid (PCI:0000:c2:00.0): 20034, Fatal, Link 30", Cause.HARDWARE, RELAUNCH, RELAUNCH),
+    # deepspeedai/DeepSpeed#6637
+    (
+        ":0:rocdevice.cpp            :2984: 13356666806077 us: [pid:1843  tid:0x7fb7da5c8700] Callback: Queue"
+        " 0x7fb7f5800000 aborting with error : HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware"
+        " exception. code: 0x1016",
+        Cause.DEVICE_FAULT,
+        RESTART,
+        RELAUNCH,
+    ),
+    (
+        "Indexing.cu:1292: indexSelectLargeIndex: block: [0,0,0], thread: [0,0,0] Assertion `srcIndex < 8` failed.",
+        Cause.USER_EXCEPTION,
+        RESTART,
+        STOP,
+    ),
+    ("python[1234]: segfault at 0 ip 00007f0 sp 00007ff error 4 in libc.so.6", Cause.NATIVE_CRASH, RESTART, RELAUNCH),
+    ("Bus error", Cause.NATIVE_CRASH, RESTART, RELAUNCH),
     # LSSI-ETH/plmfit#40
     ("slurmstepd: error: NVML: Failed to get usage(15): GPU is lost", Cause.HARDWARE, RELAUNCH, RELAUNCH),
     # NVIDIA/NVSentinel#155

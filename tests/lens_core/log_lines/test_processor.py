@@ -255,6 +255,37 @@ def test_a_finished_job_and_a_stopped_daemon_are_no_stall(stand: Stand) -> None:
     assert events(stand.give([])) == []
 
 
+def test_an_end_that_others_tell_of_is_no_stall_and_is_remembered_over_a_restart(stand: Stand) -> None:
+    pod = Origin(pod_name="trainer-0", namespace="ns")
+    stand.feed(*(megatron(step) for step in range(1, 6)), origin=pod)
+    stand.give([Event(origin=POD, type="training_ended", event_time=stand.now, data_source="wandb")])
+    stand.restart()
+    stand.now += 1000
+    assert events(stand.give([])) == []
+    stand.now += 1000
+    assert events(stand.give([])) == []
+
+
+def test_an_end_of_an_earlier_attempt_says_nothing_of_this_one(stand: Stand) -> None:
+    stand.feed(*(megatron(step) for step in range(1, 6)))
+    ended = stand.now
+    stand.now += 100
+    stand.feed(*(megatron(step) for step in range(1, 6)))
+    stand.give([Event(origin=POD, type="training_ended", event_time=ended, data_source="wandb")])
+    stand.now += 1000
+    assert events(stand.give([])) == ["stalled"]
+
+
+@pytest.mark.parametrize("line", ["Killed", "RuntimeError: CUDA error: an illegal memory access was encountered"])
+def test_the_silence_after_a_failure_is_no_stall_until_it_goes_on(stand: Stand, line: str) -> None:
+    stand.feed(*(megatron(step) for step in range(1, 6)), line)
+    stand.now += 1000
+    assert events(stand.give([])) == []
+    stand.feed(megatron(6))
+    stand.now += 10_000
+    assert events(stand.give([])) == ["stalled"]
+
+
 def test_each_framework_is_told_once(stand: Stand) -> None:
     line = megatron(1, "hip mem usage/free/total/usage_ratio: 1.0GB/2.0GB/3.0GB/33.3% | lm loss: 1.0 |")
     found = of(Detection, stand.feed(line))
@@ -330,3 +361,15 @@ def test_a_job_without_steps_yet_is_remembered_over_a_tick_and_a_restart(stand: 
     stand.give([])
     assert events(stand.feed("[before the start of training step] datetime: 2026-01-01 00:00:00")) == []
     assert attempts(stand.feed(megatron(1))) == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[PG 0 (default_pg) Rank 3] Process group watchdog thread terminated with exception: NCCL error: x",
+        "[1,3]<stderr>:[compute-7:21766] Signal: Segmentation fault (11)",
+        "[rank3]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+    ],
+)
+def test_a_failure_carries_the_rank_that_its_line_names(stand: Stand, line: str) -> None:
+    assert [item.origin.rank for item in of(Event, stand.feed(line))] == [3]

@@ -97,7 +97,7 @@ STEPS = [
         "completed step: 5, seconds: 1.2, TFLOP/s/device: 100.1, loss: 8.1, lm_loss: 8.0, mtp_loss: 0.02",
         "maxtext",
         5,
-        {"lm_loss": 8.1, "mtp_loss": 0.02},
+        {"lm_loss": 8.0, "loss": 8.1, "mtp_loss": 0.02},
     ),
     ("[Rampup Batch Size Phase]: completed step: 5, seconds: 1.2, loss: 8.1", "maxtext", 5, {"lm_loss": 8.1}),
     (
