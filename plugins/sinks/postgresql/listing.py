@@ -19,40 +19,9 @@ from lens_core import (
 from lens_core.queries import metric_name
 
 from .identity import Connection
+from .shown import LINES, Line, Name, newest_lines, of_names, search
 
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
-# A subject under the name by which it is shown: its workload; for a pod the lowest workload that it belongs to.
-SHOWN = """
-    select s.id as subject_id, s.cluster,
-        case when s.workload_uid <> '' then s.workload_uid when m.workload_uid is not null then m.workload_uid
-            when s.pod_uid <> '' then s.pod_uid when s.namespace <> '' then s.namespace || '/' || s.pod_name
-            else s.pod_name end as uid,
-        coalesce(nullif(m.workload_name, ''), nullif(s.name, ''), s.workload_uid) as name,
-        coalesce(nullif(m.workload_namespace, ''), nullif(m.namespace, ''), s.namespace) as namespace,
-        s.rows, s.last_iteration, s.first_seen_us, s.last_seen_us
-    from lens_subject s left join lateral (
-        (select m.* from lens_membership m
-            where s.workload_uid <> '' and m.workload_uid = s.workload_uid and m.cluster = s.cluster
-            order by m.pod_uid limit 1)
-        union all
-        (select m.* from lens_membership m
-            where s.workload_uid = '' and s.pod_uid <> '' and m.pod_uid = s.pod_uid and m.cluster = s.cluster
-                and not exists (select from lens_membership below where below.pod_uid = m.pod_uid
-                    and below.cluster = m.cluster and below.parent_uid = m.workload_uid)
-            order by m.last_seen_us desc, m.workload_uid limit 1)
-        union all
-        (select m.* from lens_membership m
-            where s.workload_uid = '' and s.pod_name <> '' and m.pod_name = s.pod_name and m.cluster = s.cluster
-                and (s.pod_uid = '' or m.pod_uid = '')
-                and (s.namespace = m.namespace or s.namespace = '' or m.namespace = '')
-                and not exists (select from lens_membership below where below.pod_name = m.pod_name
-                    and below.namespace = m.namespace and below.cluster = m.cluster
-                    and below.parent_uid = m.workload_uid)
-            order by m.last_seen_us desc, m.workload_uid limit 1)
-        limit 1
-    ) m on true
-    where s.last_seen_us is not null
-"""
 
 
 async def metric_sources(connection: Connection, uid: str) -> list[SourceCount]:
@@ -79,32 +48,21 @@ async def available_metrics(connection: Connection, uid: str, data_source: str) 
     return [MetricInfo(name, sorted(found[name]), sum(found[name].values())) for name in sorted(found)]
 
 
-async def workloads(connection: Connection, search: str, limit: int, cursor: str) -> WorkloadPage:
+async def workloads(connection: Connection, text: str, limit: int, cursor: str) -> WorkloadPage:
     """A page of workloads, those seen last first. Raises BadRequest."""
-    seen_us, after_uid = _read_cursor(cursor)
-    found = await connection.execute(
-        "select cluster, uid, max(name), max(namespace), sum(rows)::bigint, max(last_iteration),"
-        f" min(first_seen_us), max(last_seen_us) as seen from ({SHOWN}) shown"
-        " where %(search)s = '' or uid ilike %(pattern)s or name ilike %(pattern)s or namespace ilike %(pattern)s"
-        " group by cluster, uid having %(seen)s::bigint is null or (max(last_seen_us), uid) < (%(seen)s, %(after)s)"
-        " order by seen desc, uid desc limit %(limit)s",
-        {
-            "search": search,
-            "pattern": "%" + search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%",
-            "seen": seen_us,
-            "after": after_uid,
-            "limit": limit + 1,
-        },
-    )
-    rows = await found.fetchall()
-    page = [_summary(row) for row in rows[:limit]]
-    following = f"{rows[limit - 1][7]}:{rows[limit - 1][1]}" if len(rows) > limit else ""
-    return WorkloadPage(page, following)
+
+    async def look_up(names: list[Name]) -> list[Line]:
+        found = await connection.execute(LINES.encode(), of_names(names))
+        return await found.fetchall()
+
+    lines = await newest_lines(connection, await search(connection, text), _read_cursor(cursor), limit + 1, look_up)
+    following = f"{lines[limit - 1][7]}:{lines[limit - 1][1]}" if len(lines) > limit else ""
+    return WorkloadPage([_summary(line[:8]) for line in lines[:limit]], following)
 
 
-def _read_cursor(cursor: str) -> tuple[int | None, str]:
+def _read_cursor(cursor: str) -> tuple[int, str] | None:
     if not cursor:
-        return None, ""
+        return None
     seen, _, uid = cursor.partition(":")
     try:
         return int(seen), uid

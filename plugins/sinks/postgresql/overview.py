@@ -1,74 +1,87 @@
-"""The list of workloads in one question: what needs attention first, with the newest event that tells how it is."""
+"""The list of workloads for the page: what needs attention first, with the newest event that tells how it is."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from lens_core import BadRequest, WorkloadSummary
 from lens_core.overview import ATTENTION_DAYS, ATTENTION_EVENTS, GOES_ON_MS, STATE_EVENTS, Overview, OverviewPage
 
 from .identity import Connection
-from .listing import SHOWN
+from .shown import LINES, Line, Name, Search, in_order, newest_lines, of_names, place, search
 
-# One line per name that is shown; the events are looked up by index, one row each.
-_LINES = f"""
-    with lines as (
-        select cluster, uid, max(name) as name, max(namespace) as namespace, sum(rows)::bigint as rows,
-            max(last_iteration) as last_iteration, min(first_seen_us) as first_seen, max(last_seen_us) as last_seen,
-            array_agg(subject_id) as subjects
-        from ({SHOWN}) shown
-        where %(search)s = '' or uid ilike %(pattern)s or name ilike %(pattern)s or namespace ilike %(pattern)s
-        group by cluster, uid
-    ), known as (
-        select lines.*, e.type, e.event_time_us, e.iteration,
-            case when e.type = any(%(attention)s) and e.event_time_us > %(since)s then coalesce((
-                select max(last_seen_us) from lens_stream where subject_id = any(lines.subjects) and rows > 0
-            ), 0) <= e.event_time_us + %(goes_on)s else false end as attention
-        from lines left join lateral (
-            select e.type, e.event_time_us, e.iteration from unnest(lines.subjects) as s(id) cross join lateral (
-                select type, event_time_us, iteration, id from lens_event
-                where subject_id = s.id and type = any(%(states)s) order by event_time_us desc, id desc limit 1
-            ) e order by e.event_time_us desc, e.id desc limit 1
-        ) e on true
-    )
-"""
-_PAGE = """
-    , page as (
-        select *, (select count(*) from lines) as total from known
-        where %(seen)s::bigint is null or (attention, last_seen, uid) < (%(first)s::boolean, %(seen)s, %(after)s)
-        order by attention desc, last_seen desc, uid desc limit %(limit)s
-    )
-    select cluster, uid, name, namespace, rows, last_iteration, first_seen, last_seen, attention, type, event_time_us,
-        iteration, total, target, last_row
-    from page cross join lateral (
+_FAILED_LATELY = (
+    "select distinct subject_id from lens_event"
+    f" where type in ({', '.join(repr(event) for event in ATTENTION_EVENTS)}) and event_time_us > %(since)s"
+)
+# A line with the newest event that says how it is doing, looked up by index in each of its subjects.
+_KNOWN = f"""
+    with lines as ({LINES})
+    select cluster, uid, name, namespace, rows, last_iteration, first_seen, last_seen,
+        coalesce(e.type = any(%(attention)s) and e.event_time_us > %(since)s
+            and coalesce(streams.last_row, 0) <= e.event_time_us + %(goes_on)s, false),
+        e.type, e.event_time_us, e.iteration, streams.target, streams.last_row
+    from lines cross join lateral (
         select max(target_iteration) as target, max(last_seen_us) as last_row from lens_stream
-        where subject_id = any(page.subjects) and rows > 0
-    ) streams order by attention desc, last_seen desc, uid desc
+        where subject_id = any(lines.subjects) and rows > 0
+    ) streams left join lateral (
+        select e.type, e.event_time_us, e.iteration from unnest(lines.subjects) as s(id) cross join lateral (
+            select type, event_time_us, iteration, id from lens_event
+            where subject_id = s.id and type = any(%(states)s) order by event_time_us desc, id desc limit 1
+        ) e order by e.event_time_us desc, e.id desc limit 1
+    ) e on true
 """
 
 
-async def overview(connection: Connection, search: str, limit: int, cursor: str) -> OverviewPage:
+class _Asked(NamedTuple):
+    """One question for the list."""
+
+    connection: Connection
+    names: Search
+    since_us: int
+
+    async def look_up(self, names: list[Name]) -> list[Line]:
+        """The lines of names."""
+        found = await self.connection.execute(
+            _KNOWN.encode(),
+            {
+                **of_names(names),
+                "attention": list(ATTENTION_EVENTS),
+                "states": list(STATE_EVENTS),
+                "since": self.since_us,
+                "goes_on": GOES_ON_MS * 1000,
+            },
+        )
+        return await found.fetchall()
+
+    async def look_up_calm(self, names: list[Name]) -> list[Line]:
+        """The lines of names, without those that need attention."""
+        return [line for line in await self.look_up(names) if not _needs_attention(line)]
+
+    async def troubled(self) -> list[Line]:
+        """All lines that need attention: only what failed or stalled lately can."""
+        found = await self.connection.execute(_FAILED_LATELY.encode(), {"since": self.since_us})
+        names = await self.names.of(self.connection, [subject for (subject,) in await found.fetchall()])
+        return in_order(line for line in await self.look_up(names) if _needs_attention(line)) if names else []
+
+
+async def overview(connection: Connection, text: str, limit: int, cursor: str) -> OverviewPage:
     """A page of the list. Raises BadRequest for a cursor that this did not give."""
-    attention, seen, after = _read_cursor(cursor)
-    found = await connection.execute(
-        (_LINES + _PAGE).encode(),
-        {
-            "search": search,
-            "pattern": "%" + search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%",
-            "attention": list(ATTENTION_EVENTS),
-            "states": list(STATE_EVENTS),
-            "since": time.time_ns() // 1000 - ATTENTION_DAYS * 86_400_000_000,
-            "goes_on": GOES_ON_MS * 1000,
-            "first": attention,
-            "seen": seen,
-            "after": after,
-            "limit": limit + 1,
-        },
-    )
-    rows = await found.fetchall()
-    following = _cursor(rows[limit - 1]) if len(rows) > limit else ""
-    return OverviewPage([_line(row) for row in rows[:limit]], following, int(rows[0][12]) if rows else 0)
+    attention, before = _read_cursor(cursor)
+    asked = _Asked(connection, await search(connection, text), time.time_ns() // 1000 - ATTENTION_DAYS * 86_400_000_000)
+    lines: list[Line] = []
+    if attention:
+        lines = [line for line in await asked.troubled() if before is None or place(line) < before][: limit + 1]
+        before = None
+    if len(lines) <= limit:
+        lines += await newest_lines(connection, asked.names, before, limit + 1 - len(lines), asked.look_up_calm)
+    following = _cursor(lines[limit - 1]) if len(lines) > limit else ""
+    return OverviewPage([_line(line) for line in lines[:limit]], following, await asked.names.count(connection))
+
+
+def _needs_attention(line: Line) -> bool:
+    return bool(line[8])
 
 
 def _line(row: tuple[Any, ...]) -> Overview:
@@ -85,7 +98,6 @@ def _line(row: tuple[Any, ...]) -> Overview:
         event,
         event_us,
         at,
-        _,
         target,
         row_us,
     ) = row
@@ -109,16 +121,17 @@ def _line(row: tuple[Any, ...]) -> Overview:
     )
 
 
-def _cursor(row: tuple[Any, ...]) -> str:
-    return f"{int(row[8])}:{row[7]}:{row[1]}"
+def _cursor(line: Line) -> str:
+    return f"{int(_needs_attention(line))}:{line[7]}:{line[1]}"
 
 
-def _read_cursor(cursor: str) -> tuple[bool, int | None, str]:
+def _read_cursor(cursor: str) -> tuple[bool, tuple[int, str] | None]:
+    """Whether the page is still among those that need attention, and behind which line it begins."""
     if not cursor:
-        return False, None, ""
+        return True, None
     attention, _, rest = cursor.partition(":")
     seen, _, uid = rest.partition(":")
     try:
-        return bool(int(attention)), int(seen), uid
+        return bool(int(attention)), (int(seen), uid)
     except ValueError:
         raise BadRequest("cursor is none that this server gave") from None

@@ -116,7 +116,7 @@ class List {
   paint() {
     if (!this.lines.length) {
       const title = this.search ? `Nothing is called like “${this.search.slice(0, 100)}”` : "";
-      this.place.replaceChildren(title ? empty(title, "The search looks at names, uids and namespaces.") : nothingYet());
+      this.place.replaceChildren(title ? empty(title, "The search looks at names, uids, namespaces and pods.") : nothingYet());
     } else {
       const rows = this.lines.map((line) => this.row(line));
       const same = rows.length === this.body.children.length && rows.every((row, place) => row === this.body.children[place]);
