@@ -38,7 +38,7 @@ from .records import AnyRecord, Evidence, Record, StepMetrics
 from .self_metrics import SelfMetrics
 from .verdict import Verdict
 
-API_VERSION = "1.0"
+API_VERSION = "1.1"
 
 hookspec = pluggy.HookspecMarker("lens")
 hookimpl = pluggy.HookimplMarker("lens")
@@ -147,6 +147,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     `encodings` are the content encodings that the host undoes before the handler sees the body.
     `wire_errors` maps a status of the host's own refusals to the one that this protocol's senders understand
     (remote write: 413 becomes 400, 429 becomes 503).
+
+    `query` and `bodies` describe for `/api/v1/openapi.json` what the handler reads; the host checks nothing of it.
+    `query` is a struct with a field for each query parameter (a list for one that may be repeated), described by `Meta`
+    as settings are; `bodies` are content types and the type that each holds, `bytes` for what is no JSON. Since 1.1.
     """
 
     paths: Sequence[str]
@@ -157,6 +161,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     encodings: Sequence[str] = ("gzip", "zstd", "snappy", "identity")
     max_body_bytes: int | None = None
     wire_errors: Mapping[int, int] = {}
+    query: type[msgspec.Struct] | None = None
+    bodies: Mapping[str, Any] = {}
 
 
 def _no_verdict(evidence: Evidence) -> Verdict:

@@ -232,7 +232,9 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     records: list[msgspec.Raw] = []
 
 
-class _TypedEnvelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class RecordsEnvelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What travels between lenses: records, and where those come from that do not say it themselves."""
+
     version: int = ENVELOPE_VERSION
     producer: str = ""
     received_at: float | None = None
@@ -252,18 +254,18 @@ class Decoded(msgspec.Struct, frozen=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_typed = msgspec.msgpack.Decoder(_TypedEnvelope)
+_typed = msgspec.msgpack.Decoder(RecordsEnvelope)
 _raw = msgspec.msgpack.Decoder(Envelope)
 _one = msgspec.msgpack.Decoder(AnyRecord)
 # strict=False: JSON has no NaN, so non-finite values travel as texts.
-_typed_json = msgspec.json.Decoder(_TypedEnvelope, strict=False)
+_typed_json = msgspec.json.Decoder(RecordsEnvelope, strict=False)
 _raw_json = msgspec.json.Decoder(Envelope, strict=False)
 _one_json = msgspec.json.Decoder(AnyRecord, strict=False)
 
 
 def encode_envelope(records: Iterable[Record], received_at: float | None = None) -> bytes:
     """Encode records as one MessagePack envelope."""
-    envelope = _TypedEnvelope(
+    envelope = RecordsEnvelope(
         producer=PRODUCER,
         received_at=time.time() if received_at is None else received_at,
         records=list(records),  # type: ignore[arg-type]
@@ -291,7 +293,7 @@ def decode_json_envelope(body: bytes) -> Decoded:
         return _one_by_one(decode_json(body, _raw_json), _one_json)
 
 
-def _all(envelope: _TypedEnvelope) -> Decoded:
+def _all(envelope: RecordsEnvelope) -> Decoded:
     return Decoded(
         list(envelope.records), [], envelope.producer, envelope.origin, envelope.received_at, envelope.version
     )

@@ -1,14 +1,14 @@
 """The OpenAPI document, made from the routes themselves, so that it cannot drift.
 
-Paths, methods, path parameters and summaries are the routes' own; what their endpoints read beyond that is declared in
-`openapi_routes.py`, and a test asks every route whether that is true.
+Paths, methods, path parameters and summaries are the routes' own. What their endpoints read beyond that is declared by
+plugins with their routes, and for Lens itself in `openapi_routes.py`; a test asks every route whether that is true.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,17 +16,20 @@ from starlette.routing import Route
 
 from ..plugin_api import Route as PluginRoute
 from .openapi_routes import BODIES, PARAMETERS, PREFIX, query_of, role_of
+from .openapi_types import parameter, parameters_of, schemas_of
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _DESCRIPTION = (
     "What every training job is doing. What is below /api/v1 is below /v1 too. From loopback no token is needed; "
     "a role in brackets is what a token must allow."
 )
-_ERROR_SCHEMA = {
-    "type": "object",
-    "required": ["code", "message"],
-    "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
-}
+
+
+class Error(msgspec.Struct):
+    """Why a request was refused."""
+
+    code: str
+    message: str
 
 
 class DeclaredRoute(Route):
@@ -35,16 +38,16 @@ class DeclaredRoute(Route):
     declared: PluginRoute
 
 
-def openapi_document(below: Iterable[Route], root: Iterable[Route]) -> dict[str, Any]:
+def openapi_document(below: Sequence[Route], root: Sequence[Route]) -> dict[str, Any]:
     """The document for routes below `/api/v1` and routes at the root."""
     paths: dict[str, Any] = {}
-    schemas: dict[str, Any] = {"Error": _ERROR_SCHEMA}
+    types, schemas = schemas_of(_kinds([*below, *root]))
     for prefix, routes in ((PREFIX, below), ("", root)):
         for route in routes:
             entry = paths.setdefault(prefix + _bare(route), {})
             for method in sorted((route.methods or set()) - {"HEAD"}):
                 # Starlette takes the first route that matches; so does the document.
-                entry.setdefault(method.lower(), _operation(route, prefix, method, schemas))
+                entry.setdefault(method.lower(), _operation(route, prefix, method, types))
     return {
         "openapi": "3.1.0",
         "info": {"title": "Lens", "version": "1", "description": _DESCRIPTION},
@@ -56,25 +59,37 @@ def openapi_document(below: Iterable[Route], root: Iterable[Route]) -> dict[str,
     }
 
 
+def _kinds(routes: Iterable[Route]) -> Iterator[Any]:
+    """Every type of which a body or an answer is made."""
+    yield from (Error, *BODIES.values())
+    for route in routes:
+        if isinstance(route, DeclaredRoute):
+            yield from (kind for kind in route.declared.bodies.values() if kind is not bytes)
+
+
 def _bare(route: Route) -> str:
     return _PARAMETER.sub(r"{\1}", route.path)
 
 
-def _operation(route: Route, prefix: str, method: str, schemas: dict[str, Any]) -> dict[str, Any]:
-    error = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
+def _operation(route: Route, prefix: str, method: str, types: Mapping[Any, Any]) -> dict[str, Any]:
+    error = {"content": {"application/json": {"schema": types[Error]}}}
     declared = route.declared if isinstance(route, DeclaredRoute) else None
     path = _bare(route)
     role = declared.role if declared else role_of(method, prefix + path)
     summary, _, more = (inspect.getdoc(route.endpoint) or route.name).partition("\n\n")
     operation: dict[str, Any] = {
         "summary": " ".join(summary.split()),
-        "parameters": [*_path_parameters(route.path), *_query_parameters(method, path), *_encodings(declared)],
+        "parameters": [
+            *_path_parameters(route.path),
+            *_query_parameters(declared, method, path),
+            *_encodings(declared),
+        ],
         "responses": {"2XX": {"description": "OK"}, "default": {"description": "Refused, and why", **error}},
         "security": [{"token": [role]}] if role else [],
     }
     if more:
         operation["description"] = " ".join(more.split())
-    if body := _body(route, method, path, schemas):
+    if body := _body(declared, method, path, types):
         operation["requestBody"] = body
     return operation
 
@@ -84,10 +99,12 @@ def _path_parameters(path: str) -> Iterator[dict[str, Any]]:
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
-def _query_parameters(method: str, path: str) -> Iterator[dict[str, Any]]:
+def _query_parameters(declared: PluginRoute | None, method: str, path: str) -> Iterator[dict[str, Any]]:
+    if declared is not None:
+        yield from parameters_of(declared.query) if declared.query else ()
+        return
     for name in query_of(method, path):
-        parameter = PARAMETERS[name]
-        yield {"name": name, "in": "query", "description": parameter.description, "schema": dict(parameter.schema)}
+        yield parameter(name, PARAMETERS[name].description, PARAMETERS[name].schema)
 
 
 def _encodings(declared: PluginRoute | None) -> Iterator[dict[str, Any]]:
@@ -96,15 +113,14 @@ def _encodings(declared: PluginRoute | None) -> Iterator[dict[str, Any]]:
         yield {"name": "Content-Encoding", "in": "header", "description": "how the body is packed", "schema": schema}
 
 
-def _body(route: Route, method: str, path: str, schemas: dict[str, Any]) -> dict[str, Any] | None:
-    kind = BODIES.get((method, path))
-    if kind is not None:
-        (reference,), found = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
-        schemas.update(found)
-        return {"required": True, "content": {"application/json": {"schema": reference}}}
-    if isinstance(route, DeclaredRoute) and method in ("POST", "PUT", "PATCH"):
-        return {"required": True, "content": {"*/*": {"schema": {}}}}
-    return None
+def _body(declared: PluginRoute | None, method: str, path: str, types: Mapping[Any, Any]) -> dict[str, Any] | None:
+    if declared is None:
+        kind = BODIES.get((method, path))
+        bodies: Mapping[str, Any] = {"application/json": kind} if kind else {}
+    else:
+        bodies = (declared.bodies or {"*/*": bytes}) if method in ("POST", "PUT", "PATCH") else {}
+    content = {media_type: {"schema": types.get(kind, {})} for media_type, kind in bodies.items()}
+    return {"required": True, "content": content} if content else None
 
 
 __all__ = ["PREFIX", "DeclaredRoute", "openapi_document"]

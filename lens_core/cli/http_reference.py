@@ -12,7 +12,7 @@ import msgspec
 
 from ..api.app import routes_of
 from ..api.openapi import openapi_document
-from ..api.openapi_routes import PARAMETERS, PREFIX
+from ..api.openapi_routes import PREFIX
 from ..api.state import ApiState
 from ..plugin_api import Component, Sink, Source
 from ..plugin_host import PluginHost
@@ -44,7 +44,7 @@ def http_reference() -> str:
     with tempfile.TemporaryDirectory() as folder:
         document = openapi_document(*routes_of(_state(Path(folder))))
     found = _by_role(document)
-    lines = [HEAD, *(line for role in SECTIONS for line in _section(role, found[role])), *_parameters()]
+    lines = [HEAD, *(line for role in SECTIONS for line in _section(role, found[role])), *_parameters(document)]
     return "\n".join([*lines, *_bodies(document)])
 
 
@@ -103,16 +103,21 @@ def _by_role(document: Mapping[str, Any]) -> dict[str, dict[tuple[str, str], Row
 
 def _told(operation: Mapping[str, Any]) -> str:
     """What a route does and takes, as two cells."""
-    names = [f"`{one['name']}`" for one in operation["parameters"] if one["in"] == "query"]
-    if reference := _reference(operation):
-        names.append(f"the body {reference}")
-    return f"{operation['summary']} | {', '.join(names) or '–'}"
+    names = [f"`{one['name']}`" for one in _query(operation)]
+    return f"{operation['summary']} | {', '.join([*names, *_bodies_of(operation)]) or '–'}"
 
 
-def _reference(operation: Mapping[str, Any]) -> str:
-    content = operation.get("requestBody", {}).get("content", {})
-    name = content.get("application/json", {}).get("schema", {}).get("$ref", "").rpartition("/")[2]
-    return f"[{name}](#{name.lower()})" if name else ""
+def _query(operation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in operation["parameters"] if one["in"] == "query"]
+
+
+def _bodies_of(operation: Mapping[str, Any]) -> Iterator[str]:
+    """What a body may be: its type, and its content type where that is not the one that everybody expects."""
+    for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
+        if media_type != "*/*":
+            kind = _type(content["schema"]) if content["schema"] else ""
+            label = "" if media_type == "application/json" else f"`{media_type}`"
+            yield " ".join(part for part in ("the body", label, kind) if part)
 
 
 def _section(role: str, rows: Mapping[tuple[str, str], Row]) -> Iterator[str]:
@@ -123,33 +128,48 @@ def _section(role: str, rows: Mapping[tuple[str, str], Row]) -> Iterator[str]:
     yield ""
 
 
-def _parameters() -> Iterator[str]:
+def _parameters(document: Mapping[str, Any]) -> Iterator[str]:
     yield "## Parameters\n\n| parameter | type | meaning |\n|---|---|---|"
-    for name, parameter in PARAMETERS.items():
-        yield f"| `{name}` | {_type(parameter.schema)} | {parameter.description} |"
+    operations = [operation for entry in document["paths"].values() for operation in entry.values()]
+    told = {
+        f"| `{one['name']}` | {_type(one['schema'])} | {one['description']} |"
+        for operation in operations
+        for one in _query(operation)
+    }
+    yield from sorted(told)
     yield ""
 
 
 def _bodies(document: Mapping[str, Any]) -> Iterator[str]:
     yield "## Bodies\n"
     for name, schema in document["components"]["schemas"].items():
-        yield f"### {name}\n\n| field | type | |\n|---|---|---|"
+        summary = schema.get("description", "").partition("\n\n")[0]
+        about = f"{' '.join(summary.split())}\n\n" if summary else ""
+        yield f"### {name}\n\n{about}| field | type | |\n|---|---|---|"
         for field, kind in schema["properties"].items():
-            yield f"| `{field}` | {_type(kind)} | {'required' if field in schema.get('required', ()) else ''} |"
+            notes = ["required"] * (field in schema.get("required", ())) + [kind.get("description", "")]
+            yield f"| `{field}` | {_type(kind)} | {', '.join(filter(None, notes))} |"
         yield ""
 
 
 def _type(schema: Mapping[str, Any]) -> str:
     """A JSON schema in a word or two."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
     if "anyOf" in schema:
         return " or ".join(_type(one) for one in schema["anyOf"] if one.get("type") != "null")
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if schema.get("type") == "array":
-        return f"list of {_type(schema['items'])}"
-    return {"string": "text", "integer": "whole number", "number": "number", "object": "mapping"}.get(
-        schema.get("type", ""), "any"
-    )
+        return f"list of {_type(schema['items'])}" if schema.get("items") else "list"
+    return {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "object": "mapping",
+        "boolean": "yes or no",
+    }.get(schema.get("type", ""), "any")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ..api.openapi_types import parameters_of, schemas_of
 from ..errors import Overloaded, RequestError
 from ..plugin_api import IngestRequest, Reply, Route, Source
 from ..records import Record, encode_envelope
@@ -93,7 +94,17 @@ def _check_routes(source: Source) -> dict[str, Route]:
             assert path.startswith("/"), f"the path {path!r} must begin with /"
             assert path not in routes or set(route.methods).isdisjoint(routes[path].methods), f"{path} is there twice"
             routes[path] = route
+        _check_description(route)
     return routes
+
+
+def _check_description(route: Route) -> None:
+    """What a route says of itself can stand in the OpenAPI document."""
+    for media_type, kind in route.bodies.items():
+        assert "/" in media_type, f"{route.paths}: {media_type!r} is no content type"
+        assert kind is bytes or schemas_of([kind])[0], f"{route.paths}: {kind!r} has no JSON schema; take bytes"
+    for told in parameters_of(route.query) if route.query else ():
+        assert told["description"], f"{route.paths}: the query parameter {told['name']} needs a Meta(description=…)"
 
 
 def _route(routes: Mapping[str, Route], request: IngestRequest) -> Route:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from typing import Annotated
 
 import msgspec
 
@@ -35,10 +36,18 @@ class Kubernetes(msgspec.Struct, frozen=True, gc=False):
     labels: dict[str, object] | None = None
 
 
+_FILTERED = msgspec.Meta(
+    description="what the shipper's filter adds: pod_name, namespace_name, pod_id, host, container_name, labels",
+    extra_json_schema={"type": "object"},
+)
+
+
 # gc=False: an entry holds no cycles, and there are thousands in a body.
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One entry; unknown fields are passed over. `kubernetes` stays raw: most entries of a body share it."""
+    """One entry, its text in `message`, `log` or `msg`; unknown fields are passed over."""
 
+    # `kubernetes` stays raw, because most entries of a body share it; its default is made anew, because a Raw that
+    # stands in the class has no JSON schema.
     message: str | None = None
     log: str | None = None
     msg: str | None = None
@@ -48,7 +57,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     at_timestamp: float | str | None = msgspec.field(name="@timestamp", default=None)
     stream: str | None = None
     logtag: str | None = None
-    kubernetes: msgspec.Raw = msgspec.Raw(b"")
+    kubernetes: Annotated[msgspec.Raw, _FILTERED] = msgspec.field(default_factory=msgspec.Raw)
     workload_uid: str | None = None
     pod_uid: str | None = None
     pod_name: str | None = None

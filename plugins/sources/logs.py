@@ -40,6 +40,21 @@ class LogsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     )
 
 
+class LogsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request's query says of all its lines, for senders that cannot put it into each."""
+
+    workload_uid: Annotated[str, Meta(description="the workload that all lines are of")] = ""
+    pod_name: Annotated[str, Meta(description="the pod that all lines are of")] = ""
+    pod_uid: Annotated[str, Meta(description="the same by its uid")] = ""
+    namespace: Annotated[str, Meta(description="the pod's namespace")] = ""
+    node: Annotated[str, Meta(description="where the lines were written")] = ""
+    container: Annotated[str, Meta(description="the container of the pod")] = ""
+    rank: Annotated[int | None, Meta(description="the rank that wrote the lines")] = None
+
+
+_BODIES = {"application/json": list[Entry], "application/x-ndjson": Entry, "text/plain": str}
+
+
 class _Parsed(msgspec.Struct):
     lines: list[LogLine]
     items: int
@@ -56,7 +71,7 @@ class Logs(Source):
 
     def routes(self) -> Sequence[Route]:
         """One route."""
-        return [Route(paths=["/logs"], handler=self._receive, at_root=True)]
+        return [Route(paths=["/logs"], handler=self._receive, at_root=True, query=LogsQuery, bodies=_BODIES)]
 
     async def _receive(self, request: IngestRequest) -> Reply:
         now = time.time()
@@ -150,7 +165,6 @@ def _is_text(headers: Mapping[str, str]) -> bool:
 
 
 def _base(query: Mapping[str, str]) -> Origin:
-    """What the request's query says of all its lines, for senders that cannot put it into each."""
     rank: Any = query.get("rank", "")
     return Origin(
         workload_uid=query.get("workload_uid", ""),

@@ -14,6 +14,7 @@ from lens_core.records import (
     Decoded,
     Event,
     Evidence,
+    RecordsEnvelope,
     StepMetrics,
     decode_envelope,
     decode_json_envelope,
@@ -31,7 +32,8 @@ class RecordsApi(Source):
 
     def routes(self) -> Sequence[Route]:
         """One route."""
-        return [Route(paths=["/records"], handler=self._receive)]
+        bodies = {"application/json": RecordsEnvelope, "application/msgpack": RecordsEnvelope}
+        return [Route(paths=["/records"], handler=self._receive, bodies=bodies)]
 
     async def _receive(self, request: IngestRequest) -> Reply:
         content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()

@@ -32,7 +32,7 @@ from .messages import Outgoing, Packed, divide, pack, packed_record
 from .posting import address_of
 from .refusals import OWN, rejected
 from .selectors import any_of
-from .settings import PrometheusSettings
+from .settings import FederateQuery, PrometheusSettings
 from .training import TrainingSeries, time_series
 
 
@@ -107,7 +107,14 @@ class Prometheus(Sink):
 
     def routes(self) -> Sequence[Route]:
         """GET /federate, if it is on."""
-        federate = Route(paths=["/federate"], handler=self._federate, methods=("GET",), at_root=True, role="read")
+        federate = Route(
+            paths=["/federate"],
+            handler=self._federate,
+            methods=("GET",),
+            at_root=True,
+            role="read",
+            query=FederateQuery,
+        )
         return [federate] if self.settings.federate else []
 
     async def _federate(self, request: IngestRequest) -> Reply:

@@ -45,3 +45,11 @@ class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         _Seconds, Meta(description="a value that was not renewed for so long is gone")
     ] = 900.0
     federate_max_series: Annotated[int, Meta(ge=1, description="more series are refused and counted")] = 50_000
+
+
+class FederateQuery(msgspec.Struct, frozen=True):
+    """The query of /federate."""
+
+    match: Annotated[
+        list[str], Meta(description='selectors of the series that are wanted, such as `{workload_uid="my-run"}`; all')
+    ] = msgspec.field(name="match[]", default_factory=list)

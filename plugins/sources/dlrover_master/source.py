@@ -56,8 +56,8 @@ class DlroverMaster(Source):
     def routes(self) -> Sequence[Route]:
         """DLRover's two paths; below the prefixes too, where a proxy can keep them apart."""
         return [
-            Route(paths=["/report"], handler=self._http_report, at_root=True, max_body_bytes=_BODY_BYTES),
-            Route(paths=["/get"], handler=self._http_get, at_root=True, max_body_bytes=_BODY_BYTES),
+            Route(paths=[path], handler=handler, at_root=True, max_body_bytes=_BODY_BYTES, bodies={_PICKLE: bytes})
+            for path, handler in (("/report", self._http_report), ("/get", self._http_get))
         ]
 
     async def start(self) -> None:

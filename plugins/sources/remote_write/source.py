@@ -17,7 +17,7 @@ from .drops import Drops
 from .enriching import Enricher
 from .labels import RefusedSeries
 from .passing import Passage, Passed
-from .request import Cut, body_of, cut, damaged, version_of
+from .request import MEDIA_TYPE, Cut, body_of, cut, damaged, version_of
 from .settings import RemoteWriteSettings
 from .version2 import Translator
 
@@ -56,6 +56,7 @@ class RemoteWrite(Source):
             encodings=("snappy", "zstd", "identity"),
             max_body_bytes=limit,
             wire_errors=WIRE_ERRORS,
+            bodies={MEDIA_TYPE: bytes},
         )
         write = Route(
             paths=["/write"],
@@ -63,6 +64,7 @@ class RemoteWrite(Source):
             encodings=("snappy", "zstd", "identity"),
             max_body_bytes=limit,
             wire_errors=WIRE_ERRORS,
+            bodies={MEDIA_TYPE: bytes},
         )
         drops = Route(paths=["/remote-write/drops"], handler=self._show_drops, methods=("GET",), role="read")
         return [anything, write, drops]

@@ -88,12 +88,17 @@ class DetectionBody(Sender, frozen=True, kw_only=True):
     hints: dict[str, Any] = {}
 
 
+def _part(name: str) -> msgspec.Meta:
+    return msgspec.Meta(description=f"as /wandb/{name} takes it", extra_json_schema={"type": "object"})
+
+
 class BatchBody(msgspec.Struct, frozen=True):
     """Body of /wandb/batch: any of the three."""
 
-    detection: msgspec.Raw = msgspec.Raw()
-    metrics: msgspec.Raw = msgspec.Raw()
-    logs: msgspec.Raw = msgspec.Raw()
+    # Made anew each time: a Raw that stands here as the default has no JSON schema.
+    detection: Annotated[msgspec.Raw, _part("detection")] = msgspec.field(default_factory=msgspec.Raw)
+    metrics: Annotated[msgspec.Raw, _part("metrics")] = msgspec.field(default_factory=msgspec.Raw)
+    logs: Annotated[msgspec.Raw, _part("logs")] = msgspec.field(default_factory=msgspec.Raw)
 
 
 def wrong_item(reason: str) -> str:

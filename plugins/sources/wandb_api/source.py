@@ -66,11 +66,15 @@ class WandbApi(Source):
 
     def routes(self) -> Sequence[Route]:
         """All four, under /api/v1 and /v1."""
+        bodies = {
+            "detection": (self._detection, DetectionBody),
+            "metrics": (self._metrics, MetricsBody[Metric]),
+            "logs": (self._logs, LogsBody[Log]),
+            "batch": (self._batch, BatchBody),
+        }
         return [
-            Route(paths=["/wandb/detection"], handler=self._counted("detection", self._detection)),
-            Route(paths=["/wandb/metrics"], handler=self._counted("metrics", self._metrics)),
-            Route(paths=["/wandb/logs"], handler=self._counted("logs", self._logs)),
-            Route(paths=["/wandb/batch"], handler=self._counted("batch", self._batch)),
+            Route(paths=[f"/wandb/{kind}"], handler=self._counted(kind, handle), bodies={"application/json": body})
+            for kind, (handle, body) in bodies.items()
         ]
 
     def _counted(
