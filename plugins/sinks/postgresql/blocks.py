@@ -12,6 +12,10 @@ from .arrays import pack, pack_positions, pack_spaced, unpack_doubles, unpack_in
 
 BLOCK_ROWS = 4096
 SUMMARY_POINTS = 128
+# A span, the next coarser level, holds so many blocks, or spans of the level below. A part of a summary is in the one
+# below it about the lowest and the highest of each part, so that one part comes of so many parts there, too.
+SPAN_PARTS = 16
+_SPAN_POINTS = 2 * SPAN_PARTS
 LOWEST_STEP = -(2**63)
 _decode_metrics = msgspec.json.Decoder(list[dict[str, float | str]]).decode
 _decode_integers = msgspec.json.Decoder(list[int]).decode
@@ -167,26 +171,36 @@ def build_block(first_step: int, last_step: int, rows: Rows) -> Block:
 def _column(metric: str, points: _Points, rows: Rows) -> Column:
     values = points.values
     everywhere = len(values) == len(rows.steps)
-    kept = _telling(values)
+    kept = _telling(values, SUMMARY_POINTS)
     at = kept if everywhere else [points.positions[position] for position in kept]
-    summary = (
-        pack(array("q", [rows.iterations[p] for p in at]))
-        + pack(array("q", [rows.times[p] for p in at]))
-        + pack(array("d", [values[p] for p in kept]))
+    summary = Series(
+        array("q", [rows.iterations[p] for p in at]),
+        array("q", [rows.times[p] for p in at]),
+        array("d", [values[p] for p in kept]),
+        array("q"),
     )
     packed = None if everywhere else pack_positions(points.positions)
-    return Column(metric, len(values), packed, summary, pack(values))
+    return Column(metric, len(values), packed, pack_summary(summary), pack(values))
 
 
-def _telling(values: array[float]) -> list[int]:
-    """Positions of what a summary keeps: both ends, and what is extreme in each part."""
-    parts = range(0, len(values), SUMMARY_POINTS)
-    return sorted({0, len(values) - 1, *(p for low in parts for p in extremes(values, low, low + SUMMARY_POINTS))})
+def _telling(values: array[float], part: int) -> list[int]:
+    """Positions of what a summary keeps: both ends, and what is extreme in each part of so many values."""
+    parts = range(0, len(values), part)
+    return sorted({0, len(values) - 1, *(p for low in parts for p in extremes(values, low, low + part))})
 
 
-def summarised(series: Series) -> Series:
-    """Points as coarse as a summary, so that points out of rows have no more weight than those out of blocks."""
-    return series.select(_telling(series.values)) if series.values else series
+def coarser(series: Series, level: int, wanted: int) -> Series:
+    """Points of a level (0: all) as coarse as those of another above it, so that they have the same weight."""
+    if level >= wanted or not series.values:
+        return series
+    part = _SPAN_POINTS if level else SUMMARY_POINTS
+    return coarser(series.select(_telling(series.values, part)), level + 1, wanted)
+
+
+def points_of_part(level: int) -> int:
+    """Of how many points a summary of a level keeps the extremes, or of fewer."""
+    points: int = SUMMARY_POINTS * SPAN_PARTS ** (level - 1)
+    return points
 
 
 def extremes(values: array[float], low: int, high: int) -> list[int]:
@@ -200,6 +214,11 @@ def extremes(values: array[float], low: int, high: int) -> list[int]:
     kept = {min(numbers)[1], max(numbers, key=lambda n: n[0])[1]} if numbers else set()
     nan = next((position for position, value in enumerate(part, low) if value != value), None)
     return sorted(kept if nan is None else kept | {nan})
+
+
+def pack_summary(series: Series) -> bytes:
+    """Points as a summary in the database."""
+    return pack(series.iterations) + pack(series.times) + pack(series.values)
 
 
 def summary_series(summaries: Sequence[bytes]) -> Series:

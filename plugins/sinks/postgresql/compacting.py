@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from .blocks import BLOCK_ROWS, LOWEST_STEP, Block, Rows, build_block
+from .coarsening import SPANS_ARE_DUE, make_spans, mark_spans
 from .database import Database, NotReady
 from .encoding import StreamChange
 from .errors import describe
@@ -125,18 +126,18 @@ class Compactor:
 
 
 async def _unfinished(connection: Connection) -> dict[int, bool]:
-    """Streams that have rows outside blocks, or blocks to be made anew: what was left when a daemon ended."""
+    """Streams that have rows outside blocks, or blocks or spans to be made: what was left when a daemon ended."""
     idle_us = (time.time() - IDLE_SECONDS) * 1_000_000
     cursor = await connection.execute(
         "select id, coalesce(last_seen_us, 0) < %s from lens_stream s where rows - blocked_rows >= %s"
-        " or exists (select from lens_block b where b.stream_id = s.id and b.dirty)",
+        f" or exists (select from lens_block b where b.stream_id = s.id and b.dirty) or {SPANS_ARE_DUE}".encode(),
         [int(idle_us), PARTIAL_ROWS],
     )
     return {int(row[0]): bool(row[1]) for row in await cursor.fetchall()}
 
 
 async def compact_stream(connection: Connection, stream_id: int, *, partial: bool) -> int:
-    """Make all blocks of a stream that are due, a last one of fewer rows if `partial`; how many were made.
+    """Make all blocks of a stream that are due, a last one of fewer rows if `partial`, then its spans; how many blocks.
 
     Where this fails or is interrupted the connection is to be closed, which gives the stream's lock back.
     """
@@ -156,6 +157,7 @@ async def compact_stream(connection: Connection, stream_id: int, *, partial: boo
             made += 1
         else:
             tries += 1
+    await make_spans(connection, stream_id)
     await connection.execute("select pg_advisory_unlock(%s)", [_LOCK + stream_id])
     return made
 
@@ -234,6 +236,8 @@ async def _put(connection: Connection, stream_id: int, range_: _Range, block: Bl
                 "update lens_block set first_step = %s where stream_id = %s and last_step = %s",
                 [block.last_step + 1, stream_id, range_.last_step],
             )
+        if range_.last_step is not None:
+            await mark_spans(connection, stream_id, 1, range_.first_step, range_.last_step)
         await _insert(connection, stream_id, block)
         await connection.execute(
             "update lens_stream set blocked_rows = blocked_rows + %s, blocked_step = greatest(blocked_step, %s)"

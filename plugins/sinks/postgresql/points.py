@@ -16,7 +16,7 @@ from .merging import MOST_STREAMS, read_merged
 from .paging import Page, Place
 from .reader import Reader
 from .reducing import Aggregator, aggregated, shares
-from .series import is_in_order, read_reduced, read_whole
+from .series import is_in_order, read_reduced, read_whole, reads_spans
 from .streams import Header, Stream, Window, all_streams, headers, streams_by_metric, window_of
 from .unordered import read_sorted
 
@@ -59,8 +59,13 @@ async def iteration_columns(database: Database, query: PointQuery) -> AsyncGener
 async def _answer(
     connection: Connection, query: PointQuery, wanted: Sequence[tuple[str | None, str, list[Stream]]], page: Page
 ) -> AsyncIterator[PointColumns]:
-    ids = sorted({stream.id for _, _, streams in wanted for stream in streams if stream.blocked_step is not None})
-    blocks = await headers(connection, ids)
+    ids = {
+        stream.id
+        for stored, _, streams in wanted
+        for stream in streams
+        if stream.blocked_step is not None and not (query.max_points is not None and reads_spans(stream, stored))
+    }
+    blocks = await headers(connection, sorted(ids))
     reader = Reader(connection, [stored for stored, _, _ in wanted if stored is not None])
     for stored, name, streams in wanted:
         async for stream, series in _metric(reader, query, stored, name, streams, blocks, page):

@@ -16,9 +16,11 @@ from .arrays import ends_of, unpack_spaced
 from .blocks import BLOCK_ROWS, Series
 from .gathering import FEW_STREAMS, gather, is_short
 from .identity import Connection
-from .streams import Header, Segment, Stream
+from .levels import Cover, coarsest_level, cover
+from .streams import Header, Segment, Stream, Window
 
 _MOST_FRAMES = 64
+_MOST_COVERS = 64
 _MOST_TAIL_ROWS = 2 * BLOCK_ROWS
 _MOST_VALUES = 4_000_000
 _GROUP = 32
@@ -55,6 +57,7 @@ class Reader:
         self._group = -1
         self._values = 0
         self._gathered: dict[int, Series] = {}
+        self._covers: OrderedDict[tuple[int, int, int], Cover] = OrderedDict()
 
     async def gather(
         self, streams: Sequence[Stream], blocks: Mapping[int, Sequence[Header]], metric: str | None
@@ -93,6 +96,19 @@ class Reader:
 
     def _knows(self, stream: Stream, block: Header) -> bool:
         return (stream.id, block.last_step) in self._frames
+
+    async def cover(self, stream: Stream, window: Window, max_points: int) -> Cover:
+        """What a chart of so many points is read from; the same for all metrics that have as many points.
+
+        `window` is that of the query.
+        """
+        highest = coarsest_level(stream.points, max_points)
+        key = (stream.id, stream.points if highest > 1 else 0, max_points if highest > 1 else 0)
+        if key not in self._covers:
+            self._covers[key] = await cover(self.connection, stream, window, max_points)
+            while len(self._covers) > _MOST_COVERS:
+                self._covers.popitem(last=False)
+        return self._covers[key]
 
     async def ends(self, stream: Stream, blocks: Sequence[Header]) -> dict[int, Series]:
         """The first and the last row of blocks of a stream, as points of iterations, by the blocks' last steps."""

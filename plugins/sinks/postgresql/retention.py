@@ -137,8 +137,8 @@ async def _remove(connection: Connection, stream: StreamSize) -> int:
         ).fetchone()
         if found is None:
             return 0
-        await connection.execute("delete from lens_block where stream_id = %s", [stream.id])
-        await connection.execute("delete from lens_catalogue where stream_id = %s", [stream.id])
+        for table in ("lens_span", "lens_block", "lens_catalogue"):
+            await connection.execute(f"delete from {table} where stream_id = %s".encode(), [stream.id])
         await connection.execute(
             "update lens_stream set rows = 0, blocked_rows = 0, blocked_step = null where id = %s", [stream.id]
         )

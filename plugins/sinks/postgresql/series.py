@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
 
 from .arrays import unpack_doubles, unpack_positions
-from .blocks import BLOCK_ROWS, SUMMARY_POINTS, Series, summarised, summary_series
+from .blocks import BLOCK_ROWS, Series, coarser, points_of_part, summary_series
+from .levels import Cover, has_spans
 from .reader import Frame, Reader
 from .reducing import concatenated, in_time, reduce_series
 from .streams import Header, Segment, Stream, Window, segments
@@ -63,65 +64,71 @@ async def read_reduced(
     gathered = reader.gathered(stream)
     if gathered is not None:
         return reduce_series(in_time(gathered, window.start_us, window.end_us), max_points)
-    parts = segments(stream, blocks, window)
-    # Of a metric a block has the extremes of each of its parts, of the iterations themselves both ends.
-    per_part = SUMMARY_POINTS if metric is not None else BLOCK_ROWS
-    if 2 * _points_expected(stream, blocks, parts) < per_part * max_points:
+    whole = Cover(1, list(blocks))
+    level, headers = await reader.cover(stream, window, max_points) if reads_spans(stream, metric) else whole
+    # Of a metric a summary has the extremes of each of its parts, of the iterations themselves a block has both ends.
+    per_part = points_of_part(level) if metric is not None else BLOCK_ROWS
+    parts = segments(stream, headers, window)
+    if 2 * _points_expected(stream, headers, window) < per_part * max_points:
         # A summary would have fewer parts than the answer.
         pieces = [piece for part in parts async for piece in _segment(reader, stream, part, metric, window)]
         return reduce_series(concatenated(pieces), max_points)
     found: list[Series] = []
     for part in parts:
-        inside, partly = _split(part.blocks, window)
-        if inside:
-            found += await _around(reader, stream, metric, window, inside, partly)
+        if part.blocks:
+            found += await _summarised(reader, stream, metric, window, part.blocks, level)
         else:
-            found += [summarised(piece) async for piece in _segment(reader, stream, part, metric, window)]
+            found += [coarser(piece, 0, level) async for piece in _segment(reader, stream, part, metric, window)]
     return reduce_series(concatenated(found), max_points)
 
 
-def _points_expected(stream: Stream, blocks: Sequence[Header], parts: Sequence[Segment]) -> float:
+def reads_spans(stream: Stream, metric: str | None) -> bool:
+    """Whether fewer points of a stream may be read out of spans; of the iterations themselves spans know nothing."""
+    return metric is not None and has_spans(stream)
+
+
+def _points_expected(stream: Stream, headers: Sequence[Header], window: Window) -> float:
     """About how many points of the metric there are in what is to be read."""
-    outside_of_blocks = max(0, stream.rows - sum(block.rows for block in blocks if not block.dirty))
-    rows = outside_of_blocks + sum(block.rows for part in parts for block in part.blocks)
+    rows = stream.rows - stream.blocked_rows + sum(header.rows for header in headers if window.touches(header))
     return rows * stream.points / max(1, stream.rows)
 
 
-async def _around(
-    reader: Reader, stream: Stream, metric: str | None, window: Window, inside: list[Header], partly: list[Header]
+async def _summarised(
+    reader: Reader, stream: Stream, metric: str | None, window: Window, blocks: Sequence[Header], level: int
 ) -> list[Series]:
-    """Summaries of the blocks inside of the window, points of those that are partly in it, in the order of steps."""
-    found: dict[int, bytes | Series] = {}
+    """Summaries of what is inside of the window, points of blocks that are partly in it, all as coarse as a level."""
+    inside = [block for block in blocks if window.holds(block)]
+    summaries: dict[int, bytes] = {}
+    points: dict[int, Series] = {}
     if metric is None:
-        found.update(await reader.ends(stream, inside))
+        points = await reader.ends(stream, inside)
     else:
-        found.update(await _summaries(reader, stream, metric, inside))
-    for block in partly:
-        async for piece in _blocks(reader, stream, (block,), metric, window):
-            found[block.last_step] = summarised(piece)
+        for _, group in groupby(sorted(inside, key=lambda block: block.level), lambda block: block.level):
+            summaries.update(await _summaries(reader, stream, metric, list(group)))
+    for block in blocks:
+        if not window.holds(block):
+            async for piece in _blocks(reader, stream, (block,), metric, window):
+                points[block.last_step] = coarser(piece, 0, level)
     pieces: list[Series] = []
-    for _, group in groupby([found[last_step] for last_step in sorted(found)], type):
-        run = list(group)
-        pieces += [piece for piece in run if isinstance(piece, Series)]
-        pieces.append(summary_series([piece for piece in run if isinstance(piece, bytes)]))
+    known = [block for block in blocks if block.last_step in summaries or block.last_step in points]
+    for its_level, group in groupby(known, lambda block: block.level if block.last_step in summaries else 0):
+        steps = [block.last_step for block in group]
+        if its_level:
+            pieces.append(coarser(summary_series([summaries[step] for step in steps]), its_level, level))
+        else:
+            pieces += [points[step] for step in steps]
     return pieces
 
 
-def _split(blocks: Sequence[Header], window: Window) -> tuple[list[Header], list[Header]]:
-    inside = [b for b in blocks if window.start_us <= b.first_us and b.last_us <= window.end_us]
-    return inside, [b for b in blocks if not (window.start_us <= b.first_us and b.last_us <= window.end_us)]
-
-
-async def _summaries(reader: Reader, stream: Stream, metric: str, blocks: Sequence[Header]) -> list[tuple[int, bytes]]:
-    """The summaries by the blocks' last steps."""
-    wanted = {block.last_step for block in blocks}
+async def _summaries(reader: Reader, stream: Stream, metric: str, blocks: Sequence[Header]) -> dict[int, bytes]:
+    """The summaries of blocks, or of spans of one level, by their last steps."""
     cursor = await reader.connection.execute(
-        "select last_step, summary from lens_column where stream_id = %s and metric = %s"
-        " and last_step between %s and %s order by last_step",
-        [stream.id, metric, blocks[0].last_step, blocks[-1].last_step],
+        "select last_step, summary from lens_level_column where stream_id = %s and level = %s and metric = %s"
+        " and last_step = any(%s)",
+        [stream.id, blocks[0].level, metric, [block.last_step for block in blocks]],
         binary=True,
     )
-    return [(last_step, data) for last_step, data in await cursor.fetchall() if last_step in wanted]
+    return dict(await cursor.fetchall())
 
 
 async def _segment(

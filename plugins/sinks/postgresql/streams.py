@@ -16,6 +16,9 @@ from .text import metric_key
 
 _LOWEST = -(2**63)
 _HIGHEST = 2**63 - 1
+_HEADER = (
+    "b.first_step, b.last_step, b.rows, b.dirty, b.ordered, b.first_iteration, b.last_iteration, b.first_us, b.last_us"
+)
 
 
 class Stream(NamedTuple):
@@ -28,12 +31,13 @@ class Stream(NamedTuple):
     rank: int
     own_iterations: bool
     blocked_step: int | None
+    blocked_rows: int
     rows: int
     points: int
 
 
 class Header(NamedTuple):
-    """A block without its arrays."""
+    """A block (level 1) without its arrays, or a span (a higher level), of which iterations and order are not known."""
 
     first_step: int
     last_step: int
@@ -44,6 +48,7 @@ class Header(NamedTuple):
     last_iteration: int
     first_us: int
     last_us: int
+    level: int = 1
 
 
 class Window(NamedTuple):
@@ -56,6 +61,14 @@ class Window(NamedTuple):
     def is_limited(self) -> bool:
         """Whether anything is outside."""
         return self.start_us > _LOWEST or self.end_us < _HIGHEST
+
+    def touches(self, block: Header) -> bool:
+        """Whether anything of a block may be in it; of one that is to be made anew the times are not known."""
+        return block.dirty or (block.last_us >= self.start_us and block.first_us <= self.end_us)
+
+    def holds(self, block: Header) -> bool:
+        """Whether all of a block is in it."""
+        return self.start_us <= block.first_us and block.last_us <= self.end_us
 
 
 class Segment(NamedTuple):
@@ -79,8 +92,8 @@ async def streams_by_metric(connection: Connection, query: PointQuery) -> list[t
     """The stored names of the wanted metrics in the order of their own names, and the streams that have them."""
     wanted = None if query.metrics is None else sorted({metric_key(name) for name in query.metrics})
     cursor = await connection.execute(
-        "select c.metric, s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.rows,"
-        " c.points"
+        "select c.metric, s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step,"
+        " s.blocked_rows, s.rows, c.points"
         " from lens_stream s join lens_catalogue c on s.id = c.stream_id"
         " where s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
         " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
@@ -99,8 +112,8 @@ async def streams_by_metric(connection: Connection, query: PointQuery) -> list[t
 async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]:
     """The streams of a query, each with its number of rows."""
     cursor = await connection.execute(
-        "select s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.rows,"
-        " s.rows from lens_stream s"
+        "select s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.blocked_rows,"
+        " s.rows, s.rows from lens_stream s"
         " where s.rows > 0 and s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
         " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
         " and (%(source)s = '' or s.data_source = %(source)s)"
@@ -122,8 +135,7 @@ async def headers(connection: Connection, stream_ids: Sequence[int]) -> dict[int
     if not stream_ids:
         return found
     cursor = await connection.execute(
-        "select stream_id, first_step, last_step, rows, dirty, ordered, first_iteration, last_iteration, first_us,"
-        " last_us from lens_block where stream_id = any(%s) order by stream_id, last_step",
+        f"select b.stream_id, {_HEADER} from lens_block b where b.stream_id = any(%s) order by 1, b.last_step".encode(),
         [list(stream_ids)],
         binary=True,
     )
@@ -132,10 +144,23 @@ async def headers(connection: Connection, stream_ids: Sequence[int]) -> dict[int
     return found
 
 
+async def headers_between(connection: Connection, stream_id: int, ranges: Sequence[tuple[int, int]]) -> list[Header]:
+    """The blocks of a stream in ranges of steps, both ends included."""
+    cursor = await connection.execute(
+        f"select {_HEADER} from unnest(%s::bigint[], %s::bigint[]) r (low, high)"
+        " join lens_block b on b.stream_id = %s and b.last_step between r.low and r.high order by b.last_step".encode(),
+        [[low for low, _ in ranges], [high for _, high in ranges], stream_id],
+        binary=True,
+    )
+    return [Header(*row) for row in await cursor.fetchall()]
+
+
 def segments(stream: Stream, blocks: Sequence[Header], window: Window, after_step: int | None = None) -> list[Segment]:
     """How a stream is read: what is outside of the window, or not beyond `after_step`, is left out."""
     found: list[Segment] = []
-    wanted = [block for block in blocks if _is_wanted(block, window, after_step)]
+    wanted = [
+        block for block in blocks if (after_step is None or block.last_step > after_step) and window.touches(block)
+    ]
     for is_dirty, group in groupby(wanted, lambda block: block.dirty):
         inside = tuple(group)
         found.append(Segment(inside[0].first_step, inside[-1].last_step, () if is_dirty else inside))
@@ -146,13 +171,7 @@ def segments(stream: Stream, blocks: Sequence[Header], window: Window, after_ste
 
 def has_tail(stream: Stream, blocks: Sequence[Header]) -> bool:
     """Whether there may be rows beyond all blocks; how many rows a block has that is to be made anew is not known."""
-    return stream.rows != sum(block.rows for block in blocks) or any(block.dirty for block in blocks)
-
-
-def _is_wanted(block: Header, window: Window, after_step: int | None) -> bool:
-    if after_step is not None and block.last_step <= after_step:
-        return False
-    return block.dirty or (block.last_us >= window.start_us and block.first_us <= window.end_us)
+    return stream.rows != stream.blocked_rows or any(block.dirty for block in blocks)
 
 
 def _filter(query: PointQuery, metrics: list[str] | None) -> dict[str, Any]:

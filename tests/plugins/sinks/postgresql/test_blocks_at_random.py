@@ -70,8 +70,8 @@ async def without_blocks(store: Any, dsn: str) -> list[list[str]]:
     with psycopg.connect(dsn) as connection:
         connection.execute("alter table lens_block rename to hidden_block")
         connection.execute("create table lens_block (like hidden_block)")
-        connection.execute("create table hidden_step as select id, blocked_step from lens_stream")
-        connection.execute("update lens_stream set blocked_step = null")
+        connection.execute("create table hidden_step as select id, blocked_step, blocked_rows from lens_stream")
+        connection.execute("update lens_stream set blocked_step = null, blocked_rows = 0")
     try:
         return await everything(store)
     finally:
@@ -79,7 +79,8 @@ async def without_blocks(store: Any, dsn: str) -> list[list[str]]:
             connection.execute("drop table lens_block")
             connection.execute("alter table hidden_block rename to lens_block")
             connection.execute(
-                "update lens_stream s set blocked_step = h.blocked_step from hidden_step h where h.id = s.id"
+                "update lens_stream s set blocked_step = h.blocked_step, blocked_rows = h.blocked_rows"
+                " from hidden_step h where h.id = s.id"
             )
             connection.execute("drop table hidden_step")
 
