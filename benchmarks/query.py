@@ -1,16 +1,17 @@
 """Charts out of the store: one metric of one long run among many, beside MLflow, TensorBoard and the seeds' way.
 
 One run of 1,000,000 steps of 20 metrics (--quick: 50,000), asked over HTTP for 1,000 points of one metric; the same
-with ten such runs (--quick: two) in the database; the whole metric as Arrow; what making blocks costs at ingestion.
+with ten such runs (--quick: two) in the database; a run ten times as long; the whole metric as Arrow; what making
+blocks costs at ingestion.
 All on one PostgreSQL. MLflow and TensorBoard hold the one metric only, in their favour. The daemon's memory is that at
 its highest while the export goes on.
 
     python -m benchmarks.query [--quick] [--json]
 
-Loading ten runs takes ten minutes and 10 GB. With --keep they are loaded once, and each part can be measured alone:
+Loading ten runs and the long one takes 15 minutes and 15 GB. With --keep they are loaded once, and each part can be measured alone:
 
     python -m benchmarks.query --keep FOLDER --part load      # again, until it says that all is there
-    python -m benchmarks.query --keep FOLDER --part charts    # mlflow, seeds, tensorboard, growth, export, ingestion
+    python -m benchmarks.query --keep FOLDER --part charts    # or another of PARTS
 """
 
 from __future__ import annotations
@@ -109,6 +110,32 @@ def growth(made: World) -> list[Figure]:
     return [figure]
 
 
+def long(made: World) -> list[Figure]:
+    """Whole-run charts of a run of ten times as many steps beside those of the run, in turns, in one database."""
+    if not made.load_long():
+        sys.exit("not all runs are loaded yet; give --part long again")
+    times: dict[int, list[float]] = {0: [], 1: []}
+    with made.daemon(made.dsn_long) as asking:
+        for _ in range(10):
+            for run, found in times.items():
+                found += asking.milliseconds(10, "data", run, **_CHART)
+        points = asking.get("data", 1, **_CHART).json()["data"]
+    seen = has_spikes(10 * made.steps, [point["iteration"] for point in points])
+    short, tenfold = (statistics.median(found) for found in times.values())
+    figure = Figure(
+        figure=f"1,000 points of one metric, {10 * made.steps:,} steps, p50",
+        unit="ms",
+        lens=tenfold,
+        peer=short,
+        peer_name=f"{made.steps:,} steps",
+        ratio=tenfold / short,
+        goal="< 1.5 times as long",
+        holds=tenfold < 1.5 * short,
+        spread=spread_of(times[1]),
+    )
+    return [figure, _goal("planted spikes of it seen", "", float(seen), "all", seen)]
+
+
 def export(made: World) -> list[Figure]:
     """All points of one metric as Arrow, and the memory that it takes."""
     with made.daemon(made.dsn_alone) as asking:
@@ -201,6 +228,7 @@ PARTS: dict[str, Callable[[World], list[Figure]]] = {
     "seeds": beside_the_seeds_way,
     "tensorboard": beside_tensorboard,
     "growth": growth,
+    "long": long,
     "export": export,
     "ingestion": ingestion,
 }
@@ -221,8 +249,9 @@ def main() -> None:
     chosen = _chosen()
     steps, runs = (50_000, 2) if chosen.quick else (1_000_000, 10)
     folder = nullcontext(chosen.keep) if chosen.keep else temporary_folder()
-    with folder as where, world(where, steps=steps, runs=runs) as made:
-        if not made.load(_LOADING_SECONDS if chosen.part else float("inf")):
+    seconds = _LOADING_SECONDS if chosen.part else float("inf")
+    with folder as where, world(where, steps=steps, runs=runs, loading_seconds=seconds) as made:
+        if chosen.part != "long" and not made.load():
             sys.exit("not all runs are loaded yet; give --part load again")
         parts = [PARTS[chosen.part]] if chosen.part in PARTS else [] if chosen.part else list(PARTS.values())
         for part in parts:

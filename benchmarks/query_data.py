@@ -14,6 +14,7 @@ from lens_plugins.sinks.postgresql.compacting import compact_stream
 METRICS = 20
 SPIKE = 1_000_000.0
 _FIRST_SECOND = 1_700_000_000
+_PIECE_STEPS = 1_000_000
 
 
 def planted(steps: int, count: int = 40) -> list[int]:
@@ -23,71 +24,94 @@ def planted(steps: int, count: int = 40) -> list[int]:
     return [number * part + chance.randrange(part // 4, part // 2) for number in range(count)]
 
 
-def load_run(dsn: str, uid: str, steps: int) -> None:
-    """A run of 20 metrics under a workload, as rows; m7 has the planted spikes."""
-    names = ", ".join(
-        f"'m{number}', "
-        + (
-            "case when step = any(%(spikes)s) then %(spike)s else sin(step / 1e4) end"
-            if number == 7
-            else f"round((random() * {number + 1})::numeric, 6)"
-        )
-        for number in range(METRICS)
-    )
-    with psycopg.connect(dsn) as connection:
-        subject = _value(
-            connection,
-            "insert into lens_subject (cluster, key, workload_uid, pod_uid, namespace, pod_name, name, rows,"
-            " last_iteration, first_seen_us, last_seen_us, version) values ('default', 'workload:' || %(uid)s, %(uid)s,"
-            " '', '', '', %(uid)s, %(steps)s, %(steps)s - 1, %(first)s, %(last)s, 1) returning id",
-            uid,
-            steps,
-        )
-        stream = _value(
-            connection,
-            "insert into lens_stream (subject_id, data_source, run_id, attempt, rank, pod_uid, rows, last_step,"
-            " first_iteration, last_iteration, first_seen_us, last_seen_us) values (%(subject)s, 'wandb', 'run', 1, -1,"
-            " '', %(steps)s, %(steps)s - 1, 0, %(steps)s - 1, %(first)s, %(last)s) returning id",
-            uid,
-            steps,
-            subject=subject,
-        )
-        parameters = {"stream": stream, "uid": uid, "steps": steps, "spikes": planted(steps), "spike": SPIKE}
+def load_run(dsn: str, uid: str, steps: int, *, metrics: int = METRICS, ends: float = float("inf")) -> bool:
+    """A run under a workload, as rows, m7 with the planted spikes; false when the time was over before all was there.
+
+    It goes on after the last piece that is there. `ends`: of the monotonic clock.
+    """
+    names = ", ".join(f"'m{number}', {_value_of(number)}" for number in range(metrics))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        stream, first = _stream_of(connection, uid, metrics)
+        while first < steps:
+            if time.monotonic() > ends:
+                return False
+            last = min(first + _PIECE_STEPS, steps) - 1
+            _load_piece(connection, {"stream": stream, "uid": uid, "first": first, "last": last}, steps, names)
+            first = last + 1
+        connection.execute("analyze lens_row")
+    return True
+
+
+def _value_of(number: int) -> str:
+    if number == 7:
+        return "case when step = any(%(spikes)s) then %(spike)s else sin(step / 1e4) end"
+    return f"round((random() * {number + 1})::numeric, 6)"
+
+
+def _stream_of(connection: psycopg.Connection[tuple[object, ...]], uid: str, metrics: int) -> tuple[int, int]:
+    """The run's stream, made where there is none, and how many rows it has."""
+    found = connection.execute(
+        "select s.id, s.rows from lens_stream s join lens_subject u on u.id = s.subject_id where u.workload_uid = %s",
+        [uid],
+    ).fetchone()
+    if found is not None:
+        return int(str(found[0])), int(str(found[1]))
+    first_us = _FIRST_SECOND * 10**6
+    made = connection.execute(
+        "with subject as (insert into lens_subject (cluster, key, workload_uid, pod_uid, namespace, pod_name, name,"
+        " first_seen_us, version) values ('default', 'workload:' || %(uid)s, %(uid)s, '', '', '', %(uid)s, %(us)s, 1)"
+        " returning id), stream as (insert into lens_stream (subject_id, data_source, run_id, attempt, rank, pod_uid,"
+        " first_iteration, first_seen_us) select id, 'wandb', 'run', 1, -1, '', 0, %(us)s from subject returning id),"
+        " metrics as (insert into lens_catalogue select id, 'm' || n, 0 from stream, generate_series(0, %(last)s) n)"
+        " select id from stream",
+        {"uid": uid, "us": first_us, "last": metrics - 1},
+    ).fetchone()
+    assert made is not None
+    return int(str(made[0])), 0
+
+
+def _load_piece(
+    connection: psycopg.Connection[tuple[object, ...]], piece: dict[str, object], steps: int, names: str
+) -> None:
+    """Some of a run's rows and the figures of all so far, in one transaction."""
+    last_us = f"({_FIRST_SECOND} + %(last)s) * 1000000::bigint"
+    with connection.transaction():
         connection.execute(
             "insert into lens_row (stream_id, row_step, received_us, sequence, event_time_us, iteration, workload_uid,"
             " data_source, metrics) select %(stream)s, step, 0, step,"
             f" {_FIRST_SECOND} * 1000000::bigint + step * 1000000::bigint + (random() * 1000)::int, step, %(uid)s,"
-            f" 'wandb', jsonb_build_object({names}) from generate_series(0::bigint, %(steps)s - 1) step".encode(),
-            parameters,
+            f" 'wandb', jsonb_build_object({names}) from generate_series(%(first)s::bigint, %(last)s) step".encode(),
+            {**piece, "spikes": planted(steps), "spike": SPIKE},
         )
-        connection.execute(
-            "insert into lens_catalogue select %(stream)s, 'm' || n, %(steps)s"
-            f" from generate_series(0, {METRICS - 1}) n".encode(),
-            parameters,
-        )
-        connection.execute("analyze lens_row")
+        for statement in (
+            "update lens_catalogue set points = %(last)s + 1 where stream_id = %(stream)s",
+            "update lens_stream set rows = %(last)s + 1, last_step = %(last)s, last_iteration = %(last)s,"
+            f" last_seen_us = {last_us} where id = %(stream)s",
+            "update lens_subject set rows = %(last)s + 1, last_iteration = %(last)s,"
+            f" last_seen_us = {last_us} where workload_uid = %(uid)s",
+        ):
+            connection.execute(statement.encode(), piece)
 
 
-def runs_in(dsn: str) -> int:
-    """How many runs `load_run` has put there; one that was interrupted is not there at all."""
-    with psycopg.connect(dsn) as connection:
-        row = connection.execute("select count(*) from lens_subject where rows > 0").fetchone()
-        return int(row[0]) if row else 0
-
-
-def make_blocks(dsn: str) -> None:
-    """Make all blocks that the background would make."""
+def make_blocks(dsn: str, ends: float = float("inf")) -> bool:
+    """Make all blocks that the background would make; false when the time was over before. `ends`: see `load_run`."""
 
     async def work() -> None:
         connection = await psycopg.AsyncConnection.connect(dsn, autocommit=True)
         async with connection:
-            cursor = await connection.execute("select id from lens_stream where rows > blocked_rows")
+            cursor = await connection.execute(
+                "select id from lens_stream where rows - blocked_rows >= %s", [BLOCK_ROWS]
+            )
             for (stream_id,) in await cursor.fetchall():
                 await compact_stream(connection, stream_id, partial=False)
             await connection.execute("analyze lens_block")
             await connection.execute("analyze lens_column")
 
-    asyncio.run(work())
+    try:
+        asyncio.run(asyncio.wait_for(work(), max(1.0, ends - time.monotonic())))
+    except TimeoutError:
+        return False
+    return True
 
 
 def until_blocks_are_made(dsn: str) -> None:
@@ -114,15 +138,6 @@ def mlflow_run(dsn: str) -> str | None:
     with psycopg.connect(dsn) as connection:
         row = connection.execute("select run_uuid from metrics limit 1").fetchone()
         return str(row[0]) if row else None
-
-
-def _value(
-    connection: psycopg.Connection[tuple[object, ...]], statement: str, uid: str, steps: int, **more: object
-) -> int:
-    parameters = {"uid": uid, "steps": steps, "first": _FIRST_SECOND * 10**6, "last": (_FIRST_SECOND + steps) * 10**6}
-    row = connection.execute(statement.encode(), {**parameters, **more}).fetchone()
-    assert row is not None
-    return int(str(row[0]))
 
 
 def has_spikes(steps: int, iterations: Sequence[int]) -> bool:

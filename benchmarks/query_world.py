@@ -11,39 +11,54 @@ from typing import Any
 
 import httpx
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.harness import Daemon, postgres
-from benchmarks.query_data import load_run, make_blocks, runs_in
+from benchmarks.query_data import METRICS, load_run, make_blocks
 
 CONFIG = """sinks: {{store: {{type: postgresql, dsn: "{dsn}", blocks: {blocks}}}}}
 server: {{listen: "127.0.0.1:0"}}
 """
 _UNMEASURED = 5
+_METRICS_OF_LONG = 8
 
 
 class World:
     """Databases of runs of so many steps; what a folder has from before is used again."""
 
-    def __init__(self, folder: Path, database: Callable[[str], str], *, steps: int, runs: int) -> None:
+    def __init__(
+        self, folder: Path, database: Callable[[str], str], *, steps: int, runs: int, loading_seconds: float
+    ) -> None:
+        self._loading_seconds = loading_seconds
         self.folder = folder
         self.database = database
         self.steps = steps
         self.runs = runs
         self.dsn_alone = database("alone")
         self.dsn_among = database("among")
+        self.dsn_long = database("long")
 
-    def load(self, most_seconds: float) -> bool:
+    def load(self) -> bool:
         """Load what is missing, run by run; false when the time was over before all was there."""
-        ends = time.monotonic() + most_seconds
-        for dsn, wanted in ((self.dsn_alone, 1), (self.dsn_among, self.runs)):
-            with self.daemon(dsn):
-                pass  # it has made the tables
-            for number in range(runs_in(dsn), wanted):
-                if time.monotonic() > ends:
-                    return False
-                load_run(dsn, f"run-{number}", self.steps)
-                make_blocks(dsn)
-            make_blocks(dsn)
+        ends = time.monotonic() + self._loading_seconds
+        return all(
+            self._load(dsn, dict.fromkeys(range(wanted), self.steps), METRICS, ends)
+            for dsn, wanted in ((self.dsn_alone, 1), (self.dsn_among, self.runs))
+        )
+
+    def load_long(self) -> bool:
+        """The same for a database with run 0 and, as run 1, one of ten times as many steps; fewer metrics in both."""
+        runs = {0: self.steps, 1: 10 * self.steps}
+        return self._load(self.dsn_long, runs, _METRICS_OF_LONG, time.monotonic() + self._loading_seconds)
+
+    def _load(self, dsn: str, steps_of: dict[int, int], metrics: int, ends: float) -> bool:
+        with self.daemon(dsn):
+            pass  # it has made the tables
+        for number, steps in steps_of.items():
+            if not load_run(dsn, f"run-{number}", steps, metrics=metrics, ends=ends):
+                return False
+            if not make_blocks(dsn, ends):
+                return False
         return True
 
     @contextmanager
@@ -59,7 +74,7 @@ class World:
     @contextmanager
     def daemon(self, dsn: str) -> Iterator[Asking]:
         """A daemon on one of the databases; no blocks are made while it is asked."""
-        data_dir = self.folder / f"lens_{'alone' if dsn == self.dsn_alone else 'among'}"
+        data_dir = self.folder / f"lens_{conninfo_to_dict(dsn)['dbname']}"
         daemon = Daemon(data_dir, CONFIG.format(dsn=dsn, blocks="false")).start()
         try:
             yield Asking(daemon)
@@ -68,10 +83,10 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, *, steps: int, runs: int) -> Iterator[World]:
-    """A world in a folder."""
+def world(folder: Path, *, steps: int, runs: int, loading_seconds: float) -> Iterator[World]:
+    """A world in a folder; loading gives up after so many seconds."""
     with postgres(folder) as database:
-        yield World(folder, database, steps=steps, runs=runs)
+        yield World(folder, database, steps=steps, runs=runs, loading_seconds=loading_seconds)
 
 
 class Asking:
