@@ -8,7 +8,8 @@ its highest while the export goes on.
 
     python -m benchmarks.query [--quick] [--json]
 
-Loading ten runs and the long one takes 15 minutes and 15 GB. With --keep they are loaded once, and each part can be measured alone:
+Loading ten runs and the long one takes 15 minutes and 15 GB. With --keep they are loaded once, and each part can be
+measured alone:
 
     python -m benchmarks.query --keep FOLDER --part load      # again, until it says that all is there
     python -m benchmarks.query --keep FOLDER --part charts    # or another of PARTS
