@@ -51,7 +51,7 @@ async def cover(connection: Connection, stream: Stream, window: Window, max_poin
     coarsest = 1
     for level in range(coarsest_level(stream.points, max_points), 1, -1):
         spans = await _spans(connection, stream.id, level, left)
-        if coarsest == 1 and _is_fine(stream, level, [s for s in spans if window.touches(s)], max_points):
+        if coarsest == 1 and _is_fine(stream, level, [s for s in spans if window.holds(s)], max_points):
             coarsest = level
         settled = [s for s in spans if not s.dirty and (not window.touches(s) or (coarsest > 1 and window.holds(s)))]
         taken += [span for span in settled if window.touches(span)]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
 
 from .arrays import unpack_doubles, unpack_positions
-from .blocks import BLOCK_ROWS, Series, coarser, points_of_part, summary_series
+from .blocks import BLOCK_ROWS, SUMMARY_POINTS, Series, coarser, summary_series
 from .levels import Cover, has_spans
 from .reader import Frame, Reader
 from .reducing import concatenated, in_time, reduce_series
@@ -66,10 +66,10 @@ async def read_reduced(
         return reduce_series(in_time(gathered, window.start_us, window.end_us), max_points)
     whole = Cover(1, list(blocks))
     level, headers = await reader.cover(stream, window, max_points) if reads_spans(stream, metric) else whole
-    # Of a metric a summary has the extremes of each of its parts, of the iterations themselves a block has both ends.
-    per_part = points_of_part(level) if metric is not None else BLOCK_ROWS
+    # Of a metric a block has the extremes of each of its parts, of the iterations themselves both ends.
+    per_part = SUMMARY_POINTS if metric is not None else BLOCK_ROWS
     parts = segments(stream, headers, window)
-    if 2 * _points_expected(stream, headers, window) < per_part * max_points:
+    if level == 1 and 2 * _points_expected(stream, headers, window) < per_part * max_points:
         # A summary would have fewer parts than the answer.
         pieces = [piece for part in parts async for piece in _segment(reader, stream, part, metric, window)]
         return reduce_series(concatenated(pieces), max_points)
