@@ -1,22 +1,27 @@
-"""Between the training loop and the worker: a bounded list behind one short lock."""
+"""Between the training loop and the worker: a bounded queue that the loop enters without a lock."""
 
 from __future__ import annotations
 
 import _thread
+import collections
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 if TYPE_CHECKING:
     from .session import Session
 
 _ROW_BYTES = 200  # what a row costs in memory besides its values
 _VALUE_BYTES = 60
+_WIDE_METRICS = 64  # a row of more is counted at once; of others so many, before their bytes are counted
+_UNCOUNTED_ROWS = 64
+_NARROW_BYTES = _ROW_BYTES + _VALUE_BYTES * _WIDE_METRICS
 
 
-# One call of log, as the caller's thread leaves it: the session, what was logged (a snapshot), wandb's step, the time,
-# and whether wandb drops it. A plain tuple, because it is made in the training loop.
-Row = Tuple["Session", Dict[Any, Any], int, float, bool]
+# One call of log, as the caller's thread leaves it: the session, what was logged (a snapshot), the step and `commit`
+# that were asked for, wandb's counter before and after (None where it has none), and the time. A plain tuple, because
+# it is made in the training loop; the worker makes steps of it (`Session.place`).
+Row = Tuple["Session", Dict[Any, Any], Optional[int], Optional[bool], Optional[int], Optional[int], float]
 
 
 class Counts:
@@ -33,7 +38,12 @@ class Counts:
 
 
 class Buffer:
-    """Rows that wait for the worker, at most `limit_bytes` (estimated) of them."""
+    """Rows that wait for the worker, at most `limit_bytes` (estimated) of them.
+
+    `rows` is one deque for good, whose ends are safe without a lock. After `attend_rows` rows or the time `attend_at`
+    the caller looks whether something has to be done; until then it leaves its row and goes on: between two logs of a
+    training loop everything leaves the processor's caches, and each thing touched costs more than what is done with it.
+    """
 
     def __init__(self, limit_bytes: int, wake_rows: int) -> None:
         # Reentrant, so that a signal handler that logs cannot lock itself out.
@@ -43,62 +53,88 @@ class Buffer:
         self.counts = Counts()
         self.limit_bytes = limit_bytes
         self.wake_rows = wake_rows
-        self.rows: list[Row] = []
-        self.bytes = 0
+        self.rows: collections.deque[Row] = collections.deque()
+        self.attend_rows = 0
+        self.attend_at = 0.0
         self.on = True
         self.enhance = False
         self.urgent = False  # wake the worker for every row: at the end, and in short-lived children
-        self.attend_at = 0.0  # rows later than this look whether the worker needs something; 0: each one
         self.start: Callable[[], None] | None = None  # starts the worker where it does not run
         self.help: Callable[[], bool] | None = None  # what the caller does when the worker falls behind
         self.drained_at = 0.0
         self.help_after_seconds = float("inf")
+        self._counted_rows = 0  # so many from the left are in `_counted_bytes`
+        self._counted_bytes = 0
 
-    def add(self, session: Session, data: dict[Any, Any], row_step: int, event_time: float, dropped: bool) -> None:
-        """Queue a row; wakes the worker when there is a batch. Never waits for anything but the lock."""
-        with self.lock:
-            session.inflight -= 1
-            rows = self.rows
-            rows.append((session, data, row_step, event_time, dropped))
-            self.bytes += _ROW_BYTES + _VALUE_BYTES * len(data)
-            self.counts.logged += 1
-            if self.bytes > self.limit_bytes and self.help is None:
-                self._drop_newest()
-        if len(rows) >= self.wake_rows or self.bytes > self.limit_bytes or event_time > self.attend_at:
-            self._attend(event_time)
+    def add(self, row: Row) -> None:
+        """Queue a row; never waits."""
+        rows = self.rows
+        rows.append(row)
+        if len(rows) >= self.attend_rows or row[-1] > self.attend_at or len(row[1]) > _WIDE_METRICS:
+            self._attend(row[-1])
 
     def _attend(self, now: float) -> None:
-        """What has to be done now and then: start the worker, wake it, or help it."""
+        """What has to be done now and then: start the worker, wake it, help it, drop what there is no room for."""
+        if not self.on:
+            self._forget()
+            return
         if self.start is not None:
             self.start()
-        if self.help is not None:
-            full = self.bytes > self.limit_bytes
-            late = now - self.drained_at > self.help_after_seconds
-            if (full or late) and not self.help() and full:
-                with self.lock:
-                    self._drop_newest()
+        full = self._is_full()
+        late = now - self.drained_at > self.help_after_seconds
+        if not ((full or late) and self.help is not None and self.help()) and full:
+            self._drop_newest()
         if len(self.rows) >= self.wake_rows or self.urgent:
             self.wake_worker()
 
+    def _is_full(self) -> bool:
+        """Count the bytes of what came since, and say when to look again."""
+        with self.lock:
+            waiting = len(self.rows)
+            self._counted_bytes += sum([_bytes_of(self.rows[at]) for at in range(self._counted_rows, waiting)])
+            self._counted_rows = waiting
+            left = self.limit_bytes - self._counted_bytes
+            next_look = waiting + max(1, min(_UNCOUNTED_ROWS, left // _NARROW_BYTES))
+            self.attend_rows = max(next_look, self._first_look())
+            return left < 0
+
+    def _first_look(self) -> int:
+        """So many narrow rows surely have room, and need no worker yet."""
+        return max(1, min(self.wake_rows, self.limit_bytes // _NARROW_BYTES))
+
     def _drop_newest(self) -> None:
-        if not self.rows:
-            return
-        data = self.rows.pop()[1]
-        self.bytes -= _ROW_BYTES + _VALUE_BYTES * len(data)
-        self.counts.dropped_rows += 1
-        self.counts.dropped_points += len(data)
+        """Drop rows until the rest has room."""
+        with self.lock:
+            while self.rows and self._counted_bytes > self.limit_bytes:
+                row = self.rows.pop()
+                if len(self.rows) < self._counted_rows:  # not one that another thread has just left
+                    self._counted_rows -= 1
+                    self._counted_bytes -= _bytes_of(row)
+                self.counts.logged += 1
+                self.counts.dropped_rows += 1
+                self.counts.dropped_points += len(row[1])
+            self.attend_rows = len(self.rows) + 1
 
     def take(self, now: float) -> list[Row]:
         """All rows that wait."""
         with self.lock:
-            rows, self.rows, self.bytes = self.rows, [], 0
+            leave = self.rows.popleft
+            rows = [leave() for _ in range(len(self.rows))]
+            self._counted_rows = self._counted_bytes = 0
+            self.counts.logged += len(rows)
             self.drained_at = now
-            self.attend_at = 0.0 if self.urgent or self.start is not None else now + self.help_after_seconds
+            if not self.urgent and self.start is None and self.on:
+                self.attend_rows, self.attend_at = self._first_look(), now + self.help_after_seconds
         return rows
 
     def be_urgent(self) -> None:
         """From now on every row wakes the worker."""
         self.urgent = True
+        self.attend_at = 0.0
+
+    def turn_off(self) -> None:
+        """From now on rows are thrown away: somebody else does the work."""
+        self.on = False
         self.attend_at = 0.0
 
     def wake_worker(self) -> None:
@@ -109,11 +145,20 @@ class Buffer:
             except RuntimeError:  # another thread woke it in between
                 return
 
+    def _forget(self) -> None:
+        with self.lock:
+            self.rows.clear()
+            self._counted_rows = self._counted_bytes = 0
+
     def empty_in_child(self) -> None:
         """After a fork: the rows belong to the parent, and so does the sleeping worker."""
-        self.rows, self.bytes = [], 0
+        self._forget()
         self.counts = Counts()
         self.urgent = False
         self.attend_at = 0.0
         self.wake = _thread.allocate_lock()
         self.wake.acquire()
+
+
+def _bytes_of(row: Row) -> int:
+    return _ROW_BYTES + _VALUE_BYTES * len(row[1])

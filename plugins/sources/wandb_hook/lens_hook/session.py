@@ -29,7 +29,7 @@ class Session:
         self.evidence_sent = 0
         self.ended = False
         self.axes: list[tuple[str, str]] = []
-        self.inflight = 0
+        self._counter = 0  # wandb's, as the latest row left it
         self._next_step = 0
         self.row_prefix = self._row_prefix()
 
@@ -41,27 +41,23 @@ class Session:
         """The part that all of this session's records share, as JSON without braces."""
         return f'"run_id":{json.dumps(self.run_id)},"session":{json.dumps(self.id)}'
 
-    def enter(self, counter: int | None, step: int | None, commit: bool | None) -> tuple[int, bool]:
-        """The row's step by wandb's own rule, and whether wandb drops the row; call with the buffer's lock held.
+    def place(self, step: int | None, commit: bool | None, before: int | None, after: int | None) -> tuple[int, bool]:
+        """The row's step by wandb's own rule, and whether wandb drops the row; rows in the order of their calls' ends.
 
-        `counter` is wandb's (None where it has none: then ours runs alone). While other threads are inside
-        wandb's log its counter lags behind, so ours is used if it is ahead: two rows never get one implicit step.
+        `before` and `after` are wandb's counter around the call (None where it has none: then ours runs alone). A call
+        that began before the previous row's had counted was another thread's, made at once: its counter lags behind,
+        so ours is used if it is ahead, and two rows never get one implicit step.
         """
-        if counter is None or (self.inflight > 0 and self._next_step > counter):
-            counter = self._next_step
-        self.inflight += 1
-        if step is not None and type(step) is not int:
-            step = int(step)
+        counter = self._next_step if before is None else before
+        if counter < self._counter:
+            counter = max(counter, self._next_step)
+        if after is not None:
+            self._counter = after
         row_step = counter if step is None else step
-        following = max(counter, row_step)
+        self._next_step = max(counter, row_step)
         if commit or (step is None and commit is None):
-            following += 1
-        self._next_step = following
-        return row_step, row_step < counter
-
-    def leave(self) -> None:
-        """wandb's log has raised; call with the buffer's lock held (`Buffer.add` does it for accepted rows)."""
-        self.inflight -= 1
+            self._next_step += 1
+        return row_step, before is not None and row_step < counter
 
     def define_axis(self, name: str, step_metric: str) -> None:
         """Remember a `define_metric(name, step_metric=...)`; `name` may hold wildcards."""

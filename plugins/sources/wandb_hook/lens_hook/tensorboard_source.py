@@ -60,7 +60,7 @@ def _take(writer: Any, event: Any) -> None:
     if not values or not hook.buffer.on:
         return
     session = session_of(hook, writer, writer.get_logdir())
-    hook.buffer.add(session, dict(values), int(event.step), event.wall_time or time.time(), False)
+    hook.buffer.add((session, values, int(event.step), False, None, None, event.wall_time or time.time()))
 
 
 def session_of(hook: runtime.Runtime, writer: Any, directory: Any) -> Session:

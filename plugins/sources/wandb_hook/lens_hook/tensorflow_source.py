@@ -81,4 +81,4 @@ def _take(module: Any, tag: str, tensor: Any, step: Any) -> None:
     if directory is None or number is None or not hook.buffer.on:
         return
     row_step = int(module.get_step() if step is None else step)
-    hook.buffer.add(session_of(hook, writer, directory), {tag: number}, row_step, time.time(), False)
+    hook.buffer.add((session_of(hook, writer, directory), {tag: number}, row_step, False, None, None, time.time()))

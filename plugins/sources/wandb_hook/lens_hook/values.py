@@ -21,17 +21,17 @@ def snapshot(data: Mapping[Any, Any]) -> dict[Any, Any]:
     Plain numbers are copied as they are, at the price of a dict copy. Tensors, arrays and nested mappings are read
     at once (after wandb did, so that a device copy is already paid for).
     """
-    if _constant.issuperset(map(type, data.values())) or all(map(_is_constant, map(type, data.values()))):
-        return dict(data)
-    return _flat(data)
+    for value in data.values():
+        if type(value) not in _constant and not _is_constant(type(value)):
+            return _flat(data)
+    return dict(data)
 
 
 def _is_constant(kind: type) -> bool:
-    """Whether `kind` is known as constant, or a numpy scalar."""
-    if kind not in _constant:
-        if kind.__module__ != "numpy" or not any(base.__name__ == "generic" for base in kind.__mro__):
-            return False
-        _constant.add(kind)
+    """Whether `kind` is a numpy scalar, which is then known as constant."""
+    if kind.__module__ != "numpy" or not any(base.__name__ == "generic" for base in kind.__mro__):
+        return False
+    _constant.add(kind)
     return True
 
 

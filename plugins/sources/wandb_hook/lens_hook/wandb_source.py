@@ -19,6 +19,7 @@ from .wandb_facts import run_facts, run_id
 
 _SESSION = "_lens_hook_session"
 _MARK = "_lens_hook_original"
+_COUNTER, _OLD_COUNTER = "_local_step", "_step"  # wandb's step of the next row: since 0.27.2, and before
 _EXPORTER = "primus_lens_wandb_exporter"
 
 
@@ -64,44 +65,41 @@ def _wrap(owner: type, name: str, wrapper: Callable[[Any], Any]) -> None:
 
 
 def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`_log(self, data, step=None, commit=None, ...)` with the row taken once wandb has accepted it.
-
-    One long function on purpose: between two logs of a training loop everything leaves the processor's caches, and
-    each further function costs more than what it does.
-    """
+    """`_log(self, data, step=None, commit=None, ...)`, and its row left to the worker once wandb has accepted it."""
 
     def _log(self: Any, data: Any, step: Any = None, commit: Any = None, *more: Any, **options: Any) -> Any:
-        session: Session | None = None
+        own = self.__dict__
+        session: Session | None = own.get(_SESSION)
+        if session is None or session.buffer.enhance:
+            session, data = _prepared(self, data)
+            if session is None:
+                return original(self, data, step, commit, *more, **options)
+        name = _COUNTER if _COUNTER in own else _OLD_COUNTER
+        before, now = own.get(name), time()
+        result = original(self, data, step, commit, *more, **options)
         try:
-            own = self.__dict__
-            found = own.get(_SESSION) or _session_if_on(self)
-            if found is not None and found.buffer.on:
-                buffer = found.buffer
-                if buffer.enhance and isinstance(data, Mapping):
-                    data = {**data, "_primus_lens_enabled": True, **runtime.get().system_values}
-                counter = own.get("_local_step")  # wandb 0.27.2 and later
-                with buffer.lock:
-                    row_step, dropped = found.enter(own.get("_step", 0) if counter is None else counter, step, commit)
-                session = found
+            if step is not None and type(step) is not int:
+                step = int(step)
+            session.buffer.add((session, snapshot(data), step, commit, before, own.get(name), now))
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
-            _missed(error)
-        if session is None:
-            return original(self, data, step, commit, *more, **options)
-        now = time()
-        try:
-            result = original(self, data, step, commit, *more, **options)
-        except BaseException:
-            with buffer.lock:
-                session.leave()
-            raise
-        try:
-            buffer.add(session, snapshot(data), row_step, now, dropped)
-        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
-            session.inflight = 0
             _missed(error)
         return result
 
     return _log
+
+
+def _prepared(run: Any, data: Any) -> tuple[Session | None, Any]:
+    """The run's session, None when the hook is off, and what wandb is to get: the data, enhanced where asked for."""
+    try:
+        session: Session | None = run.__dict__.get(_SESSION) or _session_if_on(run)
+        if session is None or not session.buffer.on:
+            return None, data
+        if session.buffer.enhance and isinstance(data, Mapping):
+            data = {**data, "_primus_lens_enabled": True, **runtime.get().system_values}
+    except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+        _missed(error)
+        return None, data
+    return session, data
 
 
 def _missed(error: Exception) -> None:
@@ -161,7 +159,7 @@ def _started(run: Any) -> None:
 def stands_back(hook: runtime.Runtime) -> bool:
     """Whether upstream's exporter does the work in this process already."""
     if hook.buffer.on and any(name == _EXPORTER or name.startswith(_EXPORTER + ".") for name in list(sys.modules)):
-        hook.buffer.on = False
+        hook.buffer.turn_off()
         say.once("exporter", f"{_EXPORTER} is active in this process; standing back")
     return not hook.buffer.on
 
@@ -229,10 +227,8 @@ def watch_disabled(run: Any) -> None:
     def log(data: Any, step: int | None = None, commit: bool | None = None, *args: Any, **kwargs: Any) -> Any:
         result = original(data, step, commit, *args, **kwargs)
         try:
-            with hook.buffer.lock:
-                row_step, _ = session.enter(None, step, commit)
             taken = {name if isinstance(name, str) else str(name): value for name, value in snapshot(data).items()}
-            hook.buffer.add(session, taken, row_step, time(), False)
+            hook.buffer.add((session, taken, None if step is None else int(step), commit, None, None, time()))
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result

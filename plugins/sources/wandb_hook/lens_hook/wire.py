@@ -27,7 +27,8 @@ class Line(NamedTuple):
     is_row: bool = True
 
 
-# A row ready for the wire, one call of log or several of one step whose keys differ: a `Row` with nothing but metrics.
+# A row ready for the wire, one call of log or several of one step whose keys differ: the session, nothing but metrics,
+# the step, the time, and whether wandb drops it.
 Merged = Tuple[Session, Dict[str, Number], int, float, bool]
 
 # Lines are made a thousand at a stretch, and the constructor of a NamedTuple takes three times as long.
@@ -125,26 +126,26 @@ def row_values(data: dict[Any, Any]) -> dict[str, Number]:
 
 
 def merge(rows: Iterable[Row]) -> list[Merged]:
-    """The rows with consecutive ones of one session and step made one where no key is in both.
+    """The rows with their steps, and consecutive ones of one session and step made one where no key is in both.
 
     Rows without a metric (text, media) vanish. The last call's time and order stand for the merged row.
     """
     merged: list[Merged] = []
     latest: dict[Session, int] = {}  # index of each session's latest row
-    for row in rows:
-        session, data, row_step, event_time, dropped = row
+    for session, data, step, commit, before, after, event_time in rows:
+        row_step, dropped = session.place(step, commit, before, after)
         values = row_values(data)
         if not values:
             continue
         index = latest.get(session, -1)
         if index >= 0:
-            _, earlier, step, _, was_dropped = merged[index]
-            if step == row_step and was_dropped == dropped and earlier.keys().isdisjoint(values):
+            _, earlier, earlier_step, _, was_dropped = merged[index]
+            if earlier_step == row_step and was_dropped == dropped and earlier.keys().isdisjoint(values):
                 earlier.update(values)
-                merged[index] = (session, earlier, step, event_time, dropped)
+                merged[index] = (session, earlier, row_step, event_time, dropped)
                 continue
         latest[session] = len(merged)
-        merged.append(row if values is data else (session, values, row_step, event_time, dropped))
+        merged.append((session, values, row_step, event_time, dropped))
     return merged
 
 

@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_hook import wire
+from lens_hook.buffer import Row
 from lens_hook.session import Session
 
 CALLS = st.lists(st.tuples(st.none() | st.integers(0, 30), st.sampled_from([None, True, False])), max_size=30)
 
 
+def counted(counter: int, step: int | None, commit: bool | None) -> int:
+    """wandb's counter after a call, by wandb's rule."""
+    return max(counter, counter if step is None else step) + (1 if commit or (step is None and commit is None) else 0)
+
+
 @given(CALLS)
 def test_the_counter_follows_wandbs_rule(calls: list[tuple[int | None, bool | None]]) -> None:
-    session, counter = Session("wandb", "r"), 0
+    alone, beside, counter = Session("wandb", "r"), Session("wandb", "r"), 0
     for step, commit in calls:
-        row_step, dropped = session.enter(None, step, commit)
-        session.leave()
-        assert row_step == (counter if step is None else step)
-        assert dropped == (step is not None and step < counter)
-        counter = max(counter, row_step)
-        counter += 1 if commit or (step is None and commit is None) else 0
+        after = counted(counter, step, commit)
+        expected = counter if step is None else step
+        assert alone.place(step, commit, None, None) == (expected, False)
+        assert beside.place(step, commit, counter, after) == (expected, step is not None and step < counter)
+        counter = after
 
 
-@given(st.integers(1, 20))
-def test_calls_in_flight_never_share_an_implicit_step(count: int) -> None:
+@given(st.integers(1, 20), st.randoms(use_true_random=False))
+def test_calls_at_once_never_share_an_implicit_step(count: int, random: Random) -> None:
     session = Session("wandb", "r")
-    steps = [session.enter(5, None, None)[0] for _ in range(count)]
+    afters = list(range(6, 6 + count))
+    random.shuffle(afters)
+    steps = [session.place(None, None, 5, after)[0] for after in afters]
     assert steps == list(range(5, 5 + count))
-    for _ in range(count):
-        session.leave()
-    assert session.enter(7, None, None)[0] == 7
+    assert session.place(None, None, 5 + count, 6 + count)[0] == 5 + count
 
 
 def test_a_failed_call_does_not_move_the_step() -> None:
     session = Session("wandb", "r")
-    session.enter(3, None, None)
-    session.leave()
-    assert session.enter(3, None, None) == (3, False)
+    session.place(None, None, 3, 4)
+    # The call with the counter 4 has failed, and left neither a row nor a higher counter.
+    assert session.place(None, None, 4, 5) == (4, False)
+
+
+def test_wandbs_counter_is_right_where_it_went_ahead_of_the_rows() -> None:
+    session = Session("wandb", "r")
+    session.place(None, None, 3, 4)
+    assert session.place(None, None, 9, 10) == (9, False)
+    assert session.place(2, None, 10, 10) == (2, True)
 
 
 def test_axes() -> None:
@@ -64,7 +78,9 @@ ROWS = st.lists(
 @given(ROWS)
 def test_merging_keeps_every_point_once(calls: list[tuple[int, int, dict[str, object]]]) -> None:
     sessions = [Session("wandb", f"r{number}") for number in range(3)]
-    rows = [(sessions[who], dict(data), step, float(at), False) for at, (who, step, data) in enumerate(calls)]
+    rows: list[Row] = [
+        (sessions[who], dict(data), step, False, None, None, float(at)) for at, (who, step, data) in enumerate(calls)
+    ]
 
     def points(parts: list[tuple[Session, int, dict[str, object]]]) -> list[tuple[str, int, str, object]]:
         found = [
@@ -75,7 +91,7 @@ def test_merging_keeps_every_point_once(calls: list[tuple[int, int, dict[str, ob
         ]
         return sorted(found, key=repr)
 
-    before = points([(row[0], row[2], row[1]) for row in rows])
+    before = points([(sessions[who], step, data) for who, step, data in calls])
     merged = wire.merge(rows)
     after = points([(session, step, dict(values)) for session, values, step, _, _ in merged])
     assert before == after

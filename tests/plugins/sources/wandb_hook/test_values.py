@@ -75,7 +75,7 @@ def test_numbers_survive_and_nothing_else(data: dict[str, Any]) -> None:
 @given(st.dictionaries(st.text(max_size=6), ANYTHING, max_size=6), st.integers(0, 2**62), st.floats(0, 4e9))
 def test_every_row_is_strict_json(data: dict[str, Any], step: int, now: float) -> None:
     session = Session("wandb", 'run "1" \\ ü')
-    merged = wire.merge([(session, snapshot(data), step, now, False)])
+    merged = wire.merge([(session, snapshot(data), step, False, None, None, now)])
     for line in map(wire.Encoder().row, merged):
         record = json.loads(line.text, parse_constant=lambda token: pytest_fail(token))
         assert record["run_id"] == 'run "1" \\ ü'

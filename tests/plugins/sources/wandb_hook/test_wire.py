@@ -31,7 +31,8 @@ def decoded(*lines: wire.Line) -> list[Any]:
 @given(st.dictionaries(st.text(max_size=8), VALUES, min_size=1, max_size=6), STEPS, st.floats(0, 4e9), st.booleans())
 def test_rows(data: dict[str, Any], step: int, now: float, dropped: bool) -> None:
     session = Session("wandb", "r")
-    (row,) = wire.merge([(session, snapshot(data), step, now, dropped)])
+    counter = step + 1 if dropped else None
+    (row,) = wire.merge([(session, snapshot(data), step, False, counter, counter, now)])
     (record,) = decoded(wire.Encoder().row(row))
     assert isinstance(record, StepMetrics)
     assert (record.run_id, record.session, record.row_step, record.iteration) == ("r", session.id, step, step)
