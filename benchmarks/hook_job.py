@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
+import random
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,37 +63,75 @@ def timed(log: Callable[[dict[str, float]], Any], count: int, pause: float) -> d
     }
 
 
-def switched(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, float]:
-    """At training pace, with the hook on for every other call: the same process, clock and neighbours for both."""
-    from lens_hook import runtime
+def paired(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, Any]:
+    """At training pace, in one process, blocks of calls without and with the hook, in pairs (off on, on off, ...).
 
-    buffer = runtime.get().buffer
+    Both kinds go through one more function, which calls wandb's own method or the hook around it, so that a switch
+    leaves the interpreter's caches alone; off, the hook gets no rows. Wandb's own method is timed as well, in both. So
+    there are two answers: `whole`, the call as the training loop sees it, which has all of the noise of wandb's own
+    work, and `around`, what passed outside wandb's own method, which is ten times sharper but blind to what the hook's
+    presence does to that method. Neither sees what is there in both kinds of block: the start, and the sleeping worker.
+    """
+    from lens_hook import runtime, wandb_source
+
+    run_class: Any = sys.modules["wandb.sdk.wandb_run"].Run
+    own_method = vars(run_class)["_log"]._lens_hook_original
     clock = time.perf_counter
-    taken: dict[bool, list[float]] = {True: [], False: []}
-    for index in range(count):
-        time.sleep(PACE_SECONDS)
-        buffer.on = index % 2 == 0
-        start = clock()
-        log(dict(ROW))
-        taken[buffer.on].append(clock() - start)
-    buffer.on = True
-    on, off = sorted(taken[True]), sorted(taken[False])
-    middle, tail = len(on) // 2, int(len(on) * 0.99)
+    inside = [0.0, 0.0]
+
+    def off(self: Any, *args: Any, **options: Any) -> None:
+        inside[0] = clock()
+        own_method(self, *args, **options)
+        inside[1] = clock()
+
+    ways = {False: off, True: wandb_source._logging(off)}
+    way = off
+
+    def through(self: Any, *args: Any, **options: Any) -> None:
+        way(self, *args, **options)
+
+    run_class._log = through
+    taken: list[tuple[float, float]] = []
+    for size, kind in block_plan(count):
+        way = ways[kind]
+        block = []
+        for _ in range(size):
+            time.sleep(PACE_SECONDS)
+            start = clock()
+            log(dict(ROW))
+            whole = clock() - start
+            block.append((whole * 1e6, (whole - inside[1] + inside[0]) * 1e6))
+        taken.append(tuple(statistics.median(part) for part in zip(*block[1:], strict=True)))
+    time.sleep(1.5)
+    pairs = list(zip(taken[::2], taken[1::2], strict=True))
+    ordered = [(second, first) if number % 2 else (first, second) for number, (first, second) in enumerate(pairs)]
+    logged = runtime.get().buffer.counts.logged
     return {
-        "median": (on[middle] - off[middle]) * 1e6,
-        "error": math.hypot(half_width(on), half_width(off)) * 1e6,
-        "off": off[middle] * 1e6,
-        "p99": (on[tail] - off[tail]) * 1e6,
+        "whole": [on[0] - off[0] for off, on in ordered],
+        "around": [on[1] - off[1] for off, on in ordered],
+        "off": statistics.median(off[0] for off, _ in ordered),
+        "worker": worker_seconds() * 1e6 / logged,
     }
 
 
-def half_width(ordered: list[float]) -> float:
-    """Half of the interval that holds the true median with 95 %, by the binomial distribution of its rank."""
-    middle, reach = len(ordered) // 2, round(0.98 * math.sqrt(len(ordered)))
-    return (ordered[min(middle + reach, len(ordered) - 1)] - ordered[max(middle - reach, 0)]) / 2
+def block_plan(count: int) -> Iterator[tuple[int, bool]]:
+    """Blocks of about `count` calls together: pairs of one random length, off on, on off, off on, ..."""
+    chance = random.Random(count)
+    number = 0
+    while count > 0:
+        size = chance.randint(8, 20)
+        for kind in (number % 2 == 1, number % 2 == 0):
+            yield size, kind
+        number, count = number + 1, count - 2 * size
 
 
-def blocks(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, float]:
+def worker_seconds() -> float:
+    """Processor time of the worker's thread."""
+    (worker,) = (thread for thread in threading.enumerate() if thread.name == "lens-hook")
+    return int(Path(f"/proc/self/task/{worker.native_id}/schedstat").read_text().split()[0]) / 1e9
+
+
+def blocks(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, Any]:
     """A burst with the hook on for every other block of calls: what the caller pays, and what the worker burns.
 
     The worker's time falls into blocks of both kinds, so it is read from its own clock and added in full.
@@ -101,21 +139,22 @@ def blocks(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, floa
     from lens_hook import runtime
 
     buffer = runtime.get().buffer
+    run_class: Any = sys.modules["wandb.sdk.wandb_run"].Run
+    hooked = vars(run_class)["_log"]
     clock = time.perf_counter
     size = 100
     taken: dict[bool, list[float]] = {True: [], False: []}
     for number in range(count // size // 2 * 2):
-        buffer.on = number % 2 == 0
+        on = number % 2 == 0
+        run_class._log = hooked if on else hooked._lens_hook_original
         start = clock()
         for _ in range(size):
             log(dict(ROW))
-        taken[buffer.on].append((clock() - start) / size * 1e6)
-    buffer.on = True
+        taken[on].append((clock() - start) / size * 1e6)
+    run_class._log = hooked
     time.sleep(1.5)
-    (worker,) = (thread for thread in threading.enumerate() if thread.name == "lens-hook")
-    nanoseconds = int(Path(f"/proc/self/task/{worker.native_id}/schedstat").read_text().split()[0])
     caller = statistics.median(on - off for on, off in zip(taken[True], taken[False], strict=True))
-    burnt = nanoseconds / 1e3 / buffer.counts.logged
+    burnt = worker_seconds() * 1e6 / buffer.counts.logged
     return {"added": caller + burnt, "caller": caller, "worker": burnt, "off": statistics.median(taken[False])}
 
 
@@ -175,7 +214,7 @@ def main() -> None:
     """Run one measurement."""
     parser = argparse.ArgumentParser()
     parser.add_argument("variant")
-    parser.add_argument("what", choices=["paced", "switched", "blocks", "burst", "wrapper", "footprint", "import"])
+    parser.add_argument("what", choices=["paced", "paired", "blocks", "burst", "wrapper", "footprint", "import"])
     parser.add_argument("count", type=int)
     options = parser.parse_args()
     switch_on(options.variant)
@@ -189,8 +228,8 @@ def main() -> None:
         wandb = __import__("wandb")
         wandb.init(project="benchmark", mode="offline")
         timed(wandb.log, 50, 0.0)
-        if options.what in ("switched", "blocks"):
-            result = {"switched": switched, "blocks": blocks}[options.what](wandb.log, options.count)
+        if options.what in ("paired", "blocks"):
+            result = {"paired": paired, "blocks": blocks}[options.what](wandb.log, options.count)
         else:
             result = timed(wandb.log, options.count, PACE_SECONDS if options.what == "paced" else 0.0)
     print(json.dumps(result), flush=True)

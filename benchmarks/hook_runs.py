@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import http.server
 import json
 import os
 import socket
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -22,7 +24,9 @@ JOB = ROOT / "benchmarks" / "hook_job.py"
 WANDB = ("wandb-0.31.0", ("wandb==0.31.0", "numpy", "psutil"))
 EXPORTER = ("exporter-0.2.0", ("primus-lens-wandb-exporter==0.2.0", "wandb==0.31.0", "numpy"))
 SWANLAB = ("swanlab-0.10.3", ("swanlab==0.10.3", "wandb==0.31.0", "numpy"))
-Results = dict[str, list[dict[str, float]]]
+VARIANTS = ("none", "lens up", "lens down", "lens slow", "exporter", "swanlab")
+RECEIVERS = ("lens up", "lens down", "lens slow")
+Results = dict[str, list[dict[str, Any]]]
 
 
 class Receiver:
@@ -93,7 +97,7 @@ def python_of(variant: str) -> str:
 
 def run_job(
     variant: str, what: str, count: int, url: str = "", more: Mapping[str, str] | None = None
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """One measured process."""
     with tempfile.TemporaryDirectory(prefix="lens-hook-benchmark-") as work:
         variables = {
@@ -120,7 +124,7 @@ def run_job(
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         raise RuntimeError(f"{variant} {what}: {done.stderr[-2000:]}")
-    result: dict[str, float] = json.loads(lines[-1])
+    result: dict[str, Any] = json.loads(lines[-1])
     return result
 
 
@@ -131,3 +135,33 @@ def alternate(what: str, count: int, repeats: int, variants: Sequence[str], urls
         for variant in variants if number % 2 == 0 else reversed(variants):
             results[variant].append(run_job(variant, what, count, urls.get(variant, "")))
     return results
+
+
+class Size:
+    """How much is measured: quick or whole, and how often."""
+
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        self._quick: bool = chosen.quick
+        self._repeats: int | None = chosen.repeats
+        self._receiver: str | None = chosen.receiver
+
+    def of(self, quick: int, whole: int) -> int:
+        """A size."""
+        return quick if self._quick else whole
+
+    def runs(self, quick: int, whole: int) -> int:
+        """A number of runs."""
+        return self._repeats or self.of(quick, whole)
+
+    def receivers(self) -> tuple[str, ...]:
+        """Which receivers what is measured within one process has."""
+        return (f"lens {self._receiver}",) if self._receiver else RECEIVERS
+
+    def variants(self) -> tuple[str, ...]:
+        """What whole runs compare."""
+        return ("none", "lens up", "exporter") if self._quick else VARIANTS
+
+
+def middle(results: Results, variant: str, key: str) -> float:
+    """The median over a variant's runs."""
+    return float(statistics.median(result[key] for result in results[variant]))
