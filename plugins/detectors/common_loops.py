@@ -1,6 +1,6 @@
 """Training loops that people copy from examples and small libraries; they name no framework of the seeds.
 
-PyTorch's and torchvision's examples, timm, OpenCLIP, DINOv2, torchtune, llama-recipes, PaddleNLP, MindSpore, slime,
+PyTorch's and torchvision's examples, timm, OpenCLIP, DINOv2, torchtune, llama-recipes, MindSpore, slime, icefall,
 TensorFlow's detection models.
 """
 
@@ -98,22 +98,6 @@ class CommonLoops(Detector):
             rf"/(?P<steps_per_epoch>\d+) completed \(loss: (?P<loss>{_NUMBER})\)",
             confidence=0.3,
             example="Training Epoch: 1/3, step 10/100 completed (loss: 1.23):  10%|#| 11/100",
-        ),
-        LogFormat(
-            name="paddle_nlp",
-            words=("loss", "learning_rate", "global_step", "interval_runtime"),
-            head=r"(?:^|[\s-])(?=loss: [-+\d.]+, learning_rate: )",
-            layout="commas",
-            fields={
-                "global_step": Field("iteration"),
-                "interval_samples_per_second": Field("samples_per_second"),
-                "interval_tokens_per_second_per_device": Field("tokens_per_gpu"),
-                "progress_or_epoch": Field("epoch"),
-            },
-            needs=("lm_loss",),
-            standalone=False,
-            confidence=0.3,
-            example="loss: 1.2, learning_rate: 1e-05, global_step: 10, interval_runtime: 1.2, progress_or_epoch: 0.1",
         ),
         LogFormat(
             name="mindspore",

@@ -43,7 +43,7 @@ class OpenRlhf(Detector):
         ),
         LogFormat(
             name="global_step",
-            words=("global", "step", "kl", "reward"),
+            words=("global", "step"),
             head=r"\bGlobal step (?P<iteration>\d+): \{",
             layout="mapping",
             fields=_FIELDS,

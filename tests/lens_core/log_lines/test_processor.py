@@ -373,3 +373,36 @@ def test_a_job_without_steps_yet_is_remembered_over_a_tick_and_a_restart(stand: 
 )
 def test_a_failure_carries_the_rank_that_its_line_names(stand: Stand, line: str) -> None:
     assert [item.origin.rank for item in of(Event, stand.feed(line))] == [3]
+
+
+@pytest.mark.parametrize(
+    ("lines", "framework"),
+    [
+        (
+            (
+                "[batch=1/100]:",
+                "\t Train loss/train/total: 10.5",
+                "\t Train throughput/device/tokens_per_sec: 22.5",
+                "\t Eval metrics/eval/LanguageCrossEntropy: 9.0",
+                "[batch=2/100]:",
+                "\t Train loss/train/total: 10.25",
+            ),
+            "composer",
+        ),
+        (
+            (
+                "2026-08-08 12:01:00 INFO [olmo_core.train.callbacks.console_logger:68] [step=1/100,epoch=0,eta=5h11m]",
+                "    train/CE loss=10.5",
+                "    throughput/device/TPS=22.5",
+                "2026-08-08 12:02:00 INFO [olmo_core.train.callbacks.console_logger:68] [step=2/100,epoch=0,eta=5h10m]",
+                "    train/CE loss=10.25",
+            ),
+            "olmo",
+        ),
+    ],
+)
+def test_a_block_of_lines_is_one_step(stand: Stand, lines: Sequence[str], framework: str) -> None:
+    done = stand.feed(*lines)
+    found = {row.row_step: (row.values["lm_loss"], row.values.get("tokens_per_gpu")) for row in of(StepMetrics, done)}
+    assert found == {1: (10.5, 22.5), 2: (10.25, None)}
+    assert framework in {item.framework for item in of(Detection, done)}
