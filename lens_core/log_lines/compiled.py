@@ -105,6 +105,7 @@ class CompiledFormat(_Declared):
             iteration=whole,
             epoch_base=self.declared.epoch_base,
             joins=self.declared.joins,
+            sums_up_epoch=self.declared.sums_up_epoch,
             signs=self.signs,
             text=text,
         )

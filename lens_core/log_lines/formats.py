@@ -47,8 +47,10 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     have come out. `reject` is searched in the whole line. `standalone`: no ordinary word stands right before the head
     (`validation loss at iteration 7`). `epoch_base` is the number of the first epoch where steps are counted per epoch.
     `time_limit_seconds` above 0 is for a head that nobody has tried: a line that takes longer is left alone.
-    `joins`: the line names no step; its numbers belong to the next or the previous step of its stream. `unlabelled`
-    false leaves out keys that nobody knows. `confidence` is how sure such a line makes the framework.
+    `joins`: the line names no step; its numbers belong to the next or the previous step of its stream, or its epoch to
+    all steps below it that count within one and name none (`epoch`). `sums_up_epoch`: it is a step, that of its epoch,
+    only where its stream prints no others. `unlabelled` false leaves out keys that nobody knows. `confidence` is how
+    sure such a line makes the framework.
     """
 
     name: str
@@ -62,7 +64,8 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     standalone: bool = True
     epoch_base: int = 0
     unlabelled: bool = True
-    joins: Literal["", "next", "previous"] = ""
+    joins: Literal["", "next", "previous", "epoch"] = ""
+    sums_up_epoch: bool = False
     confidence: float = 0.6
     time_limit_seconds: float = 0.0
     example: str = ""

@@ -51,7 +51,8 @@ class Stream(msgspec.Struct, kw_only=True):
     """What is known of one rank's lines of one container.
 
     `last` are the steps by format; `latest` the time of the newest step's line; `held` values wait for the next step;
-    `table` and `columns` the header above; `bar` the progress bar that was seen last; `ordinal` counts unnumbered rows.
+    `table` and `columns` the header above; `bar` the progress bar that was seen last; `ordinal` counts unnumbered rows;
+    `epoch` was announced last, for steps that count within it and do not name it.
     `partial` are the beginnings of lines, by stdout and stderr, whose ends have not come.
     `positions` are how far what is read by position (a file) has been taken.
     """
@@ -63,6 +64,7 @@ class Stream(msgspec.Struct, kw_only=True):
     table: str = ""
     columns: list[str] = []
     bar: tuple[int, int | None] | None = None
+    epoch: float | None = None
     last_row: int | None = None
     ordinal: int = 0
     sequence: int = 0

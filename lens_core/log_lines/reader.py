@@ -182,6 +182,11 @@ class StreamReader:
         if reading.joins == "next":
             stream.held.update(reading.values)
             return
+        if reading.joins == "epoch":
+            stream.epoch = reading.values.get("epoch")
+            return
+        if reading.sums_up_epoch and not stream.last.keys() <= {reading.format}:
+            return
         if reading.joins == "previous" and stream.last_row is not None and stream.attempt:
             self._row(moment, reading, stream.last_row, stream.attempt)
             return

@@ -30,7 +30,7 @@ class Reading(msgspec.Struct):
     """One update of a line: a step's values, something that happened, a progress bar, or only signs of a framework.
 
     `values` have stored names and units, without the iteration. A progress bar without values is in `bar`: (done,
-    total). `joins` says whether the values belong to the next or the previous step.
+    total). `joins` and `sums_up_epoch` are the format's.
     """
 
     format: str = ""
@@ -39,6 +39,7 @@ class Reading(msgspec.Struct):
     iteration: int | None = None
     epoch_base: int = 0
     joins: str = ""
+    sums_up_epoch: bool = False
     bar: tuple[int, int | None] | None = None
     happening: Happening | None = None
     signs: tuple[Sign, ...] = ()

@@ -12,18 +12,20 @@ _NO_TOTAL = 1_000_000
 def number(reading: Reading, stream: Stream, job: Job) -> tuple[int, str]:
     """The row's step and what counts it.
 
-    In this order: the line's own iteration; epoch and step in it; the epoch, where rows are per epoch; the progress
-    bar before it; the share of the epochs that are done; else rows are counted.
+    In this order: the line's own iteration; epoch (of the line, or of one above it) and step in it; the epoch, where
+    rows are per epoch; the progress bar before it; the share of the epochs that are done; else rows are counted.
     """
     values = reading.values
     if reading.iteration is not None:
         return reading.iteration, reading.format
     epoch, step = values.get("epoch"), values.get("step_in_epoch")
     if step is not None:
+        if epoch is None and stream.epoch is not None:
+            epoch = values["epoch"] = stream.epoch
         per_epoch = values.get("steps_per_epoch", _NO_TOTAL)
         before = max(0.0, (epoch or 0.0) - reading.epoch_base) * per_epoch
         return int(before + step), reading.format
-    if epoch is not None and "total_epochs" in values and epoch.is_integer():
+    if epoch is not None and (reading.sums_up_epoch or "total_epochs" in values) and epoch.is_integer():
         return int(epoch), reading.format
     if stream.bar is not None and _is_of_training(stream.bar, job):
         if stream.bar[1] is not None:

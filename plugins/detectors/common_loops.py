@@ -1,7 +1,8 @@
-"""Training loops that people copy from examples and small libraries; they name no framework of the seeds.
+"""Training loops that people copy from examples and small libraries; they name no framework.
 
-PyTorch's and torchvision's examples, timm, OpenCLIP, DINOv2, torchtune, llama-recipes, MindSpore, slime, icefall,
-TensorFlow's detection models.
+PyTorch's tutorials and examples, torchvision, detectron2, timm, OpenCLIP, DINOv2, torchtune, llama-recipes, MindSpore,
+slime, icefall, TensorFlow's first examples. A form is here only if it cannot be read as well as a line that somebody
+wrote by hand: what such a line is says `plain_loop`, which reads all the others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,25 @@ class CommonLoops(Detector):
     name = "common_loops"
     layer = ""
     formats = (
+        LogFormat(
+            name="quickstart",
+            words=("loss",),
+            head=rf"(?:^|\s)loss: (?P<loss>{_NUMBER}) +\[ *(?P<samples>\d+)/(?P<samples_per_epoch>\d+)\]",
+            fields={"samples": Field("samples_in_epoch")},
+            confidence=0.3,
+            example="loss: 2.303494  [   64/60000]",
+        ),
+        LogFormat(
+            name="icefall",
+            words=("epoch", "batch", "loss", "tot_loss", "frames"),
+            head=r"\bEpoch (?P<epoch>\d+), batch (?P<step_in_epoch>\d+), loss\["
+            rf"loss=(?P<loss>{_NUMBER}),.*?tot_loss\[loss=(?P<tot_loss>{_NUMBER}),"
+            rf"(?:.*\bbatch size: (?P<batch>\d+))?(?:.*\blr: (?P<lr>{_NUMBER}))?",
+            fields={"batch": Field("global_batch_size")},
+            confidence=0.3,
+            example="Epoch 1, batch 50, loss[loss=0.3, over 490.00 frames. ], tot_loss[loss=0.40, over 9000.0 frames.],"
+            " batch size: 13, lr: 2.95e-03",
+        ),
         LogFormat(
             name="train_epoch",
             words=("train", "epoch", "loss"),
@@ -81,15 +101,6 @@ class CommonLoops(Detector):
             head=rf"(?:^|\s)(?P<epoch>\d+)\|(?P<iteration>\d+)\|Loss: (?P<loss>{_NUMBER})",
             confidence=0.3,
             example="1|10|Loss: 1.234:  10%|#         | 10/100 [00:10<01:30,  1.0it/s]",
-        ),
-        LogFormat(
-            name="torchtune_log",
-            words=("step", "loss", "lr", "tokens_per_second_per_gpu"),
-            head=r"\bStep (?P<iteration>\d+) \| (?=\w+:)",
-            layout="spaced",
-            needs=("lm_loss",),
-            confidence=0.3,
-            example="Step 10 | loss:1.23 lr:2e-05 tokens_per_second_per_gpu:1234.5 grad_norm:0.5",
         ),
         LogFormat(
             name="llama_recipes",
@@ -169,13 +180,50 @@ class CommonLoops(Detector):
             example="step 12: {'train/loss': 0.1, 'train/grad_norm': 0.3, 'train/lr-pg_0': 1e-06}",
         ),
         LogFormat(
-            name="tensorflow_slim",
-            words=("tensorflow", "global", "step", "loss", "sec"),
-            head=rf"\bglobal step (?P<iteration>\d+): loss = (?P<loss>{_NUMBER}) \((?P<time>{_NUMBER}) sec/step\)",
-            fields={"time": _SECONDS},
+            name="tensorflow_examples",
+            words=("step", "loss", "examples", "sec", "batch"),
+            head=rf"\bstep (?P<iteration>\d+), loss = (?P<loss>{_NUMBER})"
+            rf" \((?P<rate>{_NUMBER}) examples/sec; (?P<time>{_NUMBER}) sec/batch\)",
+            fields={
+                "rate": Field("samples_per_second"),
+                "time": _SECONDS,
+            },
+            confidence=0.3,
+            example="step 660, loss = 2.85 (729.8 examples/sec; 0.175 sec/batch)",
+        ),
+        LogFormat(
+            name="metric_logger",
+            words=("epoch", "lr", "time", "max", "mem"),
+            head=r"\bEpoch: \[(?P<epoch>\d+)\]\s+\[\s*(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+)\]\s+",
+            layout="spaced",
+            fields={
+                "mem": Field("mem_usage", "memory", 1 / 1024),
+                "time": _SECONDS,
+                "data": _LOADING,
+                "eta": Field("", "text"),
+            },
+            loss=("loss", "closs", "train_loss", "total_loss"),
+            needs=("lm_loss", "learning_rate"),
+            confidence=0.3,
+            example="Epoch: [2]  [1480/1504]  lr: 0.000005  closs: 0.8662 (0.8558)  time: 4.3713  max mem: 51710",
+        ),
+        LogFormat(
+            name="detectron2",
+            words=("eta", "iter", "total_loss"),
+            head=r"\biter: (?P<iteration>\d+) +(?=total_loss: )",
+            layout="spaced",
+            fields={
+                "time": _SECONDS,
+                "data_time": _LOADING,
+                "max_mem": Field("mem_usage", "memory", 1 / 1024),
+                "last_time": Field("", "text"),
+                "last_data_time": Field("", "text"),
+            },
+            loss=("total_loss",),
+            needs=("lm_loss",),
             standalone=False,
             confidence=0.3,
-            example="INFO:tensorflow:global step 10: loss = 1.2345 (0.512 sec/step)",
+            example="eta: 1 day, 2:03:04  iter: 19  total_loss: 4.123  time: 0.3  lr: 0.0004  max_mem: 3456M",
         ),
     )
 

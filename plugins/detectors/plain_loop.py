@@ -1,28 +1,69 @@
-"""Loops that people write themselves: `Step 100/5000 | loss 2.345 | lr 3e-4`; they name no framework.
+"""What a hand-written loop is, said here and nowhere else: `Step 100/5000 | loss 2.345 | lr 3e-4`, no framework.
 
-Such a line begins with its step and has a loss. A line that speaks of validation or a test is no step.
+Such a line begins with its count (a step, an iteration, an epoch and the step in it), and labelled numbers in any order
+and with any separators follow, one of which is a loss. It speaks of training only: one that speaks of validation or a
+test is no step. A line that ends an epoch may tell of both; it counts where the loop prints nothing else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from lens_core import Detector, LogFormat, hookimpl
 
-_LOSS = ("loss", "train_loss", "training_loss", "total_loss", "lm_loss")
-_EVALUATION = r"(?i)(?<![a-z])(?:val|valid|validation|eval|evaluation|evaluating|test|dev)(?![a-z])"
-_LINE_BEGINS = r"(?:^|(?<=[\]|:)>-] ))\[?(?:train(?:ing)?[ _])?(?:global[ _])?"
-_NUMBER_OF_TOTAL = r"\W{0,3} ?(?P<iteration>\d+)(?: ?(?:/|of) ?(?P<target_iteration>\d+))?\]?(?=[\s,:;|)-])"
+_LOSS = ("loss", "train_loss", "training_loss", "total_loss", "lm_loss", "avg_loss", "average_loss", "mean_loss")
+# `loss` as a word of its own, and the spelling in which it is none.
+_WORDS_OF_LOSS = ("loss", "train_loss")
+_OF_EVALUATION = r"(?i)(?<![a-z])(?:val|valid|validation|eval|evaluation|evaluating|test|dev)(?![a-z])"
+# An epoch's last line may give a validation's numbers beside the training's, each under a name of its own.
+_NOT_OF_AN_EPOCH = (
+    r"(?i)(?<![a-z])(?:val|valid|validation|eval|test|dev)(?![ _-]?[a-z])|evaluat"
+    r"|(?<![a-z])(?:step|iter|iteration|batch)[ :=\[]{0,3}\d|%\||it/s|s/it"
+)
+_LINE_BEGINS = r"(?:^|(?<=[\]|:)>-] ))\[?(?:train(?:ing)?[ _])?"
+_OF_TOTAL = r"\W{0,3} ?(?P<%s>\d+)(?: ?(?:/|of) ?(?P<%s>\d+))?\]?(?=[\s,:;|)-])"
 
 
-def _counted_by(word: str, example: str) -> LogFormat:
+def _counted_by(word: str, example: str) -> Iterator[LogFormat]:
+    """Lines that begin with a step, under this word."""
+    head = rf"(?i){_LINE_BEGINS}(?:global[ _])?{word}{_OF_TOTAL % ('iteration', 'target_iteration')}"
+    for loss in _WORDS_OF_LOSS:
+        yield _line(word, word, loss, head, _OF_EVALUATION, example.replace("loss", loss), confidence=0.2)
+
+
+def _counted_within_epochs() -> Iterator[LogFormat]:
+    """Lines that begin with an epoch and the step in it."""
+    head = (
+        r"(?i)\bepoch:? \[?(?P<epoch>\d+)(?:/\d+)?\]?,? (?:step|batch|iter|iteration):? "
+        r"\[?(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+)\]?(?=[\s,:;|-])"
+    )
+    example = "Epoch [1/10], Step [100/600], Loss: 0.1234"
+    yield _line("epoch_and_step", "epoch", "loss", head, _OF_EVALUATION, example, confidence=0.2)
+
+
+def _counted_by_epoch() -> Iterator[LogFormat]:
+    """Lines that begin with an epoch and sum it up."""
+    head = rf"(?i){_LINE_BEGINS}epoch{_OF_TOTAL % ('epoch', 'total_epochs')}"
+    example = "Epoch 3/10 - train_loss: 0.1234 - val loss: 0.2345 - val acc: 0.91"
+    for loss in _WORDS_OF_LOSS:
+        # Surer of a step in an epoch than of the epoch alone.
+        yield _line("epoch", "epoch", loss, head, _NOT_OF_AN_EPOCH, example, confidence=0.1, sums_up=True)
+
+
+def _line(
+    name: str, word: str, loss: str, head: str, reject: str, example: str, *, confidence: float, sums_up: bool = False
+) -> LogFormat:
     return LogFormat(
-        name=word,
-        words=(word, "loss"),
-        head=f"(?i){_LINE_BEGINS}{word}{_NUMBER_OF_TOTAL}",
+        name=name if loss == "loss" else f"{name}_{loss}",
+        words=(word, loss),
+        head=head,
         layout="loose",
         loss=_LOSS,
         needs=("lm_loss",),
-        reject=_EVALUATION,
-        confidence=0.2,
+        reject=reject,
+        epoch_base=1,
+        sums_up_epoch=sums_up,
+        confidence=confidence,
         example=example,
     )
 
@@ -33,22 +74,12 @@ class PlainLoop(Detector):
     name = "plain_loop"
     layer = ""
     formats = (
-        _counted_by("step", "Step 100/5000 | loss 2.345 | lr 3.00e-04 | grad norm 1.23 | tokens/sec 12,345"),
-        _counted_by("iteration", "2024-05-01 12:00:00 INFO - Iteration: 100, loss: 2.345, lr: 0.0003"),
-        _counted_by("iter", "[iter 100/500] loss=2.345 acc=0.5"),
-        LogFormat(
-            name="epoch_and_step",
-            words=("epoch", "loss"),
-            head=r"(?i)\bepoch:? \[?(?P<epoch>\d+)(?:/\d+)?\]?,? (?:step|batch|iter|iteration):? "
-            r"\[?(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+)\]?(?=[\s,:;|-])",
-            layout="loose",
-            loss=_LOSS,
-            needs=("lm_loss",),
-            reject=_EVALUATION,
-            epoch_base=1,
-            confidence=0.2,
-            example="Epoch [1/10], Step [100/600], Loss: 0.1234",
-        ),
+        *_counted_by("step", "Step 100/5000 | loss 2.345 | lr 3.00e-04 | grad norm 1.23 | tokens/sec 12,345"),
+        *_counted_by("global_step", "global_step=100 loss=2.345 lr=0.0003"),
+        *_counted_by("iteration", "2024-05-01 12:00:00 INFO - Iteration: 100, loss: 2.345, lr: 0.0003"),
+        *_counted_by("iter", "[iter 100/500] loss=2.345 acc=0.5"),
+        *_counted_within_epochs(),
+        *_counted_by_epoch(),
     )
 
 

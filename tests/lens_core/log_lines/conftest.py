@@ -5,10 +5,24 @@ import pytest
 from lens_core.config import load_config
 from lens_core.detection import make_detectors
 from lens_core.log_lines import LineEngine
+from lens_core.plugin_api import Detector
 from lens_core.plugin_host import PluginHost
+from tests.lens_core.log_lines.stand import Stand
 
 
 @pytest.fixture(scope="session")
-def engine() -> LineEngine:
+def detectors() -> list[Detector]:
+    """Everything that is installed."""
+    return make_detectors(load_config(None, PluginHost.load(), {}).detectors)
+
+
+@pytest.fixture(scope="session")
+def engine(detectors: list[Detector]) -> LineEngine:
     """The engine of everything that is installed."""
-    return LineEngine(make_detectors(load_config(None, PluginHost.load(), {}).detectors))
+    return LineEngine(detectors)
+
+
+@pytest.fixture
+def stand(detectors: list[Detector]) -> Stand:
+    """A processor with all detectors, new for each test."""
+    return Stand(detectors)

@@ -1,85 +1,9 @@
-"""Streams of lines: attempts, ranks, neighbours, events, stalls, and what survives a failure."""
+"""Streams of lines: attempts, ranks, neighbours, events, and what survives a failure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
-
-import pytest
-
-from lens_core import Detection, Event, Evidence, LogLine, Origin, Record, StepMetrics
-from lens_core.config import load_config
-from lens_core.detection import make_detectors
-from lens_core.log_lines.processor import DetectorProcessor
-from lens_core.pipeline import Processed
-from lens_core.plugin_api import Detector
-from lens_core.plugin_host import PluginHost
-from lens_core.self_metrics import SelfMetrics
-
-POD = Origin(workload_uid="w", pod_name="trainer-0", namespace="ns", container="main")
-RecordT = TypeVar("RecordT", bound=Record)
-
-
-@pytest.fixture(scope="module")
-def detectors() -> list[Detector]:
-    return make_detectors(load_config(None, PluginHost.load(), {}).detectors)
-
-
-class Stand:
-    """A processor with a clock to turn, and a spool that remembers."""
-
-    def __init__(self, detectors: Sequence[Detector]) -> None:
-        self.now = 1_000_000.0
-        self.stored: dict[str, bytes] = {}
-        self._detectors = list(detectors)
-        self.processor = self._new()
-
-    def _new(self) -> DetectorProcessor:
-        return DetectorProcessor(self._detectors, SelfMetrics(), clock=lambda: self.now)
-
-    def feed(self, *lines: str, at: float | None = None, origin: Origin = POD, commit: bool = True) -> Processed:
-        records = []
-        for line in lines:
-            self.now += 1.0
-            records.append(LogLine(origin=origin, text=line, event_time=self.now if at is None else at))
-        return self.give(records, commit=commit)
-
-    def give(self, records: Sequence[Record], *, commit: bool = True) -> Processed:
-        done = self.processor.process(records)
-        if commit:
-            for key, value in done.state_changes.items():
-                if value is None:
-                    del self.stored[key]
-                else:
-                    self.stored[key] = value
-        else:
-            self.processor.rollback()
-        return done
-
-    def restart(self) -> None:
-        self.processor = self._new()
-        self.processor.load(dict(self.stored))
-
-
-@pytest.fixture
-def stand(detectors: list[Detector]) -> Stand:
-    return Stand(detectors)
-
-
-def of(kind: type[RecordT], done: Processed) -> list[RecordT]:
-    return [record for record in done.records if isinstance(record, kind)]
-
-
-def megatron(step: int, rest: str = "lm loss: 2.5E+00 |", total: int = 1000) -> str:
-    return f" iteration {step:8d}/{total:8d} | elapsed time per iteration (ms): 1000.0 | {rest}"
-
-
-def attempts(done: Processed) -> list[tuple[int | None, int]]:
-    return [(row.attempt, row.row_step) for row in of(StepMetrics, done)]
-
-
-def events(done: Processed) -> list[str]:
-    return [event.type for event in of(Event, done)]
+from lens_core import Detection, Event, Evidence, LogLine, Origin, StepMetrics
+from tests.lens_core.log_lines.stand import POD, Stand, attempts, events, megatron, of
 
 
 def test_a_line_stays_and_its_row_comes_behind_it(stand: Stand) -> None:
@@ -223,69 +147,6 @@ def test_what_every_rank_prints_is_one_event(stand: Stand) -> None:
     assert events(done) == ["out_of_memory", "collective_timeout"]
 
 
-def test_silence_of_a_running_job_is_a_stall_once_and_then_it_resumes(stand: Stand) -> None:
-    stand.feed(*(megatron(step) for step in range(1, 6)))
-    stand.now += 59
-    assert events(stand.give([])) == []
-    stand.now += 2
-    stalled = stand.give([])
-    assert events(stalled) == ["stalled"]
-    assert of(Event, stalled)[0].details["usual_seconds"] == pytest.approx(1.0)
-    assert events(stand.give([])) == []
-    assert events(stand.feed(megatron(6))) == ["resumed"]
-
-
-def test_the_limit_of_a_stall_follows_the_usual_pace(stand: Stand) -> None:
-    for step in range(1, 6):
-        stand.now += 99
-        stand.feed(megatron(step))
-    stand.now += 290
-    assert events(stand.give([])) == []
-    stand.now += 20
-    assert events(stand.give([])) == ["stalled"]
-
-
-def test_a_finished_job_and_a_stopped_daemon_are_no_stall(stand: Stand) -> None:
-    stand.feed(*(megatron(step) for step in range(1, 6)))
-    stand.now += 1000
-    stand.restart()
-    assert events(stand.give([])) == []
-    stand.feed("[after training is done] datetime: 2026-01-01 00:00:00")
-    stand.now += 1000
-    assert events(stand.give([])) == []
-
-
-def test_an_end_that_others_tell_of_is_no_stall_and_is_remembered_over_a_restart(stand: Stand) -> None:
-    pod = Origin(pod_name="trainer-0", namespace="ns")
-    stand.feed(*(megatron(step) for step in range(1, 6)), origin=pod)
-    stand.give([Event(origin=POD, type="training_ended", event_time=stand.now, data_source="wandb")])
-    stand.restart()
-    stand.now += 1000
-    assert events(stand.give([])) == []
-    stand.now += 1000
-    assert events(stand.give([])) == []
-
-
-def test_an_end_of_an_earlier_attempt_says_nothing_of_this_one(stand: Stand) -> None:
-    stand.feed(*(megatron(step) for step in range(1, 6)))
-    ended = stand.now
-    stand.now += 100
-    stand.feed(*(megatron(step) for step in range(1, 6)))
-    stand.give([Event(origin=POD, type="training_ended", event_time=ended, data_source="wandb")])
-    stand.now += 1000
-    assert events(stand.give([])) == ["stalled"]
-
-
-@pytest.mark.parametrize("line", ["Killed", "RuntimeError: CUDA error: an illegal memory access was encountered"])
-def test_the_silence_after_a_failure_is_no_stall_until_it_goes_on(stand: Stand, line: str) -> None:
-    stand.feed(*(megatron(step) for step in range(1, 6)), line)
-    stand.now += 1000
-    assert events(stand.give([])) == []
-    stand.feed(megatron(6))
-    stand.now += 10_000
-    assert events(stand.give([])) == ["stalled"]
-
-
 def test_each_framework_is_told_once(stand: Stand) -> None:
     line = megatron(1, "hip mem usage/free/total/usage_ratio: 1.0GB/2.0GB/3.0GB/33.3% | lm loss: 1.0 |")
     found = of(Detection, stand.feed(line))
@@ -361,48 +222,3 @@ def test_a_job_without_steps_yet_is_remembered_over_a_tick_and_a_restart(stand: 
     stand.give([])
     assert events(stand.feed("[before the start of training step] datetime: 2026-01-01 00:00:00")) == []
     assert attempts(stand.feed(megatron(1))) == [(1, 1)]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "[PG 0 (default_pg) Rank 3] Process group watchdog thread terminated with exception: NCCL error: x",
-        "[1,3]<stderr>:[compute-7:21766] Signal: Segmentation fault (11)",
-        "[rank3]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
-    ],
-)
-def test_a_failure_carries_the_rank_that_its_line_names(stand: Stand, line: str) -> None:
-    assert [item.origin.rank for item in of(Event, stand.feed(line))] == [3]
-
-
-@pytest.mark.parametrize(
-    ("lines", "framework"),
-    [
-        (
-            (
-                "[batch=1/100]:",
-                "\t Train loss/train/total: 10.5",
-                "\t Train throughput/device/tokens_per_sec: 22.5",
-                "\t Eval metrics/eval/LanguageCrossEntropy: 9.0",
-                "[batch=2/100]:",
-                "\t Train loss/train/total: 10.25",
-            ),
-            "composer",
-        ),
-        (
-            (
-                "2026-08-08 12:01:00 INFO [olmo_core.train.callbacks.console_logger:68] [step=1/100,epoch=0,eta=5h11m]",
-                "    train/CE loss=10.5",
-                "    throughput/device/TPS=22.5",
-                "2026-08-08 12:02:00 INFO [olmo_core.train.callbacks.console_logger:68] [step=2/100,epoch=0,eta=5h10m]",
-                "    train/CE loss=10.25",
-            ),
-            "olmo",
-        ),
-    ],
-)
-def test_a_block_of_lines_is_one_step(stand: Stand, lines: Sequence[str], framework: str) -> None:
-    done = stand.feed(*lines)
-    found = {row.row_step: (row.values["lm_loss"], row.values.get("tokens_per_gpu")) for row in of(StepMetrics, done)}
-    assert found == {1: (10.5, 22.5), 2: (10.25, None)}
-    assert framework in {item.framework for item in of(Detection, done)}

@@ -5,16 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lens_core import Event, LogLine, Measurement, Origin, Record, StepMetrics
-from lens_core.config import load_config
-from lens_core.detection import make_detectors
 from lens_core.log_lines.processor import DetectorProcessor
 from lens_core.plugin_api import Detector
-from lens_core.plugin_host import PluginHost
 from lens_core.self_metrics import SelfMetrics
 
 ORIGIN = Origin(workload_uid="w", pod_name="p", namespace="ns")
@@ -69,11 +65,6 @@ class Stored:
 
     def result(self) -> object:
         return {key: {name: said[2] for name, said in row.items()} for key, row in self.rows.items()}, self.events
-
-
-@pytest.fixture(scope="module")
-def detectors() -> list[Detector]:
-    return make_detectors(load_config(None, PluginHost.load(), {}).detectors)
 
 
 def records_of(texts: Sequence[str]) -> list[LogLine]:

@@ -153,7 +153,12 @@ STEPS = [
         {"lm_loss": 4.123, "mem_usage": 3.375},
     ),
     ("Steps:  10%|█ | 100/1000 [01:00<09:00,  1.66it/s, lr=1e-5, step_loss=0.05]", "", 100, {"target_iteration": 1000}),
-    ("1875/1875 [==========] - 5s 3ms/step - loss: 0.29 - accuracy: 0.91 - val_loss: 0.3", "", None, {"lm_loss": 0.29}),
+    (
+        "1875/1875 [==========] - 5s 3ms/step - loss: 0.29 - accuracy: 0.91 - val_loss: 0.3",
+        "keras",
+        None,
+        {"lm_loss": 0.29},
+    ),
     (
         '{"log":"step:  4  loss:  7.6  memory: 66.91GiB(37.51%)  tps: 10,050\\n","stream":"stderr"}',
         "torchtitan",

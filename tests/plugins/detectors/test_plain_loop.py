@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lens_core import Detector, LogFormat
 from lens_core.testing import check_detector, read_line
+from plugins.detectors.common_loops import CommonLoops
+from plugins.detectors.generic import Generic
 from plugins.detectors.plain_loop import PlainLoop
 
 
@@ -65,3 +68,13 @@ def test_separators_and_order_are_free(step: int, loss: str, join: str, tie: str
     (reading,) = read_line(PlainLoop, f"step {step}{join}" + join.join(f"{key}{tie}{values[key]}" for key in order))
     assert (reading.iteration, reading.values["lm_loss"]) == (step, float(loss))
     assert (reading.values["learning_rate"], reading.values["acc"]) == (0.001, 0.5)
+
+
+OF_FIXED_FORM = [(kind, form) for kind in (CommonLoops, Generic) for form in kind.formats]
+
+
+@pytest.mark.parametrize(("kind", "form"), OF_FIXED_FORM, ids=[form.name for _, form in OF_FIXED_FORM])
+def test_no_loop_has_a_form_of_its_own_that_is_read_as_well_without(kind: type[Detector], form: LogFormat) -> None:
+    (own, *_) = read_line(kind, form.example)
+    plain = [(reading.iteration, reading.values) for reading in read_line(PlainLoop, form.example)]
+    assert (own.iteration, own.values) not in plain
