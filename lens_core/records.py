@@ -18,6 +18,8 @@ from .json_items import decode_json
 
 ENVELOPE_VERSION = 1
 PRODUCER = "lens-agent/0.1.0"
+# The label of an origin that holds the name under which its workload is shown until better is known.
+SHOWN_NAME_LABEL = "training.kubeflow.org/job-name"
 
 
 # gc=False: records hold no cycles, and a garbage collector that visits tens of thousands of them is half the cost of

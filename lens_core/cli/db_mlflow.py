@@ -13,9 +13,8 @@ import psycopg
 import yaml
 
 from ..errors import LensError
-from ..records import Origin, Record, StepMetrics
+from ..records import SHOWN_NAME_LABEL, Origin, Record, StepMetrics
 
-_SHOWN_NAME_LABEL = "training.kubeflow.org/job-name"
 # MLflow stores infinities as the largest double.
 _LARGEST = 1.7976931348623157e308
 _ROWS = (
@@ -55,7 +54,7 @@ def rows_of(points: Iterable[_Point]) -> Iterator[StepMetrics]:
                 place = (point.timestamp_ms, {})
                 versions.append(place)
             place[1][point.key] = point.value
-        origin = Origin(workload_uid=run_id, labels={_SHOWN_NAME_LABEL: name} if name else {})
+        origin = Origin(workload_uid=run_id, labels={SHOWN_NAME_LABEL: name} if name else {})
         for number, (timestamp_ms, values) in enumerate(versions):
             yield StepMetrics(
                 origin=origin,

@@ -13,6 +13,7 @@ import msgspec
 
 from lens_core import Event, Evidence, Measurement, Origin, Record, StepMetrics
 from lens_core.protobuf import WireError
+from lens_core.records import SHOWN_NAME_LABEL
 
 from .framing import HEADER, read_records
 from .messages import (
@@ -144,7 +145,9 @@ class Log:
             uid = self._settings.workload
             for place, text in named.items():
                 uid = uid.replace(place, text)
-            self._origin = Origin(workload_uid=uid)
+            # Of a workload of several runs no run's name is the name.
+            name = run.get("name", "") if "{run}" in self._settings.workload else ""
+            self._origin = Origin(workload_uid=uid, labels={SHOWN_NAME_LABEL: name} if name else {})
         return self._origin
 
     def _row(self, row: HistoryRow, end: int) -> None:

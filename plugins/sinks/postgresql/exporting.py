@@ -7,13 +7,13 @@ from typing import Any
 
 from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics, WorkloadReference
 from lens_core.queries import metric_name
+from lens_core.records import SHOWN_NAME_LABEL
 
 from .database import Database
 from .grouping import LOG_SOURCE
 from .identity import Connection
 
 _PIECE = 2_000
-_SHOWN_NAME_LABEL = "training.kubeflow.org/job-name"
 _ROWS = """
     select row_step, sequence, event_time_us, updated_us, nullif(iteration, row_step), rank, metrics, tags,
         key_sequences, history
@@ -55,7 +55,7 @@ async def _subjects(connection: Connection, uid: str) -> list[tuple[int, Origin]
                 pod_uid=row[3],
                 namespace=row[4],
                 pod_name=row[5],
-                labels={_SHOWN_NAME_LABEL: row[6]} if row[6] and row[6] != row[5] else {},
+                labels={SHOWN_NAME_LABEL: row[6]} if row[6] and row[6] != row[5] else {},
             ),
         )
         for row in await cursor.fetchall()

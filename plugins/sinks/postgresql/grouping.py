@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from lens_core import Origin, StepMetrics
+from lens_core.records import SHOWN_NAME_LABEL
 
 from .rows import RowState, merge, order_of, written
 from .text import MAX_KEY_BYTES, clean, metric_key, microseconds
@@ -16,7 +17,6 @@ UNKNOWN_RANK = -1
 _WORKLOAD = "workload:"
 _MAX_BIGINT = 2**63 - 1
 _MAX_INTEGER = 2**31 - 1
-_SHOWN_NAME_LABEL = "training.kubeflow.org/job-name"
 _REMEMBERED_NAMES = 200_000
 
 
@@ -84,7 +84,7 @@ def subject_of(origin: Origin, cluster: str) -> Subject:
         key = f"pod:{pod_uid}"
     else:
         key = f"name:{namespace}/{pod_name}"
-    name = clean(origin.labels.get(_SHOWN_NAME_LABEL, "")) or pod_name
+    name = clean(origin.labels.get(SHOWN_NAME_LABEL, "")) or pod_name
     return Subject(clean(origin.cluster) or cluster, key, workload_uid, pod_uid, namespace, pod_name, name)
 
 

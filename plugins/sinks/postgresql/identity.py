@@ -70,7 +70,8 @@ async def _make_subjects(connection: Connection, subjects: Iterable[Subject]) ->
     await connection.execute(
         "insert into lens_subject (cluster, key, workload_uid, pod_uid, namespace, pod_name, name)"
         " select * from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])"
-        " on conflict (cluster, key) do nothing",
+        " on conflict (cluster, key) do update set name = excluded.name"
+        " where lens_subject.name = '' and excluded.name <> ''",
         [list(column) for column in columns],
     )
     cursor = await connection.execute(

@@ -42,7 +42,7 @@ def config(folder: Path, dsn: str) -> list[str]:
 def run_offline(folder: Path) -> None:
     """A real offline run of wandb."""
     folder.mkdir()
-    program = "import wandb; r = wandb.init(project='p'); [r.log({'loss': 3 - n}) for n in range(3)]; r.finish()"
+    program = "import wandb; r = wandb.init(project='p', name='calm-owl'); [r.log({'loss': 3 - n}) for n in range(3)]; r.finish()"
     environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=environment, cwd=folder)
 
@@ -236,6 +236,7 @@ async def test_offline_runs_of_wandb(tmp_path: Path, postgres_dsn: str) -> None:
     assert counts["records"] >= 3
     async with running_store(tmp_path / "s", postgres_dsn) as store:
         (workload,) = (await store.workloads()).workloads
+        assert workload.name == "calm-owl"
         assert [p.value for p in await points(store, workload_uid=workload.workload_uid, metrics=("loss",))] == [
             3,
             2,
