@@ -13,6 +13,10 @@ import msgspec
 # with underscores before it, is stored with one more underscore in front.
 METADATA_FIELDS = frozenset({"step", "run_id", "source", "history", "created_at", "updated_at"})
 
+# Under what `lens doctor --send` sends its row. A store answers for it as for every other, and lists it only where it
+# is searched for: it is no training.
+PROBE_WORKLOAD = "lens-doctor"
+
 
 def stored_name(metric: str) -> str:
     """The key under which a metric is stored beside the row's metadata."""
@@ -79,7 +83,8 @@ class MetricPoint(msgspec.Struct, frozen=True, gc=False):
 class PointColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Points of one metric of one attempt of one run, as columns of one length; `timestamps` in ms.
 
-    `next_cursor` is set on the last piece of an answer that a limit ended.
+    `next_cursor` is set on the last piece of an answer that a limit ended, `total_count` on the last one of any that
+    has a limit: how many points there are on all pages.
     """
 
     metric_name: str
@@ -90,6 +95,7 @@ class PointColumns(msgspec.Struct, frozen=True, kw_only=True):
     timestamps: array[int]
     values: array[float]
     next_cursor: str = ""
+    total_count: int | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -186,10 +192,11 @@ def progress_of(
 
 
 class WorkloadPage(msgspec.Struct, frozen=True):
-    """A page of workloads; `next_cursor` is '' on the last."""
+    """A page of workloads; `next_cursor` is '' on the last. `total` is None where counting all would take too long."""
 
     workloads: list[WorkloadSummary]
     next_cursor: str = ""
+    total: int | None = None
 
 
 class WorkloadDetail(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,7 +81,7 @@ class Store(Sink):
 
     @abstractmethod
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
-        """The workloads, those seen last first."""
+        """The workloads, those seen last first; PROBE_WORKLOAD only where it is searched for."""
 
     @abstractmethod
     async def workload(self, workload_uid: str) -> WorkloadDetail | None:
@@ -90,6 +90,10 @@ class Store(Sink):
     @abstractmethod
     async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
         """What happened to a workload, newest first."""
+
+    async def count_events(self, workload_uid: str) -> int | None:
+        """How many events of a workload there are; None where the store does not count them."""
+        return None
 
     @abstractmethod
     async def evidence(self, workload_uid: str) -> list[dict[str, Any]]:

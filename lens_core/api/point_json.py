@@ -34,17 +34,19 @@ def json_value(value: float) -> float | None:
 
 
 async def stream_json(head: dict[str, Any], pieces: AsyncIterator[PointColumns]) -> AsyncIterator[bytes]:
-    """The answer in pieces: total_count and next_cursor come last, when they are known."""
+    """The answer in pieces: total_count (of all pages) and next_cursor come last, when they are known."""
     yield _encoder.encode(head)[:-1] + b',"data":['
-    total = 0
+    written = 0
+    total: int | None = None
     next_cursor = ""
     async for piece in pieces:
         next_cursor = piece.next_cursor or next_cursor
+        total = piece.total_count
         points = piece.points()
         for low in range(0, len(points), _AT_ONCE):
-            yield (b"," if total or low else b"") + encode_points(points[low : low + _AT_ONCE])
-        total += len(points)
-    yield b'],"total_count":%d' % total
+            yield (b"," if written or low else b"") + encode_points(points[low : low + _AT_ONCE])
+        written += len(points)
+    yield b'],"total_count":%d' % (written if total is None else total)
     if next_cursor:
         yield b',"next_cursor":' + _encoder.encode(next_cursor)
     yield b"}"

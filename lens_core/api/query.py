@@ -115,7 +115,7 @@ class QueryRoutes:
         if query.limit is not None and wanted != "json":
             # A page is small enough to be looked at whole, and only a header can say where the next one begins.
             collected = [piece async for piece in pieces]
-            headers = {"X-Next-Cursor": collected[-1].next_cursor} if collected else {}
+            headers = _page_headers(collected[-1]) if collected else {}
             pieces = _listed(collected)
         body, media_type = self._body(query, wanted, pieces, more)
         return StreamingResponse(body, media_type=media_type, headers=headers)
@@ -136,7 +136,7 @@ class QueryRoutes:
         """The workloads, those seen last first; `search`, `limit`, `cursor`."""
         limit = integer(request, "limit", minimum=1, maximum=1000) or 100
         store = self._state.required_store()
-        page = WorkloadPage([])
+        page = WorkloadPage([], total=0)
         if not self._is_elsewhere(request):
             page = await store.workloads(
                 search=request.query_params.get("search", "").strip(),
@@ -144,7 +144,7 @@ class QueryRoutes:
                 cursor=request.query_params.get("cursor", ""),
             )
         lines = await self._lines.of(page.workloads)
-        return json_response({"workloads": lines, "total_count": len(lines), "next_cursor": page.next_cursor or None})
+        return json_response({"workloads": lines, "total_count": page.total, "next_cursor": page.next_cursor or None})
 
     async def workload(self, request: Request) -> Response:
         """One workload: its framework, how far it is, what it said last, its runs and attempts."""
@@ -168,7 +168,8 @@ class QueryRoutes:
 
         async def answer() -> Response:
             found = [] if self._is_elsewhere(request) else await store.events(uid, limit=limit)
-            return json_response({"workload_uid": uid, "events": found, "total_count": len(found)})
+            total = len(found) if len(found) < limit else await store.count_events(uid)
+            return json_response({"workload_uid": uid, "events": found, "total_count": total})
 
         return await self._with_etag(request, uid, answer)
 
@@ -189,6 +190,12 @@ class QueryRoutes:
         response = await answer()
         response.headers.update(headers)
         return response
+
+
+def _page_headers(last: PointColumns) -> dict[str, str]:
+    """What JSON says at its end."""
+    headers = {"X-Next-Cursor": last.next_cursor}
+    return headers if last.total_count is None else {**headers, "X-Total-Count": str(last.total_count)}
 
 
 async def _nothing() -> AsyncIterator[list[MetricPoint]]:

@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from ..queries import PROBE_WORKLOAD
+
 State = Literal["ok", "warning", "failed", "skipped"]
 
 FULL_SHARE = 0.8
 LATE_SECONDS = 60.0
-PROBE_WORKLOAD = "lens-doctor"
 PROBE_SECONDS = 15.0
 
 

@@ -109,6 +109,11 @@ class Asking(Store):
         async with self._database.reading() as connection:
             return await listing.events(connection, workload_uid, limit)
 
+    async def count_events(self, workload_uid: str) -> int:
+        """How many events of a workload there are."""
+        async with self._database.reading() as connection:
+            return await listing.count_events(connection, workload_uid)
+
     async def evidence(self, workload_uid: str) -> list[dict[str, Any]]:
         """All evidence about a workload."""
         async with self._database.reading() as connection:

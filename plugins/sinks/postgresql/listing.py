@@ -55,9 +55,10 @@ async def workloads(connection: Connection, text: str, limit: int, cursor: str) 
         found = await connection.execute(LINES.encode(), of_names(names))
         return await found.fetchall()
 
-    lines = await newest_lines(connection, await search(connection, text), _read_cursor(cursor), limit + 1, look_up)
+    names = await search(connection, text)
+    lines = await newest_lines(connection, names, _read_cursor(cursor), limit + 1, look_up)
     following = f"{lines[limit - 1][7]}:{lines[limit - 1][1]}" if len(lines) > limit else ""
-    return WorkloadPage([_summary(line[:8]) for line in lines[:limit]], following)
+    return WorkloadPage([_summary(line[:8]) for line in lines[:limit]], following, await names.count(connection))
 
 
 def _read_cursor(cursor: str) -> tuple[int, str] | None:
@@ -150,6 +151,12 @@ async def events(connection: Connection, uid: str, limit: int) -> list[EventRow]
         )
         for row in await cursor.fetchall()
     ]
+
+
+async def count_events(connection: Connection, uid: str) -> int:
+    """All events of a workload."""
+    cursor = await connection.execute(f"select count(*) from lens_event where subject_id in {_SUBJECTS}", {"uid": uid})
+    return int((await cursor.fetchall())[0][0])
 
 
 async def evidence(connection: Connection, uid: str) -> list[dict[str, Any]]:

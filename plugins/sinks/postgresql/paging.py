@@ -51,12 +51,14 @@ class Page:
 
     def __init__(self, query: PointQuery) -> None:
         place = place_of(query.cursor)
-        self._counted = query.max_points is not None or query.aggregate is not None
-        if place is not None and isinstance(place, int) != self._counted:
+        # Points that are made rather than read have no place of their own: a cursor counts them.
+        self.is_counted = query.max_points is not None or query.aggregate is not None
+        if place is not None and isinstance(place, int) != self.is_counted:
             raise BadRequest("the cursor belongs to another query")
         self.place = None if isinstance(place, int) else place
         self.remaining = query.limit
         self.next_cursor = ""
+        self.seen = 0
         self._skip = place if isinstance(place, int) else 0
         self._answered = self._skip
         self._last: Place | None = None
@@ -67,7 +69,10 @@ class Page:
         return bool(self.next_cursor)
 
     def take(self, metric: str, stream: Stream, series: Series) -> Series:
-        """What of a piece belongs to this page."""
+        """What of a piece belongs to this page; nothing once it is full. `seen` counts all."""
+        self.seen += len(series.values)
+        if self.is_full:
+            return Series.empty()
         if self._skip:
             skipped = min(self._skip, len(series.values))
             self._skip -= skipped
@@ -83,7 +88,7 @@ class Page:
             return series
         taken, self.remaining = self.remaining, 0
         last = self._at(metric, stream, series, taken - 1) if taken else self._last
-        self.next_cursor = cursor_of(self._answered + taken if self._counted or last is None else last)
+        self.next_cursor = cursor_of(self._answered + taken if self.is_counted or last is None else last)
         return series.part(0, taken)
 
     def _at(self, metric: str, stream: Stream, series: Series, position: int) -> Place:

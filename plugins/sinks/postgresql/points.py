@@ -5,11 +5,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from itertools import groupby
+from typing import TypeAlias
+
+import msgspec
 
 from lens_core import PointColumns, PointQuery
 from lens_core.queries import metric_name
 
 from .blocks import Series
+from .counting import count_points
 from .database import Database
 from .identity import Connection
 from .merging import MOST_STREAMS, read_merged
@@ -24,13 +28,15 @@ _TARGET = "target_iteration"
 _MILLISECOND = 1000
 _GATHERED_ROWS = 50_000
 Piece = tuple[Stream, Series]
+# A metric as it is stored (None: the iterations themselves), its own name, the streams that have it.
+_Wanted: TypeAlias = tuple[str | None, str, list[Stream]]
 
 
 async def metric_columns(database: Database, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
     """The points of a query in the order metric, run, attempt, iteration, time. Raises BadRequest, Unavailable."""
     page = Page(query)
     async with database.reading() as connection, connection.transaction():
-        wanted: list[tuple[str | None, str, list[Stream]]] = [
+        wanted: list[_Wanted] = [
             (stored, metric_name(stored), streams) for stored, streams in await streams_by_metric(connection, query)
         ]
         async for piece in _answer(connection, query, wanted, page):
@@ -41,7 +47,7 @@ async def iteration_columns(database: Database, query: PointQuery) -> AsyncGener
     """`iteration` of every row, then `target_iteration` where it is known; each in the order of `metric_columns`."""
     page = Page(query)
     async with database.reading() as connection, connection.transaction():
-        wanted: list[tuple[str | None, str, list[Stream]]] = [(None, "iteration", await all_streams(connection, query))]
+        wanted: list[_Wanted] = [(None, "iteration", await all_streams(connection, query))]
         target = PointQuery(
             workload_uid=query.workload_uid,
             metrics=(_TARGET,),
@@ -57,7 +63,7 @@ async def iteration_columns(database: Database, query: PointQuery) -> AsyncGener
 
 
 async def _answer(
-    connection: Connection, query: PointQuery, wanted: Sequence[tuple[str | None, str, list[Stream]]], page: Page
+    connection: Connection, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncIterator[PointColumns]:
     ids = {
         stream.id
@@ -67,12 +73,39 @@ async def _answer(
     }
     blocks = await headers(connection, sorted(ids))
     reader = Reader(connection, [stored for stored, _, _ in wanted if stored is not None])
+    pieces = _pieces(reader, query, wanted, blocks, page)
+    last: PointColumns | None = None
+    async for piece in pieces:
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None and query.limit is not None:
+        total = page.seen
+        if not page.is_counted:
+            window = window_of(query)
+            total = sum(
+                [await count_points(connection, stored, streams, blocks, window) for stored, _, streams in wanted]
+            )
+        last = msgspec.structs.replace(last, total_count=total)
+    if last is not None:
+        yield last
+
+
+async def _pieces(
+    reader: Reader,
+    query: PointQuery,
+    wanted: Sequence[_Wanted],
+    blocks: dict[int, list[Header]],
+    page: Page,
+) -> AsyncIterator[PointColumns]:
+    """What of an answer is on the page. Of one that is made rather than read all is made, so that it is counted."""
     for stored, name, streams in wanted:
         async for stream, series in _metric(reader, query, stored, name, streams, blocks, page):
+            was_full = page.is_full
             found = page.take(name, stream, series)
-            if len(found.values) or page.is_full:
+            if not was_full and (len(found.values) or page.is_full):
                 yield _columns(name, stream, found, page.next_cursor)
-            if page.is_full:
+            if page.is_full and not page.is_counted:
                 return
 
 
@@ -92,7 +125,8 @@ async def _metric(
         share_of = {stream: share for stream, share in found if share}
         streams = list(share_of)
     attempts = _attempts(name, streams, page.place)
-    async for members in _gathering(reader, stored, attempts, blocks, page.remaining):
+    limit = None if page.is_counted else page.remaining
+    async for members in _gathering(reader, stored, attempts, blocks, limit):
         place = page.place
         after = place if place is not None and place.is_in(name, members[0].run_id, members[0].attempt) else None
         if query.aggregate is not None:

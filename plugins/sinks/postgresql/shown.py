@@ -11,12 +11,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, NamedTuple, TypeAlias
 
+from lens_core.queries import PROBE_WORKLOAD
+
 from .identity import Connection
 
 # More subjects than this are not counted for the total of a list: counting would cost more than the list itself.
 COUNTED_SUBJECTS = 10_000
 # How many subjects are read at first for each line that is wanted; more with each further look.
 _SUBJECTS_PER_LINE = 4
+# What is listed where nothing is looked for: the doctor's rows are no training.
+_LISTED = f"(select * from lens_subject where workload_uid <> '{PROBE_WORKLOAD}')"
 # What `LINES` selects, and whatever else a list shows behind it.
 Line: TypeAlias = tuple[Any, ...]
 
@@ -164,13 +168,13 @@ class Search:
 
 
 async def search(connection: Connection, text: str) -> Search:
-    """Look for a text; '' finds everything.
+    """Look for a text; '' finds everything but the doctor's workload.
 
     A text that few subjects know is looked for in these alone. One that many know fills a page soon with the newest
     subjects, whatever else there is.
     """
     if not text:
-        return Search({}, "lens_subject", "true")
+        return Search({}, _LISTED, "true")
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     parameters: dict[str, Any] = {"pattern": f"%{escaped}%"}
     found = await connection.execute(_CANDIDATES.encode(), {**parameters, "most": COUNTED_SUBJECTS + 1})

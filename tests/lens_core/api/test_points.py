@@ -53,7 +53,8 @@ async def test_pages_by_cursor(asked: QueryApp) -> None:
     cursor = ""
     for _ in range(20):
         answer = await asked.json(DATA, limit=150, cursor=cursor)
-        assert answer["total_count"] == len(answer["data"]) <= 150
+        assert len(answer["data"]) <= 150
+        assert answer["total_count"] == len(whole)
         paged += answer["data"]
         cursor = answer.get("next_cursor", "")
         if not cursor:
@@ -113,6 +114,8 @@ async def test_another_cluster_is_empty(asked: QueryApp) -> None:
     assert (await asked.json("/workloads", cluster="elsewhere"))["workloads"] == []
     assert await asked.json("/workloads/workload-1/metrics/rows", cluster="elsewhere") == []
     assert (await asked.get(DATA, cluster="elsewhere", format="csv")).text.count("\n") == 1
+    stream = await asked.get("/workloads/workload-1/stream", cluster="elsewhere")
+    assert (stream.status_code, stream.json()["message"]) == (404, "this daemon's cluster is 'default'")
 
 
 @pytest.mark.parametrize(

@@ -61,5 +61,6 @@ async def test_pages_and_search(asked: QueryApp) -> None:
         f"uid-{number}" for number in range(4, -1, -1)
     ]
     assert rest["next_cursor"] is None
+    assert first["total_count"] == rest["total_count"] == 5
     assert [w["workload_uid"] for w in (await asked.json("/workloads", search="TRAIN-2"))["workloads"]] == ["uid-2"]
     assert (await asked.get("/workloads/nobody")).status_code == 404

@@ -67,6 +67,9 @@ def test_doctor_says_that_all_is_well(lens: RunningLens, run: Callable[..., tupl
     assert findings["probe"]["state"] == "ok"
     assert findings["store"]["state"] == "ok"
     assert findings["sink default/store"]["state"] == "ok"
+    assert "lens-doctor" not in {line["workload_uid"] for line in lens.get("/workloads")["workloads"]}
+    assert "lens-doctor" not in {line["workload_uid"] for line in lens.get("/overview")["workloads"]}
+    assert [line["workload_uid"] for line in lens.get("/workloads", search="doctor")["workloads"]] == ["lens-doctor"]
 
 
 def test_doctor_names_the_place_where_it_stops(run: Callable[..., tuple[int, str]]) -> None:

@@ -14,9 +14,11 @@ import psycopg
 import pytest
 from lens_plugins.sinks.postgresql import compacting
 
+from lens_core import PointQuery
 from tests.plugins.sinks.postgresql.support import Spool, points, row, running_store, times
 from tests.plugins.sinks.postgresql.test_blocks import compact, text
 
+WINDOW = {"start_ms": 1_700_000_200_000, "end_ms": 1_700_000_700_000}
 VALUES = (math.nan, math.inf, -math.inf, 0.0, 1.5, -2.25)
 
 
@@ -58,11 +60,27 @@ def some_rows(chance: random.Random, beyond: int, sequence: int) -> list[Any]:
 
 async def everything(store: Any) -> list[list[str]]:
     """Answers that must not depend on blocks."""
-    window = {"start_ms": 1_700_000_200_000, "end_ms": 1_700_000_700_000}
-    found = [text(await points(store)), text(await points(store, **window)), text(await times(store))]
+    found = [text(await points(store)), text(await points(store, **WINDOW)), text(await times(store))]
     found.append(text(await points(store, run_id="a", aggregate="count", interval_ms=10_000)))
-    found.append(text(await points(store, aggregate="max", interval_ms=100_000, **window)))
+    found.append(text(await points(store, aggregate="max", interval_ms=100_000, **WINDOW)))
     return found
+
+
+async def totals_are_right(store: Any) -> bool:
+    """Whether pages say how many points there are on all of them."""
+    queries: list[dict[str, Any]] = [
+        {},
+        WINDOW,
+        {"max_points": 20},
+        {"aggregate": "max", "interval_ms": 50_000, **WINDOW},
+    ]
+    for more in queries:
+        query = PointQuery(workload_uid="workload-1", limit=7, **more)
+        for ask, all_points in ((store.metric_columns, points), (store.iteration_columns, times)):
+            page = [piece async for piece in ask(query)]
+            if (page[-1].total_count if page else 0) != len(await all_points(store, **more)):
+                return False
+    return True
 
 
 async def without_blocks(store: Any, dsn: str) -> list[list[str]]:
@@ -94,6 +112,7 @@ async def test_answers_do_not_depend_on_blocks(spool: Spool, store: Any, postgre
             await compact(store, partial=chance.random() < 0.5)
         if number % 3 == 2:
             assert await everything(store) == await without_blocks(store, postgres_dsn)
+            assert await totals_are_right(store)
     with psycopg.connect(postgres_dsn) as connection:
         wrong = connection.execute(
             "select s.id from lens_stream s where blocked_rows <> (select count(*) from lens_row r where"
