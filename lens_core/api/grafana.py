@@ -16,13 +16,14 @@ from ..errors import BadRequest
 from ..plugin_api import Store
 from .auth import require_role
 from .errors import json_response
-from .grafana_query import DEFAULT_POINTS, Query, as_object, milliseconds, read
+from .grafana_query import DEFAULT_POINTS, Query, Target, as_object, cluster_of, milliseconds, read
 from .grafana_shapes import events_as_annotations, frames, lines_of, series, table, wide_rows
-from .parameters import is_elsewhere, point_query
+from .parameters import is_another, is_elsewhere, point_query
 from .state import ApiState
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-_KEYS = ("workload_uid", "data_source", "run_id")
+Question = Callable[[dict[str, Any]], Awaitable[Response]]
+_KEYS = ("workload_uid", "cluster", "data_source", "run_id")
 _WORKLOADS = 100
 _NEWEST = 5
 _VARIABLE = re.compile(r"\s*(workloads|metrics|sources|runs)\b[\s(:]*(.*?)\)?\s*", re.DOTALL)
@@ -36,8 +37,7 @@ class GrafanaRoutes:
 
     def routes(self) -> list[Route]:
         """All of them; they take bodies although they only ask, as Grafana's protocol has it."""
-        posts: dict[str, Endpoint] = {
-            "/query": self.query,
+        posts: dict[str, Question] = {
             "/metrics": self.metrics,
             "/search": self.search,
             "/metric-payload-options": self.payload_options,
@@ -46,7 +46,8 @@ class GrafanaRoutes:
             "/tag-keys": self.tag_keys,
             "/tag-values": self.tag_values,
         }
-        found = [Route(path, self._readable(endpoint), methods=["POST"]) for path, endpoint in posts.items()]
+        found = [Route(path, self._readable(self._asking(it)), methods=["POST"]) for path, it in posts.items()]
+        found.append(Route("/query", self._readable(self.query), methods=["POST"]))
         found.append(Route("/workloads/{uid:path}/metrics/rows", self._readable(self.rows), methods=["GET"]))
         return [Route("/", self._readable(self.test), methods=["GET"]), *found]
 
@@ -54,9 +55,22 @@ class GrafanaRoutes:
         @wraps(endpoint)
         async def guarded(request: Request) -> Response:
             require_role(request, self._state, "read")
+            if request.method == "POST" and is_elsewhere(request, self._state.cluster_name):
+                return json_response([])
             return await endpoint(request)
 
         return guarded
+
+    def _asking(self, question: Question) -> Endpoint:
+        """An endpoint that is asked with an object; about another cluster there is nothing to say."""
+
+        @wraps(question)
+        async def asked(request: Request) -> Response:
+            given = read(await request.body(), dict)
+            elsewhere = is_another(cluster_of(given), self._state.cluster_name)
+            return json_response([]) if elsewhere else await question(given)
+
+        return asked
 
     async def test(self, request: Request) -> Response:
         """What `Save & test` asks."""
@@ -69,7 +83,7 @@ class GrafanaRoutes:
         store = self._state.required_store()
         answer: list[dict[str, Any]] = []
         for target in asked.targets:
-            if target.hide or not target.target.strip():
+            if target.hide or not target.target.strip() or self._is_elsewhere(asked, target):
                 continue
             lines = lines_of([piece async for piece in store.metric_columns(asked.points(target))])
             if target.type == "table":
@@ -79,6 +93,9 @@ class GrafanaRoutes:
             else:
                 answer += series(lines, target.ref_id)
         return json_response(answer)
+
+    def _is_elsewhere(self, asked: Query, target: Target) -> bool:
+        return is_another(asked.settings_of(target).get("cluster", ""), self._state.cluster_name)
 
     async def rows(self, request: Request) -> Response:
         """Wide rows, `[{time, iteration, loss, accuracy, …}]`; the parameters of metrics/data, max_points 1000."""
@@ -92,9 +109,8 @@ class GrafanaRoutes:
         more = {"X-Next-Cursor": pieces[-1].next_cursor} if pieces and pieces[-1].next_cursor else {}
         return json_response(wide_rows(lines_of(pieces)), headers=more)
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, asked: dict[str, Any]) -> Response:
         """simPod: which metrics there are, and what else a target may say."""
-        asked = read(await request.body(), dict)
         uid = str(as_object(asked.get("payload")).get("workload_uid", "") or "")
         payloads = [
             {"name": "workload_uid", "label": "Workload", "type": "select", "reloadMetric": True, "width": 40},
@@ -106,24 +122,22 @@ class GrafanaRoutes:
         names = await self._metric_names(uid)
         return json_response([{"label": name, "value": name, "payloads": payloads} for name in names])
 
-    async def search(self, request: Request) -> Response:
+    async def search(self, asked: dict[str, Any]) -> Response:
         """SimpleJson: names of metrics; `workloads`, `metrics UID`, `sources UID`, `runs UID` list those."""
-        asked = read(await request.body(), dict)
         target = str(asked.get("target") or "")
         if _VARIABLE.fullmatch(target):
             return json_response([value for _, value in await self._listed(target)])
         return json_response([name for name in await self._metric_names("") if target.lower() in name.lower()])
 
-    async def payload_options(self, request: Request) -> Response:
+    async def payload_options(self, asked: dict[str, Any]) -> Response:
         """simPod: what a field of a target's payload can be."""
-        asked = read(await request.body(), dict)
         uid = str(as_object(asked.get("payload")).get("workload_uid", "") or "")
         found = await self._values(str(asked.get("name", "")), uid)
         return json_response([{"label": label, "value": value} for label, value in found])
 
-    async def variable(self, request: Request) -> Response:
+    async def variable(self, asked: dict[str, Any]) -> Response:
         """simPod: the values of a dashboard's variable, `workloads`, `metrics UID`, `sources UID` or `runs UID`."""
-        payload = read(await request.body(), dict).get("payload")
+        payload = asked.get("payload")
         given = as_object(payload)
         target = str(given.get("target", "") or "") if given else str(payload or "")
         if not _VARIABLE.fullmatch(target):
@@ -132,9 +146,8 @@ class GrafanaRoutes:
             target = f"{target} {given['workload_uid']}"
         return json_response([{"__text": text, "__value": value} for text, value in await self._listed(target)])
 
-    async def annotations(self, request: Request) -> Response:
+    async def annotations(self, asked: dict[str, Any]) -> Response:
         """SimpleJson: a workload's events; the annotation's query is its uid, or `{"workload_uid", "types": []}`."""
-        asked = read(await request.body(), dict)
         annotation = as_object(asked.get("annotation"))
         wanted = annotation.get("query") or annotation.get("target") or ""
         given = as_object(wanted) or as_object(asked.get("variables"))
@@ -150,13 +163,15 @@ class GrafanaRoutes:
             [{"annotation": annotation, **found} for found in events_as_annotations(chosen, start, end)]
         )
 
-    async def tag_keys(self, request: Request) -> Response:
+    async def tag_keys(self, asked: dict[str, Any]) -> Response:
         """What an ad hoc filter can be about."""
         return json_response([{"type": "string", "text": key} for key in _KEYS])
 
-    async def tag_values(self, request: Request) -> Response:
+    async def tag_values(self, asked: dict[str, Any]) -> Response:
         """The values of one of them; sources and runs are those of the workloads seen last."""
-        key = str(read(await request.body(), dict).get("key", ""))
+        key = str(asked.get("key", ""))
+        if key == "cluster":
+            return json_response([{"text": self._state.cluster_name}])
         return json_response([{"text": value} for _, value in await self._values(key, "")])
 
     async def _listed(self, target: str) -> list[tuple[str, str]]:

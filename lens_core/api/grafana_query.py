@@ -14,7 +14,7 @@ from .parameters import aggregate_of, split_names
 
 DEFAULT_POINTS = 1000
 MOST_POINTS = 20_000
-_NAMES = ("workload_uid", "data_source", "run_id", "attempt", "aggregate", "interval")
+_NAMES = ("workload_uid", "cluster", "data_source", "run_id", "attempt", "aggregate", "interval")
 
 
 class Target(msgspec.Struct):
@@ -52,15 +52,15 @@ class Query(msgspec.Struct):
     filters: list[Filter] = msgspec.field(default_factory=list, name="adhocFilters")
     other_filters: list[Filter] = msgspec.field(default_factory=list, name="filters")
     scoped_vars: dict[str, Any] = msgspec.field(default_factory=dict, name="scopedVars")
-    variables: dict[str, Any] = {}
+    seed_variables: dict[str, Any] = msgspec.field(default_factory=dict, name="variables")
 
     def settings_of(self, target: Target) -> dict[str, str]:
         """Workload, source and so on of a target: its own payload first, then filters, then variables."""
         found: dict[str, str] = {}
-        for source in (_variables(self.variables), _variables(self.scoped_vars), self._filters()):
+        for source in (variables(self.seed_variables), variables(self.scoped_vars), self._filters()):
             found.update(source)
-        found.update(_variables(as_object(target.payload)))
-        found.update(_variables(as_object(target.data)))
+        found.update(variables(as_object(target.payload)))
+        found.update(variables(as_object(target.data)))
         return found
 
     def _filters(self) -> dict[str, str]:
@@ -88,6 +88,13 @@ class Query(msgspec.Struct):
         )
 
 
+def cluster_of(asked: Mapping[str, Any]) -> str:
+    """The cluster that a question is about, '' for none: in its payload, its annotation's query, or a variable."""
+    annotation = as_object(asked.get("annotation"))
+    places = (asked.get("payload"), annotation.get("query"), asked.get("variables"), asked.get("scopedVars"))
+    return next((found for place in places if (found := variables(as_object(place)).get("cluster"))), "")
+
+
 def read(body: bytes, kind: type[Any]) -> Any:
     """A body; an empty one is `{}`. Raises BadRequest."""
     try:
@@ -106,7 +113,7 @@ def as_object(payload: Any) -> dict[str, Any]:
     return payload if isinstance(payload, dict) else {}
 
 
-def _variables(given: Mapping[str, Any]) -> dict[str, str]:
+def variables(given: Mapping[str, Any]) -> dict[str, str]:
     """Known variables that have a value; Grafana's own are `{"text", "value"}`."""
     found = {}
     for name in _NAMES:

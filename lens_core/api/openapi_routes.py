@@ -42,7 +42,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "metrics": Parameter("all, or names with commas between; repeated, each is one literal name"),
     "pipeline": Parameter("only this pipeline; * and ? match"),
     "run_id": Parameter("only this run"),
-    "search": Parameter("a part of the uid, the name or the namespace"),
+    "search": Parameter("a part of the uid, the name, the namespace or a pod"),
     "sink": Parameter("only the dead letters of this sink"),
     "start": Parameter("the first time, inclusive", _TIME),
     "uid": Parameter("a workload; repeated, up to 100", {"type": "array", "items": _TEXT}),
@@ -66,8 +66,23 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/workloads/{uid}/metrics/iteration-times": (*_POINTS, *_PAGES, "cluster", "format"),
     "/workloads/{uid}/metrics/rows": (*_POINTS, *_PAGES, "cluster"),
     "/workloads/{uid}/metrics/sources": ("cluster",),
-    "/workloads/{uid}/stream": ("metrics", "data_source", "run_id", "attempt", "cursor"),
+    "/workloads/{uid}/stream": ("metrics", "data_source", "run_id", "attempt", "cursor", "cluster"),
 }
+# Grafana's questions are bodies; what is put behind the address of a data source comes with each of them.
+_QUESTIONS = {
+    path: ("cluster",)
+    for path in (
+        "/annotations",
+        "/metric-payload-options",
+        "/metrics",
+        "/query",
+        "/search",
+        "/tag-keys",
+        "/tag-values",
+        "/variable",
+    )
+}
+_OF_METHOD: Mapping[str, Mapping[str, tuple[str, ...]]] = {"PUT": {}, "POST": {**_QUERIES, **_QUESTIONS}}
 PREFIX = "/api/v1"
 _OPEN = ("/", "/livez", "/login", "/logout", f"{PREFIX}/openapi.json", "/page/{version}/{name}", "/readyz")
 _CHANGING = ("/replay", "/directory", "/workloads/{uid}/detection")
@@ -80,7 +95,7 @@ BODIES: Mapping[tuple[str, str], type[msgspec.Struct]] = {
 
 def query_of(method: str, path: str) -> tuple[str, ...]:
     """The query parameters of a route, its path without a prefix."""
-    return () if method == "PUT" else _QUERIES.get(path, ())
+    return _OF_METHOD.get(method, _QUERIES).get(path, ())
 
 
 def role_of(method: str, path: str) -> str:

@@ -28,7 +28,12 @@ def workload_uid(request: Request) -> str:
 
 def is_elsewhere(request: Request, cluster_name: str) -> bool:
     """Whether `cluster` names another cluster than the daemon's: what is asked has an empty answer."""
-    return request.query_params.get("cluster", "") not in ("", cluster_name)
+    return is_another(request.query_params.get("cluster", ""), cluster_name)
+
+
+def is_another(cluster: str, cluster_name: str) -> bool:
+    """Whether a cluster, if one is named at all, is another than the daemon's."""
+    return cluster not in ("", cluster_name)
 
 
 def integer(request: Request, name: str, *, minimum: int | None = None, maximum: int | None = None) -> int | None:

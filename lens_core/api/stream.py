@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from ..errors import TooManyRequests, Unavailable
+from ..errors import NotFound, TooManyRequests, Unavailable
 from ..plugin_api import Store
 from ..queries import News, PointQuery
 from .auth import require_role
-from .parameters import point_query
+from .parameters import is_elsewhere, point_query
 from .point_json import encode_points
 from .state import ApiState
 
@@ -45,9 +45,11 @@ class StreamRoutes:
 
         `points` carries `{"points": […]}`, a point of an iteration that was sent before replaces it; `event` is one
         event; `changed` says that rows of the past were written. An id is where to go on (`Last-Event-ID`, or
-        `cursor`); without one the stream begins now.
+        `cursor`); without one the stream begins now. 404 for a `cluster` that is another one.
         """
         require_role(request, self._state, "read")
+        if is_elsewhere(request, self._state.cluster_name):
+            raise NotFound(f"this daemon's cluster is {self._state.cluster_name!r}")
         query = point_query(request)
         store = self._state.required_store()
         if self._open >= MOST_STREAMS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -155,7 +156,9 @@ async def test_what_can_be_chosen(asked: QueryApp) -> None:
         assert len(found) == count
         assert set(found[0]) == {"__text", "__value"}
     assert (await asked.client.post("/api/v1/variable", json={"payload": {"target": "nonsense"}})).status_code == 400
-    assert [key["text"] for key in await post(asked, "/tag-keys", {})] == ["workload_uid", "data_source", "run_id"]
+    keys = ["workload_uid", "cluster", "data_source", "run_id"]
+    assert [key["text"] for key in await post(asked, "/tag-keys", {})] == keys
+    assert await post(asked, "/tag-values", {"key": "cluster"}) == [{"text": "default"}]
     assert await post(asked, "/tag-values", {"key": "run_id"}) == [{"text": "r1"}, {"text": "r2"}]
 
 
@@ -170,3 +173,26 @@ async def test_events_are_annotations(asked: QueryApp) -> None:
     query = '{"workload_uid": "workload-1", "types": ["out_of_memory"]}'
     assert len(await post(asked, "/annotations", {"annotation": {"query": query}})) == 1
     assert (await asked.client.post("/api/v1/annotations", json={})).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/query", {"targets": [{"target": "loss"}], "variables": {"workload_uid": "workload-1", "cluster": "other"}}),
+        ("/query", {"targets": [{"target": "loss", "payload": {"workload_uid": "workload-1", "cluster": "other"}}]}),
+        ("/metrics", {"payload": {"workload_uid": "workload-1", "cluster": "other"}}),
+        (
+            "/metric-payload-options",
+            {"name": "run_id", "payload": '{"workload_uid": "workload-1", "cluster": "other"}'},
+        ),
+        ("/variable", {"payload": {"target": "workloads", "cluster": {"text": "Other", "value": "other"}}}),
+        ("/annotations", {"annotation": {"query": {"workload_uid": "workload-1", "cluster": "other"}}}),
+        ("/annotations", {"annotation": {"query": "workload-1"}, "variables": {"cluster": "other"}}),
+        ("/search?cluster=other", {"target": "loss"}),
+    ],
+)
+async def test_another_cluster_has_nothing(asked: QueryApp, path: str, body: Any) -> None:
+    await fill(asked)
+    assert await post(asked, path, body) == []
+    here = json.loads(json.dumps(body).replace("other", "default"))
+    assert await post(asked, path.replace("other", "default"), here) != []
