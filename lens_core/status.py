@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -12,9 +12,10 @@ from .delivery.ledger import LedgerStatus
 from .pipeline import PipelineStatus
 from .plugin_info import PluginInfo
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
     from .assembly import Assembly
-    from .daemon import Daemon
+    from .config import Config
+    from .plugin_host import PluginHost
 
 
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,22 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     plugins: Sequence[PluginInfo]
 
 
-def daemon_status(daemon: Daemon) -> DaemonStatus:
+class Running(Protocol):
+    """What is asked of a daemon."""
+
+    config: Config
+    host: PluginHost
+    assembly: Assembly | None
+    state: str
+    url: str
+    started_at: float
+
+    def ready(self) -> str:
+        """Why it is not ready; empty if it is."""
+        ...
+
+
+def daemon_status(daemon: Running) -> DaemonStatus:
     """The state of a daemon at this moment."""
     from . import __version__
 

@@ -19,8 +19,24 @@ from .store import MemoryStore, Store
 from .wire import Encoder, Line, Merged, encode_origin, merge
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
+    from .buffer import Buffer
     from .embedded import EmbeddedDaemon
-    from .runtime import Runtime
+    from .session import Session
+    from .settings import Settings
+
+    class Hook(Protocol):
+        """What the worker asks of the hook of its process."""
+
+        settings: Settings
+        buffer: Buffer
+        sessions: list[Session]
+        system_values: dict[str, float]
+
+        def forget_ended(self) -> None:
+            """Let go of sessions that are over."""
+
 
 # Encoded at a stretch: 256 rows of five metrics, about 0.8 ms of the interpreter's lock. Smaller pieces would cost more
 # than they spare: to get the lock back from a training loop that lets go of it often but briefly takes several
@@ -38,7 +54,7 @@ _Event = tuple[Session, str, float, dict[str, Any]]
 class Worker:
     """Moves rows from the buffer to the receiver; `run` is the thread, the rest also works without one."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Hook) -> None:
         self._runtime = runtime
         self._buffer = runtime.buffer
         self._settings = runtime.settings
