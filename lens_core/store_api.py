@@ -103,6 +103,14 @@ class Store(Sink):
     async def detections(self, workload_uid: str) -> list[Detection]:
         """All opinions of detectors about a workload, newest of each source, framework and method."""
 
+    async def evidence_of(self, workload_uids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """`evidence` of each of several workloads; for stores that answer it in one question."""
+        return {uid: await self.evidence(uid) for uid in workload_uids}
+
+    async def detections_of(self, workload_uids: Sequence[str]) -> dict[str, list[Detection]]:
+        """`detections` of each of several workloads; for stores that answer it in one question."""
+        return {uid: await self.detections(uid) for uid in workload_uids}
+
     async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
         """The newest diagnosis reports about a workload, oldest first; '' means all types; none by default."""
         return []

@@ -103,6 +103,11 @@ async def _evidence_with(store: Store, uid: str, said: Evidence) -> list[dict[st
 
 
 async def all_opinions(store: Store, uid: str, evidence: list[dict[str, Any]], rules: EvidenceRules) -> list[Detection]:
+    """Every opinion about a workload that counts, from its evidence and from what the store keeps."""
+    return weigh(uid, evidence, await store.detections(uid), rules)
+
+
+def weigh(uid: str, evidence: list[dict[str, Any]], stored: list[Detection], rules: EvidenceRules) -> list[Detection]:
     """Opinions made anew from all evidence, and those that came from elsewhere (log lines) as they were stored.
 
     A source that gave evidence is judged by that evidence alone: what an earlier version of a detector, or a person
@@ -122,8 +127,7 @@ async def all_opinions(store: Store, uid: str, evidence: list[dict[str, Any]], r
         )
     ]
     judged = {item["source"] for item in evidence}
-    stored = [opinion for opinion in await store.detections(uid) if opinion.source not in judged]
-    return opinions + stored
+    return opinions + [opinion for opinion in stored if opinion.source not in judged]
 
 
 def describe(verdict: Verdict) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections import OrderedDict
@@ -14,11 +13,10 @@ import msgspec
 from ..plugin_api import Store
 from ..queries import Progress, WorkloadSummary
 from ..verdict import Verdict, fuse
-from .detection import all_opinions
+from .detection import weigh
 from .point_json import special_name
 from .state import ApiState
 
-_AT_ONCE = 3
 _KEPT = 5000
 _KEPT_SECONDS = 2.0
 
@@ -34,35 +32,38 @@ class WorkloadLines:
         """A line for each summary, in their order."""
         store = self._state.required_store()
         progress = await store.newest_progress([summary.workload_uid for summary in summaries])
-        turns = asyncio.Semaphore(_AT_ONCE)
-
-        async def verdict(summary: WorkloadSummary) -> Verdict:
-            async with turns:
-                return await self._verdict(store, summary)
-
-        verdicts = await asyncio.gather(*(verdict(summary) for summary in summaries))
+        verdicts = await self._verdicts_of(store, summaries)
         return [
             {
                 **msgspec.to_builtins(summary),
-                **_frameworks(found),
+                **_frameworks(verdicts[summary.workload_uid]),
                 **describe_progress(progress.get(summary.workload_uid)),
             }
-            for summary, found in zip(summaries, verdicts, strict=True)
+            for summary in summaries
         ]
 
-    async def _verdict(self, store: Store, summary: WorkloadSummary) -> Verdict:
-        uid = summary.workload_uid
-        written = (summary.last_seen, summary.rows)
-        kept = self._verdicts.get(uid)
-        if kept is not None and (kept[0] == written or time.monotonic() - kept[1] < _KEPT_SECONDS):
-            return kept[2]
+    async def _verdicts_of(self, store: Store, summaries: Sequence[WorkloadSummary]) -> dict[str, Verdict]:
+        now = time.monotonic()
+        stale = {summary.workload_uid: _written(summary) for summary in summaries if not self._is_fresh(summary, now)}
         rules = self._state.rules
-        found = fuse(await all_opinions(store, uid, await store.evidence(uid), rules), rules.relations)
-        self._verdicts[uid] = (written, time.monotonic(), found)
-        self._verdicts.move_to_end(uid)
+        if stale:
+            evidence, stored = await store.evidence_of([*stale]), await store.detections_of([*stale])
+            for uid, written in stale.items():
+                verdict = fuse(weigh(uid, evidence[uid], stored[uid], rules), rules.relations)
+                self._verdicts[uid] = (written, now, verdict)
+                self._verdicts.move_to_end(uid)
+        found = {summary.workload_uid: self._verdicts[summary.workload_uid][2] for summary in summaries}
         while len(self._verdicts) > _KEPT:
             self._verdicts.popitem(last=False)
         return found
+
+    def _is_fresh(self, summary: WorkloadSummary, now: float) -> bool:
+        kept = self._verdicts.get(summary.workload_uid)
+        return kept is not None and (kept[0] == _written(summary) or now - kept[1] < _KEPT_SECONDS)
+
+
+def _written(summary: WorkloadSummary) -> tuple[int, int]:
+    return summary.last_seen, summary.rows
 
 
 def _frameworks(verdict: Verdict) -> dict[str, Any]:

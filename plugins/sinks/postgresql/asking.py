@@ -117,12 +117,22 @@ class Asking(Store):
     async def evidence(self, workload_uid: str) -> list[dict[str, Any]]:
         """All evidence about a workload."""
         async with self._database.reading() as connection:
-            return await listing.evidence(connection, workload_uid)
+            return (await listing.evidence(connection, [workload_uid]))[workload_uid]
+
+    async def evidence_of(self, workload_uids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """All evidence about several workloads."""
+        async with self._database.reading() as connection:
+            return await listing.evidence(connection, workload_uids)
 
     async def detections(self, workload_uid: str) -> list[Detection]:
         """All opinions about a workload."""
         async with self._database.reading() as connection:
-            return await listing.detections(connection, workload_uid)
+            return (await listing.detections(connection, [workload_uid]))[workload_uid]
+
+    async def detections_of(self, workload_uids: Sequence[str]) -> dict[str, list[Detection]]:
+        """All opinions about several workloads."""
+        async with self._database.reading() as connection:
+            return await listing.detections(connection, workload_uids)
 
     async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
         """The newest diagnosis reports about a workload, oldest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from lens_core import (
@@ -19,7 +20,7 @@ from lens_core import (
 from lens_core.queries import metric_name
 
 from .identity import Connection
-from .shown import LINES, Line, Name, newest_lines, of_names, search
+from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search
 
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 
@@ -159,39 +160,44 @@ async def count_events(connection: Connection, uid: str) -> int:
     return int((await cursor.fetchall())[0][0])
 
 
-async def evidence(connection: Connection, uid: str) -> list[dict[str, Any]]:
-    """The newest evidence of each source and run: source, run_id, session, timestamp (s) and the facts."""
+async def evidence(connection: Connection, uids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """By workload the newest evidence of each source and run: source, run_id, session, timestamp (s) and the facts."""
     cursor = await connection.execute(
-        "select source, run_id, session, event_time_us, facts from lens_evidence"
-        f" where subject_id in {_SUBJECTS} order by event_time_us desc, id desc",
-        {"uid": uid},
+        "select uid, source, run_id, session, event_time_us, facts"
+        f" from {SUBJECTS_OF_NAMES} join lens_evidence using (subject_id)"
+        " order by event_time_us desc, id desc".encode(),
+        {"uids": list(uids)},
     )
-    return [
-        {"source": row[0], "run_id": row[1], "session": row[2], "timestamp": row[3] / 1e6, "facts": row[4]}
-        for row in await cursor.fetchall()
-    ]
+    found: dict[str, list[dict[str, Any]]] = {uid: [] for uid in uids}
+    for uid, source, run_id, session, time_us, facts in await cursor.fetchall():
+        item = {"source": source, "run_id": run_id, "session": session, "timestamp": time_us / 1e6, "facts": facts}
+        found[uid].append(item)
+    return found
 
 
-async def detections(connection: Connection, uid: str) -> list[Detection]:
-    """The newest opinion of each source, layer, framework and method."""
+async def detections(connection: Connection, uids: Sequence[str]) -> dict[str, list[Detection]]:
+    """By workload the newest opinion of each source, layer, framework and method."""
     cursor = await connection.execute(
-        "select source, layer, framework, method, confidence, event_time_us, facts from lens_detection"
-        f" where subject_id in {_SUBJECTS} order by source, layer, framework, method, event_time_us",
-        {"uid": uid},
+        "select uid, source, layer, framework, method, confidence, event_time_us, facts"
+        f" from {SUBJECTS_OF_NAMES} join lens_detection using (subject_id)"
+        " order by source, layer, framework, method, event_time_us".encode(),
+        {"uids": list(uids)},
     )
-    return [
-        Detection(
-            workload_uid=uid,
-            source=row[0],
-            layer=row[1],
-            framework=row[2],
-            method=row[3],
-            confidence=row[4],
-            event_time=row[5] / 1e6,
-            facts=row[6],
+    found: dict[str, list[Detection]] = {uid: [] for uid in uids}
+    for uid, source, layer, framework, method, confidence, time_us, facts in await cursor.fetchall():
+        found[uid].append(
+            Detection(
+                workload_uid=uid,
+                source=source,
+                layer=layer,
+                framework=framework,
+                method=method,
+                confidence=confidence,
+                event_time=time_us / 1e6,
+                facts=facts,
+            )
         )
-        for row in await cursor.fetchall()
-    ]
+    return found
 
 
 async def version(connection: Connection, uid: str) -> str:

@@ -9,6 +9,7 @@ from lens_core import PointQuery, Progress
 from lens_core.queries import metric_name, progress_of
 
 from .identity import Connection
+from .shown import SUBJECTS_OF_NAMES
 
 _MOST_RUNS = 200
 _MOST_VALUES = 100
@@ -33,8 +34,8 @@ _COLUMNS = """s.run_id, s.attempt, s.data_source, s.rank, r.iteration, s.target_
 async def newest_progress(connection: Connection, uids: Sequence[str]) -> dict[str, Progress]:
     """Of each workload the stream that was written last; its target may come from another one (a log's)."""
     cursor = await connection.execute(
-        "with streams as (select n.uid, s.* from lens_name n join lens_stream s on s.subject_id = n.subject_id"
-        "  where n.uid = any(%(uids)s) and s.rows > 0),"
+        f"with streams as (select uid, s.* from {SUBJECTS_OF_NAMES} join lens_stream s using (subject_id)"
+        "  where s.rows > 0),"
         " newest as (select distinct on (uid) * from streams order by uid, last_seen_us desc, id desc),"
         " targets as (select uid, max(target_iteration) as target from streams group by uid)"
         f" select s.uid, {_COLUMNS.replace('s.target_iteration', 't.target')}"

@@ -70,14 +70,12 @@ def shown(subjects: str) -> str:
     """
 
 
-# The subjects of %(uids)s, each by the indexes of the view (`offset 0` keeps the planner from reading the view whole).
-_OF_NAMES = """(
-    select * from lens_subject where id in (
-        select subject_id from unnest(%(uids)s::text[]) as n(uid) cross join lateral (
-            select subject_id from lens_name where uid = n.uid offset 0
-        ) named
-    )
-)"""
+# All subjects of each of %(uids)s. `distinct` also keeps the planner from reading the view whole: it goes by the
+# indexes, name by name.
+SUBJECTS_OF_NAMES = """unnest(%(uids)s::text[]) as n(uid) cross join lateral (
+    select distinct subject_id from lens_name where uid = n.uid
+) named"""
+_OF_NAMES = f"(select * from lens_subject where id in (select subject_id from {SUBJECTS_OF_NAMES}))"
 LINES = f"""
     select cluster, uid, max(name) as name, max(namespace) as namespace, sum(rows)::bigint as rows,
         max(last_iteration) as last_iteration, min(first_seen_us) as first_seen, max(last_seen_us) as last_seen,

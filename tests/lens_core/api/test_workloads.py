@@ -64,3 +64,17 @@ async def test_pages_and_search(asked: QueryApp) -> None:
     assert first["total_count"] == rest["total_count"] == 5
     assert [w["workload_uid"] for w in (await asked.json("/workloads", search="TRAIN-2"))["workloads"]] == ["uid-2"]
     assert (await asked.get("/workloads/nobody")).status_code == 404
+
+
+async def test_each_line_has_its_own_verdict(asked: QueryApp) -> None:
+    names = {"a": "megatron", "b": "deepspeed", "c": ""}
+    await asked.spool.deliver(*(row(0, origin=Origin(workload_uid=uid)) for uid in names))
+    said = [
+        Detection(workload_uid=uid, source="log", framework=name, layer="base", confidence=0.8, method="log")
+        for uid, name in names.items()
+        if name
+    ]
+    await asked.spool.deliver(*said)
+    for _ in range(2):  # the second time they are remembered
+        lines = (await asked.json("/workloads"))["workloads"]
+        assert {line["workload_uid"]: line["framework"] or "" for line in lines} == names
