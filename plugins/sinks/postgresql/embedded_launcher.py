@@ -16,6 +16,8 @@ import sys
 PR_SET_PDEATHSIG = 1
 PR_SET_KEEPCAPS = 8
 PR_CAPBSET_READ = 23
+PR_SET_SECUREBITS = 28
+SECBIT_NO_SETUID_FIXUP = 4
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
 CAP_DAC_OVERRIDE = 1
@@ -38,15 +40,18 @@ def become(libc: ctypes.CDLL, uid: int, gid: int, keep_capability: bool) -> None
     """
     if keep_capability:
         libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
+        # Else access(2), with which initdb looks for postgres, leaves capabilities out of account for all but root.
+        libc.prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     os.setgroups([])
     os.setgid(gid)
     os.setuid(uid)
     if keep_capability:
-        held = [c for c in (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE) if libc.prctl(PR_CAPBSET_READ, c, 0, 0, 0) == 1]
-        for capability in held[:1]:
-            bits = 1 << capability
-            data = (_Data * 2)(_Data(bits, bits, bits), _Data(0, 0, 0))
-            libc.capset(ctypes.byref(_Header(CAPABILITY_VERSION_3, 0)), data)
+        held = [c for c in (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE) if libc.prctl(PR_CAPBSET_READ, c, 0, 0, 0) == 1][:1]
+        bits = sum(1 << capability for capability in held)
+        libc.capset(
+            ctypes.byref(_Header(CAPABILITY_VERSION_3, 0)), (_Data * 2)(_Data(bits, bits, bits), _Data(0, 0, 0))
+        )
+        for capability in held:
             libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0)
 
 

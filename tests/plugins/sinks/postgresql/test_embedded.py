@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from lens_plugins.sinks.postgresql import embedded_launcher
+from lens_plugins.sinks.postgresql import embedded, embedded_launcher
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
 from psycopg.conninfo import conninfo_to_dict
 
@@ -84,6 +85,20 @@ async def test_a_folder_that_is_closed_to_others(tmp_path: Path) -> None:
     assert await answers(server)
     await server.stop()
     assert closed.stat().st_mode & 0o777 == 0o700
+
+
+async def test_programs_in_a_folder_that_is_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an environment below /root: initdb looks for postgres with access(2), which is stricter than exec."""
+    package = embedded._binaries("18").parents[1]
+    for folder in (package, package.with_suffix(".libs")):
+        shutil.copytree(folder, tmp_path / "closed" / folder.name)
+    (tmp_path / "closed").chmod(0o700)
+    binaries = tmp_path / "closed" / package.name / "pginstall18" / "bin"
+    monkeypatch.setattr(embedded, "_binaries", lambda version: binaries)
+    server = server_at(tmp_path / "data")
+    await server.start()
+    assert await answers(server)
+    await server.stop()
 
 
 async def test_a_data_directory_that_was_never_finished_is_made_anew(tmp_path: Path) -> None:
