@@ -80,10 +80,11 @@ class Encoder:
         return template
 
     def event(self, session: Session, kind: str, event_time: float, details: dict[str, Any]) -> Line:
-        """An `event` record."""
+        """An `event` record, of the source of the session's rows: so it has their attempt."""
         text = (
-            f'{{"record":"event","type":"{kind}",{session.identity_json()},"event_time":{event_time:.6f},'
-            f'"sequence":{self.sequence(event_time)},"details":{_compact.encode(details)}}}'
+            f'{{"record":"event","type":"{kind}","data_source":{_compact.encode(session.data_source)},'
+            f'{session.identity_json()},"event_time":{event_time:.6f},"sequence":{self.sequence(event_time)},'
+            f'"details":{_compact.encode(details)}}}'
         )
         return Line(text.encode("ascii"), 0, is_row=False)
 

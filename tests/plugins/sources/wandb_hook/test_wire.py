@@ -54,6 +54,7 @@ def test_events_and_evidence() -> None:
     event, facts = decoded(*lines)
     assert isinstance(event, Event)
     assert (event.type, event.run_id, event.session, event.event_time) == ("training_started", "r", session.id, 5.5)
+    assert event.data_source == "wandb"
     assert isinstance(facts, Evidence)
     assert facts.source == "wandb"
     assert facts.facts["wandb"]["config"] == {"lr": 0.1}
