@@ -31,8 +31,10 @@ ATTENTION_EVENTS = (*FAILED_EVENTS, "stalled")
 ATTENTION_DAYS = 3
 # Rows that come so long after a failure or a stall are a job that goes on.
 GOES_ON_MS = 5_000
-# Without an event that says how it ended: this long without data is silence.
+# Without an event that says how it ended: this long without data is silence; for a job whose rows come minutes apart,
+# so many times as long as they usually do.
 SILENT_AFTER_MS = 60_000
+SILENT_AFTER_ROWS = 3
 
 State = Literal["failed", "stalled", "running", "ended", "silent"]
 
@@ -41,6 +43,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the list; `event` is the newest that says how it is doing. Times in ms.
 
     `last_row` is when the newest row was logged; `last_seen` of the summary counts events and evidence too.
+    `row_ms` is how far apart the rows of the run are that logged last, on the average.
     """
 
     summary: WorkloadSummary
@@ -49,6 +52,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     event_at: int | None = None
     event_iteration: int | None = None
     last_row: int | None = None
+    row_ms: int | None = None
 
 
 class OverviewPage(msgspec.Struct, frozen=True):
@@ -78,7 +82,7 @@ def state_of(line: Overview, now_ms: int) -> State:
         return "stalled"
     if line.event == "training_ended" and not goes_on:
         return "ended"
-    if now_ms - last_row > SILENT_AFTER_MS:
+    if now_ms - last_row > max(SILENT_AFTER_MS, SILENT_AFTER_ROWS * (line.row_ms or 0)):
         finished = line.target_iteration is not None and (line.summary.last_iteration or 0) >= line.target_iteration
         return "ended" if finished else "silent"
     return "running"
@@ -103,11 +107,13 @@ def line_of(summary: WorkloadSummary, runs: list[RunSummary], events: list[Event
     """A line from what the store says about one workload; events newest first."""
     targets = [run.target_iteration for run in runs if run.target_iteration is not None]
     newest = next((event for event in events if event.type in STATE_EVENTS), None)
+    last = max(runs, key=lambda run: run.last_seen, default=None)
     return Overview(
         summary=summary,
         target_iteration=max(targets, default=None),
         event=newest.type if newest else "",
         event_at=newest.timestamp if newest else None,
         event_iteration=newest.iteration if newest else None,
-        last_row=max((run.last_seen for run in runs), default=None),
+        last_row=last.last_seen if last else None,
+        row_ms=(last.last_seen - last.first_seen) // (last.rows - 1) if last and last.rows > 1 else None,
     )

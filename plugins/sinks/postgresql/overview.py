@@ -21,10 +21,11 @@ _KNOWN = f"""
     select cluster, uid, name, namespace, rows, last_iteration, first_seen, last_seen,
         coalesce(e.type = any(%(attention)s) and e.event_time_us > %(since)s
             and coalesce(streams.last_row, 0) <= e.event_time_us + %(goes_on)s, false),
-        e.type, e.event_time_us, e.iteration, streams.target, streams.last_row
+        e.type, e.event_time_us, e.iteration, streams.target, streams.last_row, streams.row_us
     from lines cross join lateral (
-        select max(target_iteration) as target, max(last_seen_us) as last_row from lens_stream
-        where subject_id = any(lines.subjects) and rows > 0
+        select max(target_iteration) as target, max(last_seen_us) as last_row, (array_agg(
+            (last_seen_us - first_seen_us) / nullif(rows - 1, 0) order by last_seen_us desc))[1] as row_us
+        from lens_stream where subject_id = any(lines.subjects) and rows > 0
     ) streams left join lateral (
         select e.type, e.event_time_us, e.iteration from unnest(lines.subjects) as s(id) cross join lateral (
             select type, event_time_us, iteration, id from lens_event
@@ -99,6 +100,7 @@ def _line(row: tuple[Any, ...]) -> Overview:
         event_us,
         at,
         target,
+        last_row_us,
         row_us,
     ) = row
     summary = WorkloadSummary(
@@ -117,7 +119,8 @@ def _line(row: tuple[Any, ...]) -> Overview:
         event=event or "",
         event_at=None if event_us is None else event_us // 1000,
         event_iteration=at,
-        last_row=None if row_us is None else row_us // 1000,
+        last_row=None if last_row_us is None else last_row_us // 1000,
+        row_ms=None if row_us is None else row_us // 1000,
     )
 
 

@@ -87,6 +87,12 @@ function several(each) {
 const FAILED = new Set(["training_failed", "out_of_memory", "collective_timeout", "process_terminated"]);
 const TELLING = new Set([...FAILED, "stalled", "resumed", "training_started", "training_ended"]);
 
+// How far apart the rows of the run are that logged last, in milliseconds.
+function usual(runs) {
+  const last = runs.reduce((found, run) => (!found || run.last_seen > found.last_seen ? run : found), null);
+  return last && last.rows > 1 ? (last.last_seen - last.first_seen) / (last.rows - 1) : 0;
+}
+
 // As the list has it: the newest event that tells, unless rows came after it.
 function stateOf({ detail, events, glance }) {
   const newest = events.find((event) => TELLING.has(event.type));
@@ -98,7 +104,7 @@ function stateOf({ detail, events, glance }) {
     if (newest.type === "stalled") return { ...found, state: "stalled" };
     if (newest.type === "training_ended") return { ...found, state: "ended" };
   }
-  if (Date.now() - lastRow <= 60000) return { ...found, state: "running" };
+  if (Date.now() - lastRow <= Math.max(60000, 3 * usual(detail.runs))) return { ...found, state: "running" };
   const target = glance.target_iteration;
   return { ...found, state: target !== null && (detail.last_iteration ?? 0) >= target ? "ended" : "silent" };
 }

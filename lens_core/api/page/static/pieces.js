@@ -21,9 +21,10 @@ export function reason(line) {
   return `${words(line.event)}${line.event_iteration === null ? "" : ` at ${line.event_iteration.toLocaleString("en-US")}`}`;
 }
 
-// With the reason below it where somebody must look.
+// With the reason below it where somebody must look and it says more than the state.
 export function stateCell(line) {
-  const troubled = line.state === "failed" || (line.state === "stalled" && line.event !== "stalled");
+  const plain = line.event_iteration === null && ["training_failed", "stalled"].includes(line.event);
+  const troubled = ["failed", "stalled"].includes(line.state) && !plain;
   return [stateBadge(line), troubled ? el("small", { class: "quiet" }, reason(line)) : ""];
 }
 

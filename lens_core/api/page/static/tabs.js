@@ -32,14 +32,16 @@ export async function events(place, { uid, signal }) {
     place.append(empty("Nothing happened yet", "Checkpoints, failures, stalls and values that are no number are listed here. They are read out of logs and rows."));
     return;
   }
+  const runs = found.events.some((event) => event.run_id);
   place.append(
     table(
       "Events, newest first",
-      ["When", "What", "Iteration", "Attempt", "Source", "Details"],
+      ["When", "What", "Iteration", ...(runs ? ["Run"] : []), "Attempt", "Source", "Details"],
       found.events.map((event) => [
         el("time", { title: moment(event.timestamp) }, moment(event.timestamp)),
         el("span", { class: `event nowrap ${event.type}` }, words(event.type)),
         count(event.iteration),
+        ...(runs ? [event.run_id ? name(event.run_id, 40) : "–"] : []),
         event.attempt === null ? "–" : String(event.attempt),
         event.data_source ? name(event.data_source, 30) : "",
         because(event.details),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,7 +89,9 @@ def test_time_left() -> None:
     assert time_left([run(0, 500, 300)]) == (5.0, 300, 0.0)
 
 
-def line(event: str = "", at: int = 0, last_row: int = 0, target: int | None = None) -> Overview:
+def line(
+    event: str = "", at: int = 0, last_row: int = 0, target: int | None = None, row_ms: int | None = None
+) -> Overview:
     summary = WorkloadSummary(
         workload_uid="w",
         name="w",
@@ -100,7 +103,12 @@ def line(event: str = "", at: int = 0, last_row: int = 0, target: int | None = N
         last_seen=last_row,
     )
     return Overview(
-        summary=summary, event=event, event_at=at if event else None, last_row=last_row, target_iteration=target
+        summary=summary,
+        event=event,
+        event_at=at if event else None,
+        last_row=last_row,
+        target_iteration=target,
+        row_ms=row_ms,
     )
 
 
@@ -109,6 +117,8 @@ def line(event: str = "", at: int = 0, last_row: int = 0, target: int | None = N
     [
         (line(last_row=950_000), "running"),
         (line(last_row=100_000), "silent"),
+        (line(last_row=800_000, row_ms=90_000), "running"),
+        (line(last_row=700_000, row_ms=90_000), "silent"),
         (line(last_row=100_000, target=10), "ended"),
         (line("training_failed", 940_000, 939_000), "failed"),
         (line("out_of_memory", 940_000, 950_000), "running"),
@@ -128,3 +138,6 @@ def test_a_line_of_any_store() -> None:
     ]
     found = line_of(line().summary, [run(0, 1, 9)], events)
     assert (found.event, found.event_at, found.target_iteration, found.last_row) == ("stalled", 4, 9, 100_000)
+    assert found.row_ms is None
+    slow = msgspec.structs.replace(run(0, 1, 9), rows=3)
+    assert line_of(line().summary, [slow], []).row_ms == 50_000

@@ -51,6 +51,9 @@ async def test_what_failed_or_stalled_comes_first(spool: Spool, store: Any) -> N
     assert (found[0].event, found[0].event_iteration) == ("out_of_memory", 1)
     assert found[0].last_row == int((now - 900) * 1000) or abs((found[0].last_row or 0) - (now - 900) * 1000) < 2
     assert {line.summary.workload_uid for line in found[1:]} == {"quiet", "back", "old"}
+    assert found[0].row_ms is None
+    await spool.deliver(*(row(step, origin=named("slow"), event_time=now - 900 + 90 * step) for step in range(10)))
+    assert {line.summary.workload_uid: line.row_ms for line in await lines(store)}["slow"] == 90_000
 
 
 async def test_pages_follow_each_other_without_gap_or_repeat(spool: Spool, store: Any) -> None:
