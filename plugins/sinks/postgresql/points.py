@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from itertools import groupby
 from typing import TypeAlias
@@ -19,7 +20,7 @@ from .identity import Connection
 from .merging import MOST_STREAMS, read_merged
 from .paging import Page, Place
 from .reader import Reader
-from .reducing import Aggregator, aggregated, shares
+from .reducing import Aggregator, aggregated, reduce_together, shares
 from .series import is_in_order, read_reduced, read_whole, reads_spans
 from .streams import Header, Stream, Window, all_streams, headers, streams_by_metric, window_of
 from .unordered import read_sorted
@@ -27,7 +28,12 @@ from .unordered import read_sorted
 _TARGET = "target_iteration"
 _MILLISECOND = 1000
 _GATHERED_ROWS = 50_000
+# A curve of many ranks is made of so many points, and of so many of each of them: both ends and both extremes.
+_MOST_OF_RANKS = 200_000
+_LEAST_OF_RANK = 4
 Piece = tuple[Stream, Series]
+# What is drawn as one: run, attempt and source, whatever ranks logged it.
+_Curve: TypeAlias = tuple[str, int, str]
 # A metric as it is stored (None: the iterations themselves), its own name, the streams that have it.
 _Wanted: TypeAlias = tuple[str | None, str, list[Stream]]
 
@@ -119,11 +125,10 @@ async def _metric(
     page: Page,
 ) -> AsyncIterator[Piece]:
     window = window_of(query)
-    share_of: dict[Stream, int] = {}
-    if query.max_points is not None:  # where there are more streams than points, some have none and are not read
-        found = zip(streams, shares([stream.points for stream in streams], query.max_points), strict=True)
-        share_of = {stream: share for stream, share in found if share}
-        streams = list(share_of)
+    share_of: dict[_Curve, int] = {}
+    if query.max_points is not None:  # where there are more curves than points, some have none and are not read
+        share_of = _shares(streams, query.max_points)
+        streams = [stream for stream in streams if _curve(stream) in share_of]
     attempts = _attempts(name, streams, page.place)
     limit = None if page.is_counted else page.remaining
     async for members in _gathering(reader, stored, attempts, blocks, limit):
@@ -132,8 +137,7 @@ async def _metric(
         if query.aggregate is not None:
             pieces = _aggregated(reader, query, stored, members, blocks, window)
         elif query.max_points is not None:
-            asked = [(stream, share_of[stream]) for stream in members]
-            pieces = _reduced(reader, stored, asked, blocks, window)
+            pieces = _reduced(reader, stored, members, blocks, window, share_of)
         else:
             pieces = _whole(reader, stored, members, blocks, window, after, page.remaining)
         async for piece in pieces:
@@ -196,14 +200,18 @@ async def _whole(
 async def _reduced(
     reader: Reader,
     stored: str | None,
-    members: list[tuple[Stream, int]],
+    members: list[Stream],
     blocks: dict[int, list[Header]],
     window: Window,
+    share_of: dict[_Curve, int],
 ) -> AsyncIterator[Piece]:
-    found = [
-        (stream, await read_reduced(reader, stream, blocks[stream.id], stored, window, share))
-        for stream, share in members
-    ]
+    """All ranks of one source together, as one curve."""
+    found = []
+    for curve, group in groupby(members, _curve):
+        ranks, share = list(group), share_of[curve]
+        each = share if len(ranks) == 1 else min(share, max(_LEAST_OF_RANK, _MOST_OF_RANKS // len(ranks)))
+        series = [await read_reduced(reader, rank, blocks[rank.id], stored, window, each) for rank in ranks]
+        found.append((ranks[0], series[0] if len(ranks) == 1 else reduce_together(series, share)))
     for piece in _interleaved(found):
         yield piece
 
@@ -219,7 +227,7 @@ async def _aggregated(
     """All ranks of one source together."""
     assert query.aggregate is not None and query.interval_ms is not None  # noqa: PT018 - one condition of the API
     found = []
-    for _, group in groupby(members, lambda s: s.data_source):
+    for _, group in groupby(members, _curve):
         ranks = list(group)
         gathered = Aggregator(query.aggregate, query.interval_ms * _MILLISECOND)
         for stream in ranks:
@@ -228,6 +236,18 @@ async def _aggregated(
         found.append((ranks[0], aggregated(gathered.buckets())))
     for piece in _interleaved(found):
         yield piece
+
+
+def _curve(stream: Stream) -> _Curve:
+    return stream.run_id, stream.attempt, stream.data_source
+
+
+def _shares(streams: Sequence[Stream], max_points: int) -> dict[_Curve, int]:
+    """How many of the points each curve gets, if any."""
+    points: dict[_Curve, int] = defaultdict(int)
+    for stream in streams:
+        points[_curve(stream)] += stream.points
+    return {curve: share for curve, share in zip(points, shares([*points.values()], max_points), strict=True) if share}
 
 
 def _interleaved(found: Sequence[Piece]) -> list[Piece]:

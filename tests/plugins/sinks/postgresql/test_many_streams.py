@@ -117,3 +117,26 @@ async def test_short_attempts_are_read_together(spool: Spool, store: Any, monkey
     assert together == one_by_one
     monkeypatch.delattr("lens_plugins.sinks.postgresql.series.segments")  # nobody reads a stream by itself
     assert await answers() == one_by_one
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_a_chart_of_many_ranks_goes_from_end_to_end_and_keeps_the_spike_of_one(
+    spool: Spool, store: Any, compacted: bool
+) -> None:
+    for rank in range(120):
+        origin = Origin(workload_uid="workload-1", rank=rank)
+        spikes = {(71, 13): 99.0, (5, 22): -99.0}
+        rows = [
+            row(step, origin=origin, values={"loss": spikes.get((rank, step), 1.0 / (step + 1)), "rank": float(rank)})
+            for step in range(30)
+        ]
+        await spool.deliver(*rows)
+    if compacted:
+        await compact(store)
+    found = await points(store, metrics=("loss",), max_points=40)
+    iterations = [point.iteration for point in found]
+    assert 20 < len(found) <= 40
+    assert (iterations[0], iterations[-1], iterations) == (0, 29, sorted(iterations))
+    assert {(13, 99.0), (22, -99.0)} <= {(point.iteration, point.value) for point in found}
+    bands = await points(store, metrics=("rank",), max_points=40)
+    assert {0.0, 119.0} <= {point.value for point in bands if point.iteration > 20}
