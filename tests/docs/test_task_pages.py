@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import helm_python
+import httpx
+import psycopg
 import pytest
 import yaml
 
@@ -37,7 +39,7 @@ def test_the_first_run_is_as_the_page_says(running: RunningLens, tmp_path: Path)
         "WANDB_DIR": str(folder),
         "WANDB_SILENT": "true",
     }
-    train, look, configure = blocks("first_run.md", "console")
+    _, _, train, look, configure = blocks("first_run.md", "console")
     run_console(train, folder, **environ)
     running.drained()
     run_console(look, folder, **environ)
@@ -45,10 +47,7 @@ def test_the_first_run_is_as_the_page_says(running: RunningLens, tmp_path: Path)
 
 
 def test_the_commands_of_troubleshooting_work(running: RunningLens, tmp_path: Path) -> None:
-    text = (DOCS / "troubleshooting.md").read_text()
-    indented = [re.sub(r"^ +", "", block, flags=re.M) for block in re.findall(r"```console\n(.*?)```", text, re.S)]
-    assert len(indented) == 5
-    for block in indented:
+    for block in blocks("troubleshooting.md", "console"):
         run_console(block, tmp_path, LENS_URL=running.url)
 
 
@@ -63,10 +62,10 @@ def test_tokens_and_proxies_are_as_the_security_page_says(
 def test_upgrading_begins_with_a_valid_file(tmp_path: Path) -> None:
     for block in blocks("upgrade_from_primus_lens.md", "console"):
         run_console(block, tmp_path)
-    (code,) = blocks("upgrade_from_primus_lens.md", "python")
-    said = f"{code}\nimport wandb\nprint(wandb._primus_lens_patched)"
-    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "True\n"
+    for code in blocks("upgrade_from_primus_lens.md", "python"):
+        said = f"{code}\nimport wandb\nprint(wandb._primus_lens_patched)"
+        done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout == "True\n"
 
 
 def test_the_queries_of_the_upgrade_page_ask_for_metrics_that_exist() -> None:
@@ -77,6 +76,27 @@ def test_the_queries_of_the_upgrade_page_ask_for_metrics_that_exist() -> None:
     asked = set(re.findall(r"wandb_\w+", text))
     assert len(asked) == 5
     assert not [name for name in asked if not re.search(rf"^(?:# TYPE )?{name}[ {{]", exposed, flags=re.M)]
+
+
+def test_the_statements_of_the_storage_page_can_be_asked(running: RunningLens, postgres_dsn: str) -> None:
+    row = {"workload_uid": "abc-123", "metrics": [{"name": "loss", "value": 0.5, "step": 1000}]}
+    assert running.post("/wandb/metrics", row).status_code == 200
+    running.drained()
+    (text,) = blocks("storage.md", "sql")
+    with psycopg.connect(postgres_dsn) as connection:
+        answers = [connection.execute(query.encode()).fetchall() for query in text.split(";") if query.strip()]
+    assert [len(rows) for rows in answers] == [1, 1]
+    assert answers[0][0][0] == 1000
+
+
+def test_a_panel_of_the_grafana_page_can_be_asked(running: RunningLens) -> None:
+    (text,) = blocks("grafana.md", "text")
+    values = {"${workload}": "my-run", "${metric:csv}": "loss,lr", "${__timeFrom}": "0", "${__timeTo}": "1000"}
+    for variable, value in values.items():
+        assert variable in text
+        text = text.replace(variable, value)
+    answer = httpx.get(running.url + text.strip(), timeout=30)
+    assert (answer.status_code, answer.json()["data"]) == (200, [])
 
 
 def test_every_symptom_names_a_check_and_every_check_a_symptom() -> None:

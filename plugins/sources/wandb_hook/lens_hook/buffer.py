@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _ROW_BYTES = 200  # what a row costs in memory besides its values
 _VALUE_BYTES = 60
 _WIDE_METRICS = 64  # a row of more is counted at once; of others so many, before their bytes are counted
-_UNCOUNTED_ROWS = 64
+_UNCOUNTED_ROWS = 250
 _NARROW_BYTES = _ROW_BYTES + _VALUE_BYTES * _WIDE_METRICS
 
 

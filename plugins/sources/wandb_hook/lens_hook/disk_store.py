@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Sequence
 
 from . import say, spool
@@ -14,13 +15,17 @@ from .wire import Line
 class DiskStore:
     """The spool as a store; rows that the disk refuses wait in memory, bounded and counted."""
 
-    def __init__(self, directory: str, origin: bytes, memory: MemoryStore, counts: Counts) -> None:
+    def __init__(
+        self, directory: str, origin: bytes, memory: MemoryStore, counts: Counts, sync_seconds: float = 0.0
+    ) -> None:
         self._directory = directory
         self._origin = origin
         self._memory = memory
         self._counts = counts
         self._file: spool.SpoolFile | None = None
         self._out: Batch | None = None
+        self._sync_seconds = sync_seconds  # 0: never
+        self._sync_at = 0.0
 
     @property
     def path(self) -> str | None:
@@ -59,6 +64,20 @@ class DiskStore:
                 say.debug(f"cannot move the spool's cursor: {error.strerror}")
             return
         self._memory.done(batch)
+
+    def sync(self, *, final: bool = False) -> None:
+        """Bring what waits in the file to the medium, if it is time for that.
+
+        Takes as long as the disk does, so the worker calls it without its lock, for which the training loop may wait.
+        """
+        now = time.monotonic()
+        if not self._sync_seconds or self._file is None or (now < self._sync_at and not final):
+            return
+        self._sync_at = now + self._sync_seconds
+        try:
+            self._file.sync()
+        except OSError as error:
+            say.once("sync", f"cannot sync the spool: {error.strerror or error}")
 
     def waiting(self) -> bool:
         return (self._file is not None and self._file.waiting()) or self._memory.waiting()

@@ -32,6 +32,7 @@ class Settings:
     queue_bytes: int = _setting("PRIMUS_LENS_QUEUE_BYTES", 16 * 1024 * 1024)
     exit_deadline_seconds: float = _setting("PRIMUS_LENS_EXIT_DEADLINE_SECONDS", 5.0)
     spool_path: str = _setting("PRIMUS_LENS_SPOOL_PATH", "")
+    spool_sync_seconds: float = _setting("PRIMUS_LENS_SPOOL_SYNC_SECONDS", 0.0)
     save_local: bool = _setting("PRIMUS_LENS_WANDB_SAVE_LOCAL", True)
     output_path: str = _setting("PRIMUS_LENS_WANDB_OUTPUT_PATH", "")
     enhance_metrics: bool = _setting("PRIMUS_LENS_WANDB_ENHANCE_METRICS", False)
@@ -57,6 +58,7 @@ class Settings:
             flush_interval_seconds=min(max(self.flush_interval_seconds, 0.01), 3600.0),
             batch_size=min(max(self.batch_size, 1), 100_000),
             queue_bytes=max(self.queue_bytes, 64 * 1024),
+            spool_sync_seconds=min(max(self.spool_sync_seconds, 0.0), 3600.0),
             exit_deadline_seconds=min(max(self.exit_deadline_seconds, 0.0), 600.0),
         )
 

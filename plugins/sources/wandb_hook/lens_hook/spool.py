@@ -41,6 +41,7 @@ class SpoolFile:
         self.origin, self.start = _read_header(descriptor)
         offset = _read_cursor(cursor_descriptor)
         self.cursor = offset if self.start <= offset <= self.size else self.start
+        self._synced = self.start  # everything before is on the medium
 
     def write(self, data: bytes) -> None:
         """Append whole lines; raises OSError with the file as it was before."""
@@ -66,12 +67,22 @@ class SpoolFile:
         lines = data[:cut].split(b"\n")[:-1][:max_lines]
         return lines, self.cursor + sum(len(line) + 1 for line in lines)
 
+    def sync(self) -> None:
+        """Bring what is not delivered to the medium, the file's name too; may take long, raises OSError."""
+        size = self.size
+        if max(self.cursor, self._synced) >= size:
+            return
+        os.fsync(self._file)
+        if self._synced == self.start:
+            _sync_directory(os.path.dirname(self.path))
+        self._synced = size
+
     def advance(self, offset: int) -> None:
         """Everything before `offset` is delivered."""
         self.cursor = offset
         if self.cursor >= self.size > self.start + _SHRINK_BYTES:
             os.ftruncate(self._file, self.start)
-            self.size = self.cursor = self.start
+            self.size = self.cursor = self._synced = self.start
         os.pwrite(self._cursor_file, f"{self.cursor:0{_CURSOR_DIGITS}d}".encode("ascii"), 0)
 
     def waiting(self) -> bool:
@@ -151,6 +162,14 @@ def _lock(descriptor: int) -> bool:
         # A file system without locks: the spool still works, nobody else will take it for dead on this host.
         return error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
     return True
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _cursor_path(path: str) -> str:

@@ -87,7 +87,9 @@ class Worker:
         origin = encode_origin(settings.read_origin(os.environ))
         counts = self._buffer.counts
         memory = MemoryStore(origin, chosen.queue_bytes // 2, counts)
-        self._store = DiskStore(chosen.spool_path, origin, memory, counts) if chosen.spool_path else memory
+        self._store = memory
+        if chosen.spool_path:
+            self._store = DiskStore(chosen.spool_path, origin, memory, counts, chosen.spool_sync_seconds)
         if self.daemon is None:
             self._connect(chosen)
 
@@ -132,7 +134,13 @@ class Worker:
         self._meet_daemon(0.0)
         while self._send_one(REQUEST_SECONDS):
             continue
+        self._sync()
         self._adopt()
+
+    def _sync(self, *, final: bool = False) -> None:
+        """After a round of sending, for nothing that has been delivered needs it."""
+        if isinstance(self._store, DiskStore):
+            self._store.sync(final=final)
 
     def drain(self, *, gently: bool) -> None:
         """Take all rows and events from the buffer into the store and the local file."""
@@ -143,6 +151,7 @@ class Worker:
         """While a request waits for the network: keep the queue short. Never raises into the client."""
         try:
             self.drain(gently=True)
+            self._sync()
         except Exception as error:  # noqa: BLE001 - the request must go on
             self._buffer.counts.missed += 1
             say.once("worker", f"internal error: {type(error).__name__}: {error}")
@@ -245,21 +254,26 @@ class Worker:
         self.drain(gently=False)
         self._look_around(final=True)
         self._meet_daemon(deadline - time.monotonic())
-        if self._store is None or self._sender is None:
-            return self._store is None or not self._store.waiting()
-        was_healthy = self._sender.healthy
-        self._sender.try_now()
-        while self._store.waiting():
+        if self._store is None:
+            return True
+        if self._sender is not None:
+            self._send_until(deadline, self._store, self._sender)
+        self._sync(final=True)
+        return not self._store.waiting()
+
+    def _send_until(self, deadline: float, store: Store, sender: Sender) -> None:
+        was_healthy = sender.healthy
+        sender.try_now()
+        while store.waiting():
             left = deadline - time.monotonic()
             if left <= 0.0:
                 break
             if self._send_one(left):
                 self.drain(gently=False)
                 continue
-            if isinstance(self._store, DiskStore) or not was_healthy:
+            if isinstance(store, DiskStore) or not was_healthy:
                 break  # the spool keeps it; or it has been down for long
-            time.sleep(max(0.0, min(self._sender.wait_seconds(), left)))
-        return not self._store.waiting()
+            time.sleep(max(0.0, min(sender.wait_seconds(), left)))
 
     def say_account(self) -> None:
         """One line if anything that was logged did not arrive."""

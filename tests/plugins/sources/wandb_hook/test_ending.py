@@ -72,12 +72,13 @@ ENDINGS = """
         "nothing": lambda: None,
         "exit": lambda: sys.exit(3),
         "error": lambda: no_such_name,
+        "SIGINT": lambda: (os.kill(os.getpid(), signal.SIGINT), time.sleep(20)),
         "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
         "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "_exit": lambda: os._exit(4),
     }[sys.argv[1]]()
 """
-CODES = {"finish": 0, "nothing": 0, "exit": 3, "error": 1, "SIGTERM": -15, "SIGKILL": -9, "_exit": 4}
+CODES = {"finish": 0, "nothing": 0, "exit": 3, "error": 1, "SIGINT": -2, "SIGTERM": -15, "SIGKILL": -9, "_exit": 4}
 
 
 def test_every_ending_with_every_wandb(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:

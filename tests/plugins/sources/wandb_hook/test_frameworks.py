@@ -200,7 +200,33 @@ def test_torch_tensors_and_watch(
     assert sorted(seen) == sorted(point for point in wandb_file.points(path) if point[1] in ("total", "half", "flag"))
 
 
-def test_torchrun_with_four_ranks(torch_environment: Environment, receiver: Receiver, tmp_path: Path) -> None:
+def test_torchrun_with_four_ranks(
+    each_wandb: Environment, torch_environment: Environment, receiver: Receiver, tmp_path: Path
+) -> None:
+    script = """
+        import os
+        import wandb                       # of an environment of its own; torchrun is the launcher alone
+        rank = int(os.environ["RANK"])
+        run = wandb.init(project="p", id="one-run", group="g", mode="disabled" if rank else "offline")
+        for step in range(3):
+            run.log({"loss": rank})
+        run.finish()
+    """
+    launcher = [f"{torch_environment.directory}/bin/torchrun", "--standalone", "--nproc-per-node=4", "--no-python"]
+    variables = {"PRIMUS_LENS_API_BASE_URL": receiver.url, "WORKLOAD_UID": "w", "OMP_NUM_THREADS": "1"}
+    each_wandb.run(script, tmp_path, variables, launcher=[*launcher, each_wandb.python])
+    check_four_ranks(receiver)
+
+
+def check_four_ranks(receiver: Receiver) -> None:
+    """Three rows of each of four ranks have arrived."""
+    rows = receiver.rows()
+    assert sorted(row["origin"]["rank"] for row in rows) == [rank for rank in range(4) for _ in range(3)]
+    assert all(row["values"]["loss"] == row["origin"]["rank"] for row in rows)
+    assert all(row["origin"]["world_size"] == 4 for row in rows)
+
+
+def test_four_ranks_that_compute_together(torch_environment: Environment, receiver: Receiver, tmp_path: Path) -> None:
     script = write_script(
         """
         import os
@@ -220,10 +246,7 @@ def test_torchrun_with_four_ranks(torch_environment: Environment, receiver: Rece
     launcher = [f"{torch_environment.directory}/bin/torchrun", "--standalone", "--nproc-per-node=4"]
     variables = {"PRIMUS_LENS_API_BASE_URL": receiver.url, "WORKLOAD_UID": "w", "OMP_NUM_THREADS": "1"}
     torch_environment.run(script.read_text(), tmp_path, variables, launcher=launcher)
-    rows = receiver.rows()
-    assert sorted(row["origin"]["rank"] for row in rows) == [rank for rank in range(4) for _ in range(3)]
-    assert all(row["values"]["loss"] == row["origin"]["rank"] for row in rows)
-    assert all(row["origin"]["world_size"] == 4 for row in rows)
+    check_four_ranks(receiver)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -250,3 +250,43 @@ def test_without_a_spool_what_does_not_fit_is_counted_exactly(newest: Environmen
     done = newest.run(script, tmp_path, variables)
     assert "20000 of 20000 rows (40000 points)" in done.stderr
     assert done.stderr.count("lens-hook") == 1
+
+
+SYNCED = """
+    import os, threading, time
+    import wandb
+
+    calls = []
+    real = os.fsync
+    os.fsync = lambda descriptor: (calls.append(threading.current_thread().name), real(descriptor))
+    run = wandb.init(project="p", mode="disabled")
+    for step in range(5):
+        run.log({"loss": step})
+        time.sleep(0.1)
+    run.finish()
+    import atexit
+    atexit._run_exitfuncs()
+    print(len(calls), *set(calls))
+"""
+
+
+@pytest.mark.parametrize("seconds", ["0", "0.01"])
+def test_the_worker_syncs_what_the_receiver_does_not_take(newest: Environment, tmp_path: Path, seconds: str) -> None:
+    variables = {
+        "PRIMUS_LENS_API_BASE_URL": "http://127.0.0.1:1/api/v1",
+        "PRIMUS_LENS_SPOOL_PATH": str(tmp_path / "spool"),
+        "PRIMUS_LENS_SPOOL_SYNC_SECONDS": seconds,
+    }
+    count, *threads = newest.run(SYNCED, tmp_path, variables).stdout.split()
+    assert int(count) >= 2 if seconds != "0" else count == "0"  # the file and the folder that has its name
+    assert set(threads) <= {"lens-hook"}
+
+
+def test_what_is_delivered_is_not_synced(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    variables = {
+        "PRIMUS_LENS_API_BASE_URL": receiver.url,
+        "PRIMUS_LENS_SPOOL_PATH": str(tmp_path / "spool"),
+        "PRIMUS_LENS_SPOOL_SYNC_SECONDS": "0.01",
+    }
+    assert newest.run(SYNCED, tmp_path, variables).stdout.split() == ["0"]
+    assert [value for _, _, value in receiver.points()] == [0, 1, 2, 3, 4]
