@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, sync_playwright
 from psycopg.conninfo import make_conninfo
 
 from tests.browser.browsing import Watched, browsing, launch
-from tests.browser.training import rows, send_events, send_evidence, send_rows, send_stacks
+from tests.browser.training import rows, send_events, send_evidence, send_ranks, send_rows, send_stacks
 from tests.end_to_end.running_lens import RunningLens
 
 Browse = Callable[..., AbstractContextManager[Watched]]
@@ -72,6 +72,7 @@ def fill(daemon: RunningLens) -> None:
     )
     send_rows(daemon, "gpt-small", rows(200, seed=3, now=now))
     send_evidence(daemon, "gpt-small", {"lr": 1e-3, "width": 768})
+    send_ranks(daemon, "llama-70b", [30] * 100 + [21] + [30] * 27)
     for number in range(12):
         send_rows(daemon, "sweep", rows(100, seed=10 + number, now=now), run_id=f"trial-{number:02}")
     send_rows(daemon, "vit-broken", rows(100, seed=4, now=now - 900))

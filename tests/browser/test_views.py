@@ -112,6 +112,8 @@ def test_events_and_runs_have_their_tabs(browse: Browse) -> None:
         watched.shot("events")
         page.get_by_role("tab", name="Runs").click()
         page.wait_for_selector("text=second")
+        ranked = page.locator("#panel tbody tr", has_text="ranked").inner_text()
+        assert [part in ranked for part in ("0–127", "3,831", "0 – 29", "rank 100 at 20")] == [True] * 4
         watched.shot("runs")
         page.get_by_role("tab", name="Diagnosis").click()
         page.wait_for_selector(".verdict")
@@ -215,6 +217,8 @@ def test_all_of_it_by_keyboard(browse: Browse) -> None:
         page.locator("#tab-charts").focus()
         page.keyboard.press("ArrowRight")
         page.wait_for_selector("text=second")
+        ranked = page.locator("#panel tbody tr", has_text="ranked").inner_text()
+        assert [part in ranked for part in ("0–127", "3,831", "0 – 29", "rank 100 at 20")] == [True] * 4
         assert page.evaluate("document.activeElement.id") == "tab-runs"
         page.keyboard.press("?")
         page.wait_for_selector("dialog[open]")

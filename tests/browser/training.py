@@ -68,6 +68,26 @@ def send_events(lens: RunningLens, workload: str, events: list[dict[str, Any]]) 
     assert answer.json()["rejected"] == []
 
 
+def send_ranks(lens: RunningLens, workload: str, steps_of_ranks: list[int]) -> None:
+    """Rows of one run that every rank logs by itself, each so many steps."""
+    now = time.time()
+    records = [
+        {
+            "record": "step_metrics",
+            "origin": {"workload_uid": workload, "rank": rank, "world_size": len(steps_of_ranks)},
+            "data_source": "wandb",
+            "run_id": "ranked",
+            "row_step": step,
+            "values": {"loss": 1 / (step + 1), "tokens_per_gpu": 4000.0 + rank},
+            "event_time": now - 60 + step,
+        }
+        for rank, steps in enumerate(steps_of_ranks)
+        for step in range(steps)
+    ]
+    answer = lens.post("/records", {"version": 1, "producer": "test", "records": records})
+    assert answer.json()["rejected"] == []
+
+
 def send_many(lens: RunningLens, count: int, prefix: str = "job") -> None:
     """So many workloads with one row each."""
     now = time.time()

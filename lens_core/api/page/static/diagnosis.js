@@ -2,7 +2,7 @@
 
 import { get, workloadPath } from "./api.js";
 import { code, el, name, table } from "./dom.js";
-import { ago, count, duration, moment, words } from "./format.js";
+import { ago, count, duration, moment, ranges, words } from "./format.js";
 
 const VERDICTS = { yes: ["failed", "Yes, it hangs"], no: ["running", "No"], unknown: ["silent", "Cannot be told"] };
 
@@ -13,7 +13,7 @@ export async function diagnosis(place, { uid, signal }) {
 
 function hang(found) {
   const [state, text] = VERDICTS[found.verdict] ?? ["silent", String(found.verdict)];
-  const whose = found.ranks?.length ? `, ranks ${found.ranks.join(", ").slice(0, 200)}` : "";
+  const whose = found.ranks?.length ? `, ranks ${ranges(found.ranks).slice(0, 200)}` : "";
   return [
     el("p", { class: "verdict" }, "Does it hang? ", el("span", { class: `state ${state}` }, text), ` ${found.since ? `since ${moment(found.since)}` : ""}${whose}`),
     el("p", {}, name(found.reason ?? "", 500)),
@@ -24,7 +24,7 @@ function hang(found) {
         words(finding.rule),
         el("span", { class: `state ${(VERDICTS[finding.verdict] ?? VERDICTS.unknown)[0]}` }, finding.verdict),
         finding.since ? moment(finding.since) : "–",
-        name((finding.ranks ?? []).join(", ") || "–", 80),
+        name(ranges(finding.ranks ?? []) || "–", 80),
         name(finding.reason, 300),
       ]),
     ),
@@ -59,7 +59,7 @@ function stacks(groups) {
         el(
           "summary",
           {},
-          name(`${group.ranks.length} ${group.ranks.length === 1 ? "rank" : "ranks"}: ${group.ranks.join(", ")}`, 160),
+          name(`${group.ranks.length} ${group.ranks.length === 1 ? "rank" : "ranks"}: ${ranges(group.ranks)}`, 160),
           group.suspect ? el("span", { class: "state failed" }, "the odd one out") : "",
           group.waits_for_others ? el("span", { class: "quiet" }, group.ranks.length === 1 ? " waits for others" : " wait for others") : "",
         ),

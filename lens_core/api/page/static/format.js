@@ -89,3 +89,14 @@ export function unit(metric) {
 export function words(type) {
   return String(type).replaceAll("_", " ");
 }
+
+// Ranks in as few words as a thousand of them allow: 0–6, 8.
+export function ranges(numbers) {
+  const found = [];
+  for (const number of [...new Set(numbers)].sort((one, other) => one - other)) {
+    const last = found.at(-1);
+    if (last && number === last[1] + 1) last[1] = number;
+    else found.push([number, number]);
+  }
+  return found.map(([first, last]) => (first === last ? String(first) : `${first}–${last}`)).join(", ");
+}

@@ -2,7 +2,7 @@
 
 import { get, workloadPath } from "./api.js";
 import { code, el, name, table } from "./dom.js";
-import { ago, count, duration, moment, number, words } from "./format.js";
+import { ago, count, duration, moment, number, ranges, words } from "./format.js";
 import { empty, frameworkBadges } from "./pieces.js";
 
 export async function runs(place, { detail }) {
@@ -10,20 +10,57 @@ export async function runs(place, { detail }) {
     place.append(empty("No run has logged anything yet", "Runs and attempts come here with their first row."));
     return;
   }
-  const rows = detail.runs.map((run) => [
+  const rows = together(detail.runs).map(({ run, ranks, behind }) => [
     run.run_id ? name(run.run_id, 60) : el("span", { class: "quiet" }, "without a name"),
     String(run.attempt),
     name(run.data_source, 30),
-    run.rank === null || run.rank < 0 ? "all" : String(run.rank),
+    ranks.length ? name(ranges(ranks), 60) : "all",
     count(run.rows),
-    `${count(run.first_iteration)} – ${count(run.last_iteration)}`,
+    [`${count(run.first_iteration)} – ${count(run.last_iteration)}`, behind],
     count(run.target_iteration),
     duration((run.last_seen - run.first_seen) / 1000),
     el("time", { title: moment(run.last_seen) }, ago(run.last_seen)),
   ]);
   place.append(
-    table("Runs and attempts", ["Run", "Attempt", "Source", "Rank", "Rows", "Iterations", "Target", "Took", "Last seen"], rows),
+    table("Runs and attempts", ["Run", "Attempt", "Source", "Ranks", "Rows", "Iterations", "Target", "Took", "Last seen"], rows),
   );
+}
+
+// The ranks of an attempt are one line, which says which few are behind.
+function together(runs) {
+  const groups = new Map();
+  for (const run of runs) {
+    const key = JSON.stringify([run.run_id, run.attempt, run.data_source]);
+    groups.set(key, [...(groups.get(key) ?? []), run]);
+  }
+  return [...groups.values()].map((ranked) => ({ run: sum(ranked), ranks: ranksOf(ranked), behind: behind(ranked) }));
+}
+
+function sum(ranked) {
+  const all = (field) => ranked.map((run) => run[field]).filter((value) => value !== null);
+  const lowest = (field) => all(field).reduce((one, other) => Math.min(one, other), Infinity);
+  const highest = (field) => all(field).reduce((one, other) => Math.max(one, other), -Infinity);
+  return {
+    ...ranked[0],
+    rows: all("rows").reduce((one, other) => one + other, 0),
+    first_iteration: lowest("first_iteration"),
+    last_iteration: highest("last_iteration"),
+    target_iteration: all("target_iteration").length ? highest("target_iteration") : null,
+    first_seen: lowest("first_seen"),
+    last_seen: highest("last_seen"),
+  };
+}
+
+function ranksOf(ranked) {
+  return ranked.map((run) => run.rank).filter((rank) => rank !== null && rank >= 0);
+}
+
+function behind(ranked) {
+  const last = Math.min(...ranked.map((run) => run.last_iteration));
+  const slowest = ranksOf(ranked.filter((run) => run.last_iteration === last));
+  if (!slowest.length || 2 * slowest.length > ranked.length) return "";
+  const whose = `${slowest.length === 1 ? "rank" : "ranks"} ${ranges(slowest)}`;
+  return el("small", { class: "quiet" }, name(` ${whose} at ${count(last)}`, 60));
 }
 
 export async function events(place, { uid, signal }) {
