@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from lens_core import Answer, AnyRecord, Batch, Delivered, Position, Record, Sink, hookimpl
+from lens_core import Answer, Batch, Delivered, Position, Record, Sink, hookimpl
 from lens_core.records import RECORD_KINDS
 
 
@@ -97,7 +97,7 @@ class Jsonl(Sink):
         self._rotate()
         before = self._file.tell()
         try:
-            self._file.write(b"".join(encode_line(record) for record in batch.records))
+            self._file.write(encode_lines(batch.records))
             self._sync(self._file)
             self._write_mark({**self._mark.spools, batch.spool_id: batch.end})
         except OSError:
@@ -155,14 +155,16 @@ class Jsonl(Sink):
 _encoder = msgspec.json.Encoder()
 
 
-def encode_line(record: Record) -> bytes:
-    """A record as one line of JSON; values that JSON cannot hold are the texts NaN, Infinity and -Infinity."""
-    return _encoder.encode(json_ready(record)) + b"\n"
+def encode_lines(records: Sequence[Record]) -> bytes:
+    """Each record as one line of JSON; values that JSON cannot hold are the texts NaN, Infinity and -Infinity."""
+    lines = _encoder.encode_lines(records)
+    # The encoder makes null of such values: where there is no null, none has to be looked for.
+    return b"".join(map(_encode_line, records)) if b"null" in lines else lines
 
 
-def json_ready(record: AnyRecord | Record) -> Any:
-    """A record as plain objects that strict JSON can hold."""
-    return _finite(msgspec.to_builtins(record))
+def _encode_line(record: Record) -> bytes:
+    line = _encoder.encode(record)
+    return (_encoder.encode(_finite(msgspec.to_builtins(record))) if b"null" in line else line) + b"\n"
 
 
 def _finite(value: Any) -> Any:

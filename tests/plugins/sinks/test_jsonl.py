@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from lens_plugins.sinks.jsonl import Jsonl, JsonlSettings
+from hypothesis import given
+from hypothesis import strategies as st
+from lens_plugins.sinks.jsonl import Jsonl, JsonlSettings, encode_lines
 
-from lens_core import Batch, Context, Delivered, Position, StepMetrics
+from lens_core import Batch, Context, Delivered, Event, Measurement, Position, StepMetrics
 from lens_core.self_metrics import SelfMetrics
 
 
@@ -50,6 +52,27 @@ async def test_lines_are_strict_json(sink: Jsonl) -> None:
     assert await sink.send(sent) == Delivered()
     [line] = Path(sink.settings.path).read_text().splitlines()
     assert json.loads(line)["values"] == {"a": "NaN", "b": "-Infinity", "ü/x,y": 1.0}
+
+
+@given(
+    values=st.lists(st.dictionaries(st.text(), st.floats()), min_size=1, max_size=3),
+    text=st.sampled_from(["", "null", "NaN", "a\nnull"]),
+    known=st.none() | st.floats(),
+)
+def test_every_record_is_a_line_that_says_what_it_is(
+    values: list[dict[str, float]], text: str, known: float | None
+) -> None:
+    rows = [StepMetrics(data_source="w", row_step=1, values=each) for each in values]
+    lines = encode_lines([*rows, Measurement(name=text, value=known), Event(type="t", details={"a": [known]})])
+    *written, measured, event = [json.loads(line, parse_constant=pytest.fail) for line in lines.splitlines()]
+    assert [row["values"] for row in written] == [{key: said(one) for key, one in each.items()} for each in values]
+    assert (measured["name"], measured["value"], event["details"]) == (text, said(known), {"a": [said(known)]})
+
+
+def said(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return str(value).replace("nan", "NaN").replace("inf", "Infinity")
 
 
 async def test_what_an_unfinished_write_left_is_cut_off_at_the_next_start(tmp_path: Path) -> None:
