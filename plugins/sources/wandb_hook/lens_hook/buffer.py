@@ -127,6 +127,12 @@ class Buffer:
                 self.attend_rows, self.attend_at = self._first_look(), now + self.help_after_seconds
         return rows
 
+    def give_up(self) -> None:
+        """Count what waits as dropped: nobody will take it any more."""
+        rows = self.take(0.0)
+        self.counts.dropped_rows += len(rows)
+        self.counts.dropped_points += sum([len(row[1]) for row in rows])
+
     def be_urgent(self) -> None:
         """From now on every row wakes the worker."""
         self.urgent = True

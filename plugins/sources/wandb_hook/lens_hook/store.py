@@ -51,30 +51,36 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """Lines in memory, at most `limit_bytes` of rows; what does not fit is counted as dropped."""
+    """Lines in memory, at most `limit_bytes` of rows; what does not fit is counted as dropped.
+
+    Rows wait as bare bytes and numbers, side by side: a backlog of tuples would have Python's collector of garbage go
+    through everything that the user's process holds, for tens of milliseconds.
+    """
 
     def __init__(self, origin: bytes, limit_bytes: int, counts: Counts) -> None:
         self._origin = origin
         self._limit_bytes = limit_bytes
         self._counts = counts
-        self._rows: collections.deque[Line] = collections.deque()
+        self._texts: collections.deque[bytes] = collections.deque()
+        self._points: collections.deque[int] = collections.deque()
         self._others: collections.deque[Line] = collections.deque(maxlen=_MAX_OTHERS)
         self._bytes = 0
         self._out: Batch | None = None
 
     def append(self, lines: Sequence[Line]) -> None:
         rows = [line for line in lines if line.is_row]
-        self._rows.extend(rows)
+        self._texts.extend([line.text for line in rows])
+        self._points.extend([line.points for line in rows])
         self._bytes += sum([len(line.text) for line in rows])
         if len(rows) < len(lines):
             self._others.extend(line for line in lines if not line.is_row)
-        while self._bytes > self._limit_bytes and self._rows:
-            self._count_dropped(self._rows.popleft())
+        while self._bytes > self._limit_bytes and self._texts:
+            self._drop_oldest()
 
-    def _count_dropped(self, line: Line) -> None:
-        self._bytes -= len(line.text)
+    def _drop_oldest(self) -> None:
+        self._bytes -= len(self._texts.popleft())
         self._counts.dropped_rows += 1
-        self._counts.dropped_points += line.points
+        self._counts.dropped_points += self._points.popleft()
 
     def peek(self, max_lines: int) -> Batch | None:
         if self._out is None:
@@ -83,13 +89,15 @@ class MemoryStore:
         return self._out
 
     def _pop(self, max_lines: int) -> list[Line]:
-        others = [self._others.popleft() for _ in range(min(len(self._others), max_lines))]
-        rows = [self._rows.popleft() for _ in range(min(len(self._rows), max_lines - len(others)))]
-        while len(rows) > 1 and sum([len(line.text) for line in rows]) > MAX_BODY_BYTES:
-            half = len(rows) // 2
-            self._rows.extendleft(reversed(rows[half:]))
-            rows = rows[:half]
-        return others + rows
+        """The oldest lines: so many of them as make a body, and one in any case."""
+        lines = [self._others.popleft() for _ in range(min(len(self._others), max_lines))]
+        size = 0
+        while self._texts and len(lines) < max_lines:
+            size += len(self._texts[0])
+            if size > MAX_BODY_BYTES and lines:
+                break
+            lines.append(Line(self._texts.popleft(), self._points.popleft()))
+        return lines
 
     def done(self, batch: Batch) -> None:
         if batch is self._out:
@@ -97,13 +105,12 @@ class MemoryStore:
             self._out = None
 
     def waiting(self) -> bool:
-        return bool(self._out or self._rows or self._others)
+        return bool(self._out or self._texts or self._others)
 
     def rows_left(self) -> tuple[int, int]:
         """Rows and points that have not been delivered."""
-        lines = [*(self._out.lines if self._out else []), *self._rows]
-        rows = [line for line in lines if line.is_row]
-        return len(rows), sum(line.points for line in rows)
+        tried = [line.points for line in self._out.lines if line.is_row] if self._out else []
+        return len(tried) + len(self._points), sum(tried) + sum(self._points)
 
     def close(self) -> None:
         return

@@ -247,6 +247,8 @@ class Worker:
         self._finish_by = deadline
         self._buffer.wake_worker()
         self._finished.wait(max(0.0, deadline - time.monotonic()) + 0.05)
+        if self._buffer.rows:  # the thread hangs in the network: the spool, or at least the account, must have them
+            self._help()
         return self._store is None or not self._store.waiting()
 
     def finish(self, deadline: float) -> bool:
@@ -277,6 +279,7 @@ class Worker:
 
     def say_account(self) -> None:
         """One line if anything that was logged did not arrive."""
+        self._buffer.give_up()
         if self._store is None:
             return
         counts = self._buffer.counts

@@ -143,6 +143,41 @@ def test_a_receiver_that_never_answers_does_not_hold_the_exit(newest: Environmen
     assert "50 of 50 rows" in done.stderr
 
 
+HANGING = """
+    import time
+    import wandb
+    from lens_hook import runtime
+    wandb.init(project="p", mode="disabled")
+    wandb.log({"loss": -1})
+    deadline = time.monotonic() + 20
+    while runtime.get().worker._client is None or runtime.get().worker._client._connection is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for step in range(50):
+        wandb.log({"loss": step})
+"""
+
+
+@pytest.mark.parametrize("spool", [False, True])
+def test_rows_behind_a_request_that_hangs_are_spooled_or_counted(
+    newest: Environment, tmp_path: Path, spool: bool
+) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(8)
+        variables = {
+            "PRIMUS_LENS_API_BASE_URL": f"http://127.0.0.1:{deaf.getsockname()[1]}/api/v1",
+            "PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "1",
+            "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "0.2",
+            **({"PRIMUS_LENS_SPOOL_PATH": str(tmp_path / "spool")} if spool else {}),
+        }
+        done = newest.run(HANGING, tmp_path, variables)
+    assert ("51 of 51 rows (51 points) did not reach" in done.stderr) != spool
+    if spool:
+        (file,) = (tmp_path / "spool").glob("*.jsonl")
+        assert file.read_text().count('"step_metrics"') == 51
+
+
 def test_a_name_that_does_not_resolve(newest: Environment, tmp_path: Path) -> None:
     variables = {
         "PRIMUS_LENS_API_BASE_URL": "http://no-such-host.invalid:8080/api/v1",
