@@ -11,6 +11,8 @@ import msgspec
 from .arrays import pack, pack_positions, pack_spaced, unpack_doubles, unpack_integers
 
 BLOCK_ROWS = 4096
+# What is left of a stream that has gone quiet becomes a block from so many rows on.
+PARTIAL_ROWS = 256
 SUMMARY_POINTS = 128
 # A span, the next coarser level, holds so many blocks, or spans of the level below. A part of a summary is in the one
 # below it about the lowest and the highest of each part, so that one part comes of so many parts there, too.

@@ -13,16 +13,17 @@ from typing import NamedTuple
 
 import psycopg
 
-from .blocks import LOWEST_STEP, SPAN_PARTS, coarser, pack_summary, summary_series
+from .blocks import LOWEST_STEP, PARTIAL_ROWS, SPAN_PARTS, coarser, pack_summary, summary_series
 from .identity import Connection
 
 _HIGHEST_STEP = 2**63 - 1
 _COPY = b"""copy lens_span_column (stream_id, level, metric, last_step, summary) from stdin (format binary)"""
-# Streams that have blocks enough beyond their spans, or spans to be made anew: a condition on lens_stream s.
-SPANS_ARE_DUE = (
-    "(exists (select from lens_span p where p.stream_id = s.id and p.dirty) or exists (select from lens_block b"
-    " where b.stream_id = s.id and b.last_step > coalesce((select max(p.last_step) from lens_span p"
-    f" where p.stream_id = s.id and p.level = 2), {LOWEST_STEP}) offset {SPAN_PARTS - 1}))"
+# Streams that have blocks enough beyond their spans, or spans to be made anew: a condition on lens_stream s. Most are
+# short: those are not looked at.
+_ARE_DUE = (
+    "(s.blocked_rows >= {rows} and (exists (select from lens_span p where p.stream_id = s.id and p.dirty)"
+    " or exists (select from lens_block b where b.stream_id = s.id and b.last_step > coalesce((select max(p.last_step)"
+    " from lens_span p where p.stream_id = s.id and p.level = 2), {lowest}) offset {parts} - 1)))"
 )
 
 
@@ -39,6 +40,11 @@ class _Span(NamedTuple):
 
     parts: Sequence[int]
     summaries: Sequence[tuple[str, bytes]]
+
+
+def spans_are_due() -> str:
+    """The condition, on lens_stream s, for spans to be made."""
+    return _ARE_DUE.format(rows=SPAN_PARTS * PARTIAL_ROWS, lowest=LOWEST_STEP, parts=SPAN_PARTS)
 
 
 async def make_spans(connection: Connection, stream_id: int) -> int:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from .blocks import BLOCK_ROWS, LOWEST_STEP, Block, Rows, build_block
-from .coarsening import SPANS_ARE_DUE, make_spans, mark_spans
+from .blocks import BLOCK_ROWS, LOWEST_STEP, PARTIAL_ROWS, Block, Rows, build_block
+from .coarsening import make_spans, mark_spans, spans_are_due
 from .database import Database, NotReady
 from .encoding import StreamChange
 from .errors import describe
@@ -25,7 +25,6 @@ from .retention import Policy, retain
 from .retention import describe as describe_retained
 from .waiting import IDLE_SECONDS, Waiting
 
-PARTIAL_ROWS = 256
 _PAUSE_SECONDS = 2.0
 _RESCAN_SECONDS = 600.0
 _RETAIN_SECONDS = 3600.0
@@ -116,13 +115,21 @@ class Compactor:
                 self._scanned = now
             for stream_id, idle in due.items():
                 await compact_stream(connection, stream_id, partial=idle)
-            if retain_now:
-                self._retained = now
-                found = await retain(connection, self._policy, time.time_ns() // 1000)
-                if any(found.values()):
-                    self._logger.info("Old data were removed. %s", describe_retained(found))
         finally:
             await connection.close()
+        if retain_now:
+            self._retained = now
+            await self._retain()
+
+    async def _retain(self) -> None:
+        """Remove what is too old. In a large store that takes longer than a statement of a write may."""
+        connection = await self._database.connect_when_ready(timeout_seconds=0)
+        try:
+            found = await retain(connection, self._policy, time.time_ns() // 1000)
+        finally:
+            await connection.close()
+        if any(found.values()):
+            self._logger.info("Old data were removed. %s", describe_retained(found))
 
 
 async def _unfinished(connection: Connection) -> dict[int, bool]:
@@ -130,7 +137,7 @@ async def _unfinished(connection: Connection) -> dict[int, bool]:
     idle_us = (time.time() - IDLE_SECONDS) * 1_000_000
     cursor = await connection.execute(
         "select id, coalesce(last_seen_us, 0) < %s from lens_stream s where rows - blocked_rows >= %s"
-        f" or exists (select from lens_block b where b.stream_id = s.id and b.dirty) or {SPANS_ARE_DUE}".encode(),
+        f" or exists (select from lens_block b where b.stream_id = s.id and b.dirty) or {spans_are_due()}".encode(),
         [int(idle_us), PARTIAL_ROWS],
     )
     return {int(row[0]): bool(row[1]) for row in await cursor.fetchall()}

@@ -6,7 +6,7 @@ a run that goes on loses nothing of its beginning, and what was imported from lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ _ROWS_AT_ONCE = 20_000
 _ROW_OVERHEAD_BYTES = 90  # its entries in two indexes
 _POINT_BYTES = 9  # in a block: the value, its share of steps, times and summaries
 _SAMPLED_ROWS = 20
+_STREAMS_AT_ONCE = 5_000
 
 
 class StreamSize(NamedTuple):
@@ -39,6 +40,11 @@ class Policy(NamedTuple):
     patterns: Sequence[tuple[str, float | None]] = ()
     max_bytes: int | None = None
     max_workload_bytes: int | None = None
+
+    @property
+    def is_by_size(self) -> bool:
+        """Whether what goes depends on all that there is."""
+        return self.max_bytes is not None or self.max_workload_bytes is not None
 
     @property
     def is_empty(self) -> bool:
@@ -103,25 +109,45 @@ async def retain(connection: Connection, policy: Policy, now_us: int) -> dict[st
     """Remove what the policy does not keep; how many attempts and rows that were."""
     if policy.is_empty:
         return {"attempts_removed": 0, "rows_removed": 0}
-    chosen = choose(await _streams(connection), policy, now_us)
+    chosen = choose([stream async for stream in _streams(connection, policy, now_us)], policy, now_us)
     rows = sum([await _remove(connection, stream) for stream in chosen])
     if policy.days is not None:
         await _remove_facts(connection, int(now_us - policy.days * _DAY_US))
     return {"attempts_removed": len(chosen), "rows_removed": rows}
 
 
-async def _streams(connection: Connection) -> list[StreamSize]:
+async def _streams(connection: Connection, policy: Policy, now_us: int) -> AsyncIterator[StreamSize]:
+    """Portion by portion; where only age counts, without those that stay."""
+    last_id = 0
+    while portion := await _portion(connection, last_id, now_us):
+        for stream in portion:
+            if policy.is_by_size or _is_too_old(stream, policy, now_us):
+                yield stream
+        last_id = portion[-1].id
+
+
+async def _portion(connection: Connection, last_id: int, now_us: int) -> list[StreamSize]:
+    """The next streams. One without rows, of which only events tell, is as old as the last word of its subject."""
     cursor = await connection.execute(
         "select s.id, s.subject_id, coalesce(nullif(u.workload_uid, ''), nullif(u.pod_uid, ''), u.pod_name), u.name,"
-        " greatest(coalesce(s.last_seen_us, 0), r.received_us),"
+        " greatest(coalesce(s.last_seen_us, 0), r.received_us,"
+        "  case when s.rows = 0 then coalesce(u.last_seen_us, %(now)s) end),"
         " (s.rows * (coalesce(r.width, 0) + %(overhead)s)"
         "  + coalesce(s.blocked_rows::float8 / nullif(s.rows, 0) * c.points, 0) * %(point)s)::bigint"
-        " from lens_stream s join lens_subject u on u.id = s.subject_id"
+        " from (select * from lens_stream where id > %(last_id)s order by id limit %(portion)s) s"
+        " join lens_subject u on u.id = s.subject_id"
         " left join lateral (select avg(pg_column_size(l.*)) as width, max(received_us) as received_us from"
         "  (select * from lens_row where stream_id = s.id order by row_step desc limit %(sampled)s) l) r on true"
         " left join lateral (select sum(points) as points from lens_catalogue where stream_id = s.id) c on true"
-        " where s.rows > 0 or r.received_us is not null",
-        {"overhead": _ROW_OVERHEAD_BYTES, "point": _POINT_BYTES, "sampled": _SAMPLED_ROWS},
+        " order by s.id",
+        {
+            "overhead": _ROW_OVERHEAD_BYTES,
+            "point": _POINT_BYTES,
+            "sampled": _SAMPLED_ROWS,
+            "last_id": last_id,
+            "now": now_us,
+            "portion": _STREAMS_AT_ONCE,
+        },
     )
     return [StreamSize(*row) for row in await cursor.fetchall()]
 

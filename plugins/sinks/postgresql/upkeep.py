@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .coarsening import SPANS_ARE_DUE
+from .coarsening import spans_are_due
 from .compacting import compact_stream
 from .identity import Connection
 from .retention import Policy, retain
@@ -56,7 +56,7 @@ async def tidy(connection: Connection, policy: Policy) -> dict[str, Any]:
     removed = await retain(connection, policy, time.time_ns() // 1000)
     cursor = await connection.execute(
         "select id from lens_stream s where rows > blocked_rows"
-        f" or exists (select from lens_block b where b.stream_id = s.id and b.dirty) or {SPANS_ARE_DUE}".encode()
+        f" or exists (select from lens_block b where b.stream_id = s.id and b.dirty) or {spans_are_due()}".encode()
     )
     made = sum([await compact_stream(connection, int(row[0]), partial=True) for row in await cursor.fetchall()])
     cursor = await connection.execute(_TABLES)

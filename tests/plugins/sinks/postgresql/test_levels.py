@@ -38,7 +38,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "SUMMARY_POINTS", 4)
     monkeypatch.setattr(blocks, "_SPAN_POINTS", 8)
     monkeypatch.setattr(compacting, "_GROWN_ROWS", 32)
-    monkeypatch.setattr(compacting, "PARTIAL_ROWS", 5)
+    for module in (compacting, coarsening):
+        monkeypatch.setattr(module, "PARTIAL_ROWS", 5)
 
 
 @pytest.fixture

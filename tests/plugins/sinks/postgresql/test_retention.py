@@ -6,8 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lens_plugins.sinks.postgresql import retention
 from lens_plugins.sinks.postgresql.compacting import compact_stream
 from lens_plugins.sinks.postgresql.retention import Policy, StreamSize, choose, retain
 
@@ -93,6 +95,33 @@ async def test_an_old_attempt_goes_with_all_that_it_had(tmp_path: Path, postgres
             assert ask(postgres_dsn, f"select count(*) from {table}") == [(left,)]
         assert await _sent(spool)
         assert {p.run_id for p in await points(store)} == {"new", "old"}
+
+
+async def test_a_run_of_which_only_events_told_goes_with_its_subject(tmp_path: Path, postgres_dsn: str) -> None:
+    async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
+        now_us = time.time_ns() // 1000
+        said = Event(origin=Origin(workload_uid="w"), type="training_started", run_id="r", session="s", event_time=5.0)
+        await Spool(store).deliver(said)
+        assert ask(postgres_dsn, "select rows from lens_stream") == [(0,)]
+        connection = await store.database.connect()
+        async with connection:
+            await retain(connection, Policy(days=30), now_us + 20 * DAY_US)
+            assert ask(postgres_dsn, "select count(*) from lens_stream") == [(1,)]
+            await retain(connection, Policy(days=30), now_us + 40 * DAY_US)
+    for table in ("lens_stream", "lens_subject", "lens_event"):
+        assert ask(postgres_dsn, f"select count(*) from {table}") == [(0,)]
+
+
+async def test_streams_are_looked_at_in_portions(
+    tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_STREAMS_AT_ONCE", 3)
+    async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
+        await Spool(store).deliver(*(row(step, run_id=f"run-{step}") for step in range(10)))
+        connection = await store.database.connect()
+        async with connection:
+            far = time.time_ns() // 1000 + 90 * DAY_US
+            assert await retain(connection, Policy(days=30), far) == {"attempts_removed": 10, "rows_removed": 10}
 
 
 async def test_the_background_removes(tmp_path: Path, postgres_dsn: str) -> None:
