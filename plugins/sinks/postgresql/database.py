@@ -26,6 +26,7 @@ _FIRST_TRY_SECONDS = 20.0
 _LONGEST_PAUSE_SECONDS = 5.0
 _POOL_WAIT_SECONDS = 5.0
 _STABLE_SECONDS = 10.0
+_OLDEST_SERVER = 150_000
 
 
 class NotReady(LensError):
@@ -105,6 +106,14 @@ class Database:
             raise
         return connection
 
+    async def check(self) -> None:
+        """Connect once. Raises psycopg.Error, NotReady for a server that will not do."""
+        connection = await self.connect()
+        try:
+            await self._check_server(connection)
+        finally:
+            await connection.close()
+
     async def connect_when_ready(self, timeout_seconds: float | None = None) -> Connection:
         """A new connection to a database that is up to date; a timeout of 0 is none. Raises NotReady, psycopg.Error."""
         if not self._ready.is_set():
@@ -113,7 +122,10 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncIterator[Connection]:
-        """The connection to write with, for one at a time; a broken one is replaced by the next. Raises NotReady."""
+        """The connection to write with, for one at a time; a broken one is replaced by the next. Raises NotReady.
+
+        So is one to a server that has become a standby: it may stay open for ever, and never write again.
+        """
         async with self._writing:
             if not self._ready.is_set():
                 raise NotReady(self._problem)
@@ -121,6 +133,9 @@ class Database:
                 self._writer = await self.connect()
             try:
                 yield self._writer
+            except psycopg.errors.ReadOnlySqlTransaction:
+                await self._drop_writer()
+                raise
             except BaseException:
                 await self._drop_unless_idle()
                 raise
@@ -185,6 +200,7 @@ class Database:
             await self._embedded.start()
         connection = await self.connect()
         try:
+            await self._check_server(connection)
             steps = await migrate(connection)
         finally:
             await connection.close()
@@ -210,19 +226,44 @@ class Database:
             raise
         self._pool = pool
 
+    async def _check_server(self, connection: Connection) -> None:
+        """Raise NotReady for a server that is too old, or behind a pooler that hands out sessions by transaction.
+
+        Behind such a one timeouts and locks would be somebody else's. It shows where another transaction goes on: what
+        was set before it began is not known any more.
+        """
+        if connection.info.server_version < _OLDEST_SERVER:
+            raise NotReady(f"PostgreSQL {connection.info.server_version // 10_000} is too old: 15 or newer is needed")
+        await connection.execute("select set_config('lens.session', 'ours', false)")
+        other = await self.connect()
+        try:
+            async with other.transaction():
+                await other.execute("select")
+                cursor = await connection.execute("select current_setting('lens.session', true)")
+                kept = await cursor.fetchone() == ("ours",)
+        finally:
+            await other.close()
+        if not kept:
+            raise NotReady(
+                "the dsn leads to a pooler that gives every transaction another session (PgBouncer's"
+                " pool_mode=transaction); give the address of the server, or of a pool with pool_mode=session"
+            )
+
     async def _disconnect(self) -> None:
         if self._pool is not None:
             await self._pool.close(timeout=1.0)
             self._pool = None
-        if self._writer is not None:
-            await self._writer.close()
-            self._writer = None
+        await self._drop_writer()
 
     async def _drop_unless_idle(self) -> None:
         """A connection that was left in the middle of something (cancelled, broken) is not used again."""
         writer = self._writer
         if writer is not None and writer.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-            self._writer = None
+            await self._drop_writer()
+
+    async def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
             await writer.close()
 
     async def _configure_reader(self, connection: Connection) -> None:
@@ -247,8 +288,13 @@ class Database:
 
     def _connection_options(self) -> dict[str, Any]:
         timeout_ms = int(self._settings.write_timeout_seconds * 1000)
-        return {
+        options: dict[str, Any] = {
             "connect_timeout": self._settings.connect_timeout_seconds,
             "application_name": "lens",
             "tcp_user_timeout": timeout_ms,
         }
+        given = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        if "," in f"{given.get('host', '')}{given.get('hostaddr', '')}":
+            # Several servers are a primary and its standbys: the one that writes is wanted, whichever that is today.
+            options["target_session_attrs"] = given.get("target_session_attrs", "read-write")
+        return options

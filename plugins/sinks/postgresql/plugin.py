@@ -99,11 +99,9 @@ class PostgreSQL(Asking):
         await self._database.stop()
 
     async def check(self) -> None:
-        """Connect once; nothing for the embedded server. Raises psycopg.Error with the reason."""
-        if self._options.dsn is None:
-            return
-        connection = await self._database.connect()
-        await connection.close()
+        """Connect once; nothing for the embedded server. Raises psycopg.Error or LensError with the reason."""
+        if self._options.dsn is not None:
+            await self._database.check()
 
     def limits(self) -> BatchLimits:
         """Large batches: a transaction's fixed costs are shared by more rows."""

@@ -143,12 +143,14 @@ async def test_what_is_too_deep_for_json_is_poison_and_not_a_reason_to_wait(spoo
 
 
 async def test_a_read_only_database_is_no_fault_of_the_data(spool: Spool, store: Any, postgres_dsn: str) -> None:
+    """As after a failover that leaves connections to the former primary open: the next try goes to the new one."""
     await spool.deliver(row(0))
     async with store.database.writing() as connection:
         await connection.execute("set default_transaction_read_only = on")
     answer = await spool.send(row(1))
     assert isinstance(answer, Retry)
     assert "read-only" in answer.reason
+    await spool.deliver(row(1))
 
 
 @pytest.mark.parametrize(

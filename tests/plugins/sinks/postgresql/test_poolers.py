@@ -1,0 +1,97 @@
+"""Between Lens and its database: a real PgBouncer, and several hosts in one address."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from lens_core import Retry
+from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store
+
+CONFIG = """[databases]
+* = host={host} port={port} user={user}
+[pgbouncer]
+listen_addr =
+unix_socket_dir = {folder}
+listen_port = 6432
+auth_type = any
+pool_mode = {mode}
+logfile = {folder}/log
+"""
+
+
+@contextmanager
+def pooled(dsn: str, mode: str) -> Iterator[str]:
+    """A PgBouncer before the server of a dsn; the dsn through it."""
+    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
+    if program is None:
+        pytest.skip("there is no pgbouncer")
+    server = conninfo_to_dict(dsn)
+    # It does not run as root, but as who owns the server's folder, and has to come there through pytest's.
+    socket_folder = Path(str(server["host"]))
+    owner = socket_folder.stat().st_uid
+    for parent in socket_folder.parents if os.getuid() == 0 else ():
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o111)
+    with tempfile.TemporaryDirectory(prefix="lens-pool-") as name:
+        folder = Path(name)
+        os.chown(folder, owner, -1)
+        text = CONFIG.format(host=server["host"], port=server["port"], user=server["user"], folder=folder, mode=mode)
+        (folder / "pgbouncer.ini").write_text(text)
+        command = [program, "-q", *(["-u", pwd.getpwuid(owner).pw_name] if os.getuid() == 0 else [])]
+        process = subprocess.Popen([*command, str(folder / "pgbouncer.ini")], stderr=subprocess.DEVNULL)
+        try:
+            _until_it_listens(folder / ".s.PGSQL.6432")
+            yield make_conninfo(dsn, host=str(folder), port=6432)
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+def _until_it_listens(path: Path) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        with socket.socket(socket.AF_UNIX) as one:
+            if one.connect_ex(str(path)) == 0:
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+async def test_a_pool_of_sessions_will_do(tmp_path: Path, postgres_dsn: str) -> None:
+    with pooled(postgres_dsn, "session") as dsn:
+        async with running_store(tmp_path, dsn) as store:
+            await Spool(store).deliver(row(1))
+            assert len(await points(store)) == 1
+
+
+async def test_a_pool_of_transactions_is_said(tmp_path: Path, postgres_dsn: str) -> None:
+    with pooled(postgres_dsn, "transaction") as dsn:
+        async with running_store(tmp_path, dsn) as store:
+            answer = await Spool(store).send(row(1))
+            assert isinstance(answer, Retry)
+            assert "pool_mode=transaction" in answer.reason
+
+
+async def test_of_several_hosts_the_one_that_writes_is_taken(tmp_path: Path, postgres_dsn: str) -> None:
+    """The first leads to a server that is only read, as a standby is; libpq alone would stay with it."""
+    async with running_store(tmp_path / "standby", None, blocks=False) as standby:
+        async with standby.database.writing() as connection:
+            await connection.execute("alter system set default_transaction_read_only = on")
+            await connection.execute("select pg_reload_conf()")
+        first, second = (conninfo_to_dict(dsn) for dsn in (standby.database.dsn, postgres_dsn))
+        hosts, ports = (f"{first[name]},{second[name]}" for name in ("host", "port"))
+        async with running_store(tmp_path / "store", make_conninfo(postgres_dsn, host=hosts, port=ports)) as store:
+            await Spool(store).deliver(row(1))
+    assert ask(postgres_dsn, "select count(*) from lens_row") == [(1,)]
