@@ -33,6 +33,18 @@ lens_listed_packages() {  # the packages of a list: lines PACKAGE, or PACKAGE un
     done <"$1"
 }
 
+lens_unpack_packages() {  # Debian packages that exclude installed ones, into $VENV/beside, where they disturb nobody
+    [ -d "$VENV/beside" ] && return 0
+    [ "$(id -u)" = 0 ] || { echo "Without root, what needs $* is not tested." >&2; return 0; }
+    folder="$VENV/beside.new"
+    mkdir -p "$folder/archives/partial"
+    apt-get -qq update && apt-get -qq install -y --download-only --no-install-recommends -o "Dir::Cache::archives=$folder/archives" "$@" \
+        >/dev/null || return 1
+    for archive in "$folder"/archives/*.deb; do dpkg -x "$archive" "$folder"; done
+    rm -r "$folder/archives"
+    mv "$folder" "$VENV/beside"
+}
+
 lens_make_venv() {
     python3 -m venv "$VENV" >/dev/null 2>&1 && return 0
     # Debian ships the module in a package of its own.

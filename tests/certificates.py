@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def write_certificate(folder: Path, common_name: str = "lens") -> tuple[Path, Path]:
-    """The PEM files of a self-signed certificate for 127.0.0.1 and localhost, and of its key."""
+def write_certificate(folder: Path, common_name: str = "lens", *hosts: str) -> tuple[Path, Path]:
+    """The PEM files of a self-signed certificate for 127.0.0.1, localhost and these hosts, and of its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     now = datetime.datetime.now(datetime.timezone.utc)
-    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *map(x509.DNSName, ("localhost", *hosts))]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)

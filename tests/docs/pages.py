@@ -1,46 +1,153 @@
-"""The code blocks of a page, and running its console blocks for real."""
+"""The code blocks of a page, and running its console blocks for real.
+
+What ran to its end is remembered, so that the last test of the folder can say whether any block was left out.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+
+import psutil
 
 DOCS = Path(__file__).parents[2] / "docs"
+ROOT = DOCS.parent
+PAGES = sorted(
+    [*DOCS.glob("*.md"), ROOT / "README.md", *ROOT.glob("examples/*/README.md"), ROOT / "benchmarks/README.md"]
+)
+# The console blocks that ran to their end in this session.
+RAN: set[str] = set()
+_SECONDS = 120
+_FENCED = r"^( *)```{language}\n(.*?)^ *```$"
+
+# What runs until Ctrl-C ends by itself here and listens where nobody else does; readers look a moment after a training.
+_LENS = """#!/bin/sh
+case "$1" in
+up) set -- "$@" --listen "127.0.0.1:${PAGE_PORT:-0}" ;;
+tap) set -- "$@" --count 1 ;;
+run)
+    @lens@ "$@" || exit
+    while @lens@ status --json | grep -q '"pending_records": *[1-9]'; do sleep 0.1; done
+    exit ;;
+esac
+exec @lens@ "$@"
+"""
+# A server stays while the rest of its block runs: its output is waited for, and its group ended with the shell.
+_HEAD = """set -m
+end() { code=$?; for job in $(jobs -p); do kill -- -"$job"; done 2>/dev/null; wait; exit $code; }
+trap end EXIT
+serve() {
+    said=$(mktemp); bash -c "$1" >"$said" & tries=0
+    until [ -s "$said" ]; do
+        tries=$((tries + 1)); kill -0 $! 2>/dev/null && [ $tries -lt 600 ] || { cat "$said"; return 1; }; sleep 0.05
+    done
+    cat "$said"
+}
+"""
+_SERVER = re.compile(r"(?:\w+=\S+ )*lens up\b")
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """The texts of the code blocks of a language, in their order."""
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), flags=re.S)
+    """The texts of the code blocks of a language, in their order; `page` is relative to the folder of the pages."""
+    return blocks_of((DOCS / page).read_text(), language)
 
 
-def run_console(block: str, folder: Path, **environ: str) -> list[str]:
+def blocks_of(text: str, language: str) -> list[str]:
+    """The same of a page's text."""
+    found = re.findall(_FENCED.format(language=language), text, flags=re.M | re.S)
+    return [textwrap.dedent(block) for _, block in found]
+
+
+def run_console(
+    block: str,
+    folder: Path,
+    environ: Mapping[str, str] = MappingProxyType({}),
+    *,
+    lens: str = f"{sys.executable} -m lens_core.cli",
+    values: Mapping[str, str] = MappingProxyType({}),
+    before: Sequence[str] = (),
+    after: Sequence[str] = (),
+) -> list[str]:
     """Run the commands of a console block in one shell; each must end well and print the lines below it.
 
-    What a line holds from … on may be anything. The answer is everything that was printed, one text for each command.
+    What a line holds from … on may be anything; what follows # is for the reader. `values` are what the reader puts in
+    place of what the page can only name, `lens` is how the command is called; commands `before` and `after` are the
+    test's own. The answer is everything that was printed, one text for each command of the block.
     """
-    (folder / "bin").mkdir(exist_ok=True)
-    lens = folder / "bin" / "lens"
-    lens.write_text(f'#!/bin/sh\nexec {sys.executable} -m lens_core.cli "$@"\n')
-    lens.chmod(0o755)
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("LENS_", "PRIMUS_"))}
-    path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**clean, "PATH": path, "HOME": str(folder), "XDG_DATA_HOME": str(folder / "share"), **environ}
-    printed = []
-    commands = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, flags=re.M)
+    commands = re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block, flags=re.M)
     assert commands, block
-    script = "\n".join(f"{command} || exit 1\necho '--- end {n}'" for n, (command, _) in enumerate(commands))
-    command = ["sh", "-c", script]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    rest = done.stdout
-    for number, (command_text, expected) in enumerate(commands):
+    own = [[_step(command, -1) for command in some] for some in (before, after)]
+    steps = [_step(_filled(command, values), n) for n, (command, _) in enumerate(commands)]
+    script = _HEAD + "\n".join([*own[0], "echo '--- begin'", *steps, *own[1]])
+    code, out, said = _run(script, folder, _environment(folder, lens, environ))
+    assert code == 0, f"{block}\n{out}\n{said}"
+    RAN.add(block)
+    return _printed(commands, out)
+
+
+def _run(script: str, folder: Path, environment: dict[str, str]) -> tuple[int, str, str]:
+    """The shell's exit code, output and messages; past the time limit nothing of it goes on."""
+    with subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as shell:
+        try:
+            out, said = shell.communicate(timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            parent = psutil.Process(shell.pid)
+            for process in (*parent.children(recursive=True), parent):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            raise
+    return shell.returncode, out, said
+
+
+def _filled(command: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        command = command.replace(name, value)
+    return command
+
+
+def _step(command: str, number: int) -> str:
+    serving = _SERVER.match(command)
+    run = f"serve {_quoted(command)}" if serving else command
+    # On a line of its own, because the command may end in a comment.
+    return f"{run}\n[ $? = 0 ] || exit 1\necho '--- end {number}'"
+
+
+def _quoted(command: str) -> str:
+    return "'" + command.replace("'", "'\\''") + "'"
+
+
+def _environment(folder: Path, lens: str, environ: Mapping[str, str]) -> dict[str, str]:
+    tools = folder / "bin"
+    tools.mkdir(exist_ok=True)
+    (tools / "lens").write_text(_LENS.replace("@lens@", lens))
+    (tools / "lens").chmod(0o755)
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("LENS_", "PRIMUS_"))}
+    path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**clean, "PATH": path, "HOME": str(folder), "LENS_DATA_DIR": str(folder / "data"), **environ}
+
+
+def _printed(commands: Sequence[tuple[str, str]], rest: str) -> list[str]:
+    """What each command printed, which must hold the lines that the page shows below it."""
+    printed = []
+    rest = rest.partition("--- begin\n")[2]
+    for number, (command, expected) in enumerate(commands):
         out, _, rest = rest.partition(f"--- end {number}\n")
         printed.append(out)
         for line in expected.splitlines():
-            assert re.split("#|…", line)[0].strip() in out, f"{command_text}: {line!r} is not in\n{out}"
+            assert re.split("#|…", line)[0].strip() in out, f"{command}: {line!r} is not in\n{out}"
     return printed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,11 @@ from lens_core.detection import make_detectors
 from lens_core.log_lines import LineEngine
 from lens_core.plugin_host import PluginHost
 from lens_core.testing import check_detector
-from tests.docs.pages import run_console
+from tests.docs.pages import blocks, run_console
 from tests.end_to_end.conftest import make_lens
 from tests.end_to_end.running_lens import RunningLens
 
 __all__ = ["make_lens"]
-
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-def blocks(page: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
 def test_the_pages_detector_works() -> None:
@@ -62,7 +55,7 @@ def test_the_pages_commands_work(make_lens: Callable[..., RunningLens], tmp_path
     (tmp_path / "train.sh").write_text("#!/bin/sh\necho 'iteration 10/ 100 | lm loss: 2.5E+00 |'\n")
     (tmp_path / "train.sh").chmod(0o755)
     for block in blocks("logs.md", "console"):
-        run_console(block, tmp_path, LENS_URL=lens.url)
+        run_console(block, tmp_path, {"LENS_URL": lens.url})
     lens.drained()
     assert '"lm_loss":2.5' in (tmp_path / "out.jsonl").read_text()
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from tests.docs.pages import blocks, run_console
 
@@ -30,9 +33,8 @@ def test_the_commands_print_what_the_page_shows(page: str, folder: Path) -> None
     for text in blocks(page, "yaml"):
         (folder / "lens.yaml").write_text(text)
     consoles = blocks(page, "console")
-    environ = {} if page != "write_a_sink.md" else {"LENS_PLUGINS_DIR": str(folder / "trying")}
     for block in consoles:
-        run_console(block, folder, **environ)
+        run_console(block, folder)
     assert consoles
 
 
@@ -46,3 +48,18 @@ def test_the_tests_of_the_page_pass(page: str, folder: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout
+
+
+def test_the_extra_of_the_cookbook_is_asked_for() -> None:
+    (text,) = blocks("plugin_cookbook.md", "toml")
+    project = tomllib.loads(text)["project"]
+    point = EntryPoint("influx", project["entry-points"]["lens"]["influx"], "lens")
+    assert point.extras == [*project["optional-dependencies"]]
+
+
+def test_the_line_of_the_detector_page_is_read(folder: Path) -> None:
+    (folder / "trying" / "acme.py").write_text(blocks("write_a_detector.md", "python")[0])
+    (line,) = blocks("write_a_detector.md", "text")
+    (folder / "train.log").write_text(line)
+    (read,) = run_console("$ lens explain --json train.log --plugins-dir trying\n", folder)
+    assert json.loads(read)["framework"] == "acme"

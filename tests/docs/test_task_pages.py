@@ -40,15 +40,15 @@ def test_the_first_run_is_as_the_page_says(running: RunningLens, tmp_path: Path)
         "WANDB_SILENT": "true",
     }
     _, _, train, look, configure = blocks("first_run.md", "console")
-    run_console(train, folder, **environ)
+    run_console(train, folder, environ)
     running.drained()
-    run_console(look, folder, **environ)
-    run_console(configure, folder, **environ)
+    run_console(look, folder, environ)
+    run_console(configure, folder, environ)
 
 
 def test_the_commands_of_troubleshooting_work(running: RunningLens, tmp_path: Path) -> None:
     for block in blocks("troubleshooting.md", "console"):
-        run_console(block, tmp_path, LENS_URL=running.url)
+        run_console(block, tmp_path, {"LENS_URL": running.url})
 
 
 def test_tokens_and_proxies_are_as_the_security_page_says(
@@ -56,7 +56,7 @@ def test_tokens_and_proxies_are_as_the_security_page_says(
 ) -> None:
     lens = make_lens(f"sinks: {{out: {{type: jsonl, path: {tmp_path / 'out.jsonl'}}}}}\n").start()
     for block in blocks("security.md", "console"):
-        run_console(block, tmp_path, LENS_URL=lens.url, LENS_DATA_DIR=str(lens.data_dir))
+        run_console(block, tmp_path, {"LENS_URL": lens.url, "LENS_DATA_DIR": str(lens.data_dir)})
 
 
 def test_upgrading_begins_with_a_valid_file(tmp_path: Path) -> None:

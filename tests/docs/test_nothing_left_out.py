@@ -1,0 +1,110 @@
+"""What pages show and no test runs: one table for commands, one for everything else, and both are exact.
+
+Runs after all others, because it looks at which console blocks ran to their end in this session.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, RAN, ROOT, blocks_of
+
+HERE = Path(__file__).parent
+# Page → the first command of a block that no test gives → why not.
+NOT_RUN = {
+    "README.md": {
+        "scripts/demo": "fetches an environment and waits for somebody to look; `lens demo`, its end, is tested",
+        "scripts/test": "is what runs this test",
+    },
+    "benchmarks/README.md": {
+        "python -m benchmarks.ingest": "each takes minutes of a machine that does nothing else",
+    },
+    "docs/instrument_a_cluster.md": {
+        "docker build": "takes minutes, and a registry or stand-ins for it; scripts/check-image gives these commands",
+        "helm install": "needs a cluster",
+        "kubectl patch": "needs a cluster",
+        "kubectl -n lens exec": "needs a cluster",
+    },
+}
+# Page and first words of a block that is neither commands, code nor YAML → the test that uses it, or why none does.
+OTHERS = {
+    ("docs/diagnosis.md", "INFO - Reported log content"): "what DLRover logs, for people to compare with",
+    ("docs/diagnosis.md", "{"): "an answer, shortened; tests/lens_core/api/test_diagnosis.py looks at whole ones",
+    ("docs/grafana.md", "/api/v1/workloads/${workload}"): "tests/docs/test_task_pages.py",
+    (
+        "docs/logs.md",
+        "[OUTPUT]",
+    ): "no package index has Fluent Bit; what it posts is in tests/plugins/sources/test_logs.py",
+    ("docs/logs.md", "destination lens"): "tests/plugins/sources/test_log_shippers.py",
+    (
+        "docs/logs.md",
+        "template(name=",
+    ): "Debian's rsyslog has no omhttp; examples/rsyslog, which does without, is tested",
+    ("docs/plugin_cookbook.md", "[project.optional-dependencies]"): "tests/docs/test_plugin_pages.py",
+    ("docs/plugins.md", "[project]"): "tests/docs/test_installing_pages.py",
+    ("docs/storage.md", "SELECT"): "tests/docs/test_task_pages.py",
+    ("docs/upgrade_from_primus_lens.md", "rate("): "tests/docs/test_task_pages.py",
+    ("docs/write_a_detector.md", "[acme] step"): "tests/docs/test_plugin_pages.py",
+}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def is_whole(session: pytest.Session) -> bool:
+    """Whether all tests of this folder are among those that run now."""
+    collected = {item.path for item in session.items}
+    options = session.config.option
+    return not options.keyword and not options.markexpr and set(HERE.glob("test_*.py")) <= collected
+
+
+def test_every_console_block_was_run(request: pytest.FixtureRequest) -> None:
+    if not is_whole(request.session):
+        pytest.skip("does not apply: only some of the pages' tests run")
+    left_out = {
+        (name_of(page), block) for page in PAGES for block in blocks_of(page.read_text(), "console") if block not in RAN
+    }
+    explained = {
+        (page, begin): [block for where, block in left_out if where == page and block.startswith(f"$ {begin}")]
+        for page, begins in NOT_RUN.items()
+        for begin in begins
+    }
+    assert {key: len(found) for key, found in explained.items()} == dict.fromkeys(explained, 1)
+    assert left_out == {(page, found[0]) for (page, _), found in explained.items()}
+
+
+def other_blocks() -> list[tuple[str, str]]:
+    """Page and text of every block of another language."""
+    found = []
+    for page in PAGES:
+        if page.name == "commands.md":
+            continue  # made of what the commands say
+        text = page.read_text()
+        languages = set(re.findall(r"^ *```(\w+)$", text, flags=re.M)) - {"console", "python", "yaml"}
+        found += [(name_of(page), block) for language in sorted(languages) for block in blocks_of(text, language)]
+    return found
+
+
+def test_every_other_block_is_in_the_table() -> None:
+    blocks = other_blocks()
+    known = {
+        (page, begin): [block for where, block in blocks if where == page and block.startswith(begin)]
+        for page, begin in OTHERS
+    }
+    assert {key: len(found) for key, found in known.items()} == dict.fromkeys(OTHERS, 1)
+    assert len(blocks) == len(OTHERS)
+    for (page, _), why in OTHERS.items():
+        if why.startswith("tests/") and " " not in why:
+            assert Path(page).name in (ROOT / why).read_text(), f"{why} does not name {page}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_says_what_it_is_and_none_is_indented(page: Path) -> None:
+    text = page.read_text()
+    assert len(re.findall(r"^ *```\w+$", text, flags=re.M)) == len(re.findall(r"^ *```$", text, flags=re.M))
+    outside = re.sub(r"^ *```\w+\n.*?^ *```$", "", text, flags=re.M | re.S)
+    assert re.findall(r"(?<=\n\n) {4}\w.*", outside) == []
