@@ -207,7 +207,7 @@ class WorkloadDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored event; `timestamp` in ms."""
+    """One stored event; `timestamp` in ms. `rank`, `pod_name` and `node` say where it happened, as far as is known."""
 
     type: str
     timestamp: int
@@ -216,6 +216,9 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None
     data_source: str
     details: dict[str, Any]
+    rank: int | None = None
+    pod_name: str = ""
+    node: str = ""
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True):

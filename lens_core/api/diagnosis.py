@@ -205,7 +205,7 @@ def _failure(event: EventRow) -> RankFailure:
     number = (
         int(code) if isinstance(code, int | float) or (isinstance(code, str) and code.lstrip("-").isdigit()) else None
     )
-    return RankFailure(message=message, exit_code=number, at=event.timestamp / 1000)
+    return RankFailure(rank=event.rank, message=message, exit_code=number, at=event.timestamp / 1000)
 
 
 def _ms(seconds: float | None) -> int | None:

@@ -122,12 +122,13 @@ def events_as_annotations(events: Sequence[EventRow], start_ms: int | None, end_
     for event in events:
         if (start_ms is None or event.timestamp >= start_ms) and (end_ms is None or event.timestamp <= end_ms):
             at = "" if event.iteration is None else f"iteration {event.iteration}"
+            rank = "" if event.rank is None else f"rank {event.rank}"
             details = ", ".join(f"{name}: {value}" for name, value in event.details.items())
             found.append(
                 {
                     "time": event.timestamp,
                     "title": event.type,
-                    "text": "; ".join(part for part in (at, details[:500]) if part),
+                    "text": "; ".join(part for part in (at, rank, event.pod_name, event.node, details[:500]) if part),
                     "tags": [event.type, *([event.data_source] if event.data_source else [])],
                 }
             )

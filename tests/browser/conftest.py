@@ -76,7 +76,11 @@ def fill(daemon: RunningLens) -> None:
     for number in range(12):
         send_rows(daemon, "sweep", rows(100, seed=10 + number, now=now), run_id=f"trial-{number:02}")
     send_rows(daemon, "vit-broken", rows(100, seed=4, now=now - 900))
-    send_events(daemon, "vit-broken", [{"type": "out_of_memory", "event_time": now - 899, "iteration": 99}])
+    broken = {"type": "out_of_memory", "event_time": now - 899, "iteration": 99}
+    pods = [
+        {"workload_uid": "vit-broken", "pod_name": f"vit-{rank}", "node": "gpu-7", "rank": rank} for rank in range(8)
+    ]
+    send_events(daemon, "vit-broken", [{**broken, "origin": origin} for origin in pods])
     send_rows(daemon, "stuck", rows(100, seed=5, now=now - 1200))
     send_events(daemon, "stuck", [{"type": "stalled", "event_time": now - 1100, "iteration": 99}])
     send_stacks(daemon, "stuck", now)

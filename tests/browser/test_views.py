@@ -119,6 +119,13 @@ def test_events_and_runs_have_their_tabs(browse: Browse) -> None:
         page.wait_for_selector(".verdict")
 
 
+def test_what_all_ranks_say_is_one_line_with_their_places(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=vit-broken&tab=events", "#panel table")
+        (line,) = page.locator("#panel tbody tr", has_text="out of memory").all_inner_texts()
+        assert "ranks 0–7 · 8 pods · gpu-7" in line
+
+
 def test_a_hang_and_the_stack_that_is_the_odd_one_out(browse: Browse) -> None:
     with browse() as watched:
         page = watched.open("/#/workload?uid=stuck&tab=diagnosis", ".verdict")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
+import msgspec
+
 from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics, WorkloadReference
 from lens_core.queries import metric_name
 from lens_core.records import SHOWN_NAME_LABEL
@@ -111,14 +113,16 @@ def _with_rank(origin: Origin, pod_uid: str, rank: int | None) -> Origin:
 async def _facts(connection: Connection, subject_id: int, origin: Origin) -> list[Record]:
     records: list[Record] = []
     cursor = await connection.execute(
-        "select type, data_source, run_id, attempt, rank, iteration, event_time_us, details from lens_event"
+        "select type, data_source, run_id, attempt, iteration, event_time_us, details, rank, pod_name, node"
+        " from lens_event"
         " where subject_id = %s order by id",
         [subject_id],
     )
-    for kind, source, run_id, attempt, rank, iteration, time_us, details in await cursor.fetchall():
+    for kind, source, run_id, attempt, iteration, time_us, details, rank, pod_name, node in await cursor.fetchall():
+        where = {"rank": rank, "pod_name": pod_name or origin.pod_name, "node": node}
         records.append(
             Event(
-                origin=_with_rank(origin, "", rank),
+                origin=msgspec.structs.replace(origin, **where),
                 type=kind,
                 data_source=source,
                 run_id=run_id,

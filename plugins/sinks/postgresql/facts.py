@@ -20,13 +20,14 @@ async def write_events(
     streams: Mapping[StreamKey, StreamId],
     now_us: int,
 ) -> None:
-    """Store events; two that say the same of the same time are one."""
+    """Store events; two that say the same of the same time and the same pod are one."""
     rows = []
     for subject, stream, event in events:
         details = jsonb(event.details)
         attempt = streams[stream].attempt if stream in streams else event.attempt
         time_us = microseconds(event.event_time)
-        said = (event.type, event.data_source, event.run_id, attempt, event.origin.rank, event.iteration, time_us)
+        where = (event.origin.rank, event.origin.pod_name)
+        said = (event.type, event.data_source, event.run_id, attempt, *where, event.iteration, time_us)
         digest = hashlib.sha256(repr(said).encode("utf-8", "replace") + details).digest()
         rows.append(
             (
@@ -40,12 +41,14 @@ async def write_events(
                 event.iteration,
                 now_us if time_us is None else time_us,
                 details.decode(),
+                clean(event.origin.pod_name),
+                clean(event.origin.node),
             )
         )
     await _many(
         connection,
         "insert into lens_event (subject_id, digest, type, data_source, run_id, attempt, rank, iteration,"
-        " event_time_us, details) values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+        " event_time_us, details, pod_name, node) values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
         " on conflict (subject_id, digest) do nothing",
         rows,
     )

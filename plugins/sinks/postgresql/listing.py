@@ -22,6 +22,7 @@ from lens_core.queries import metric_name
 from .identity import Connection
 from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search
 
+EVENT = "type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, rank, pod_name, node"
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 
 
@@ -136,22 +137,28 @@ async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
 async def events(connection: Connection, uid: str, limit: int) -> list[EventRow]:
     """The newest events."""
     cursor = await connection.execute(
-        "select type, event_time_us / 1000, iteration, run_id, attempt, data_source, details from lens_event"
+        f"select {EVENT} from lens_event"
         f" where subject_id in {_SUBJECTS} order by event_time_us desc, id desc limit %(limit)s",
         {"uid": uid, "limit": limit},
     )
-    return [
-        EventRow(
-            type=row[0],
-            timestamp=row[1],
-            iteration=row[2],
-            run_id=row[3],
-            attempt=row[4],
-            data_source=row[5],
-            details=row[6],
-        )
-        for row in await cursor.fetchall()
-    ]
+    return [event_row(row) for row in await cursor.fetchall()]
+
+
+def event_row(row: Sequence[Any]) -> EventRow:
+    """An event out of the columns of `EVENT`; more may follow them."""
+    kind, timestamp, iteration, run_id, attempt, data_source, details, rank, pod_name, node, *_ = row
+    return EventRow(
+        type=kind,
+        timestamp=timestamp,
+        iteration=iteration,
+        run_id=run_id,
+        attempt=attempt,
+        data_source=data_source,
+        details=details,
+        rank=rank,
+        pod_name=pod_name,
+        node=node,
+    )
 
 
 async def count_events(connection: Connection, uid: str) -> int:

@@ -17,6 +17,7 @@ from lens_core import BadRequest, EventRow, News, PointColumns, PointQuery
 from lens_core.queries import metric_name
 
 from .identity import Connection
+from .listing import EVENT, event_row
 from .text import metric_key
 
 _ROWS = 500
@@ -156,21 +157,9 @@ async def _events(connection: Connection, query: PointQuery, after: int | None) 
         row = await cursor.fetchone()
         return [], 0 if row is None else int(row[0])
     cursor = await connection.execute(
-        "select type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, id from lens_event"
+        f"select {EVENT}, id from lens_event"
         f" where subject_id in {_SUBJECTS} and id > %(after)s order by id limit %(limit)s",
         {"uid": query.workload_uid, "after": after, "limit": _EVENTS},
     )
     rows = await cursor.fetchall()
-    events = [
-        EventRow(
-            type=row[0],
-            timestamp=row[1],
-            iteration=row[2],
-            run_id=row[3],
-            attempt=row[4],
-            data_source=row[5],
-            details=row[6],
-        )
-        for row in rows
-    ]
-    return events, int(rows[-1][7]) if rows else after
+    return [event_row(row) for row in rows], int(rows[-1][-1]) if rows else after

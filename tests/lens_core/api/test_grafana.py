@@ -167,8 +167,8 @@ async def test_events_are_annotations(asked: QueryApp) -> None:
     body = {"annotation": {"name": "events", "query": "workload-1"}, "range": SEED_BODY["range"]}
     found = await post(asked, "/annotations", body)
     assert [(a["time"], a["title"], a["text"]) for a in found] == [
-        (1_700_000_001_000, "checkpoint_saved", "iteration 0"),
-        (1_700_000_002_000, "out_of_memory", "iteration 1"),
+        (1_700_000_001_000, "checkpoint_saved", "iteration 0; trainer-0"),
+        (1_700_000_002_000, "out_of_memory", "iteration 1; trainer-0"),
     ]
     query = '{"workload_uid": "workload-1", "types": ["out_of_memory"]}'
     assert len(await post(asked, "/annotations", {"annotation": {"query": query}})) == 1

@@ -69,22 +69,54 @@ export async function events(place, { uid, signal }) {
     place.append(empty("Nothing happened yet", "Checkpoints, failures, stalls and values that are no number are listed here. They are read out of logs and rows."));
     return;
   }
+  const lines = folded(found.events);
   const runs = found.events.some((event) => event.run_id);
+  const somewhere = found.events.some((event) => event.rank !== null || event.pod_name);
   place.append(
     table(
       "Events, newest first",
-      ["When", "What", "Iteration", ...(runs ? ["Run"] : []), "Attempt", "Source", "Details"],
-      found.events.map((event) => [
+      ["When", "What", "Iteration", ...(runs ? ["Run"] : []), "Attempt", ...(somewhere ? ["Where"] : []), "Source", "Details"],
+      lines.map(({ event, all }) => [
         el("time", { title: moment(event.timestamp) }, moment(event.timestamp)),
         el("span", { class: `event nowrap ${event.type}` }, words(event.type)),
         count(event.iteration),
         ...(runs ? [event.run_id ? name(event.run_id, 40) : "–"] : []),
         event.attempt === null ? "–" : String(event.attempt),
+        ...(somewhere ? [where(all)] : []),
         event.data_source ? name(event.data_source, 30) : "",
         because(event.details),
       ]),
     ),
   );
+}
+
+// What the ranks of a job say of one thing within a minute is one line.
+function folded(events) {
+  const lines = [];
+  const open = new Map();
+  for (const event of events) {
+    const key = JSON.stringify([event.type, event.iteration, event.run_id, event.attempt, event.data_source, event.details]);
+    const line = open.get(key);
+    if (line && line.event.timestamp - event.timestamp < 60_000) {
+      line.all.push(event);
+      continue;
+    }
+    open.set(key, { event, all: [event] });
+    lines.push(open.get(key));
+  }
+  return lines;
+}
+
+function where(events) {
+  const ranks = events.map((event) => event.rank).filter((rank) => rank !== null);
+  const parts = [];
+  if (ranks.length) parts.push(`${new Set(ranks).size === 1 ? "rank" : "ranks"} ${ranges(ranks)}`);
+  for (const [field, many] of [["pod_name", "pods"], ["node", "nodes"]]) {
+    const names = [...new Set(events.map((event) => event[field]).filter(Boolean))];
+    if (names.length) parts.push(names.length > 2 ? `${count(names.length)} ${many}` : names.join(", "));
+  }
+  const text = parts.join(" · ");
+  return text ? el("span", { title: name(events.map((event) => event.pod_name).filter(Boolean).join(", "), 2000) }, name(text, 80)) : "–";
 }
 
 // Why do you say DeepSpeed?
@@ -132,7 +164,7 @@ function because(facts) {
   const entries = Object.entries(facts ?? {});
   if (!entries.length) return "";
   const short = entries.map(([key, value]) => `${words(key)}: ${told(value)}`).join("; ");
-  return short.length <= 160 ? name(short, 160) : folded(short, facts);
+  return short.length <= 160 ? name(short, 160) : unfolding(short, facts);
 }
 
 function told(value) {
@@ -140,7 +172,7 @@ function told(value) {
   return typeof value === "number" ? number(value) : JSON.stringify(value);
 }
 
-function folded(short, value) {
+function unfolding(short, value) {
   return el("details", { class: "json" }, el("summary", {}, name(short, 100)), pretty(value));
 }
 

@@ -155,6 +155,20 @@ async def test_events_evidence_and_detections_are_kept_once(spool: Spool, store:
     ]
 
 
+async def test_what_two_pods_say_alike_are_two_events_each_with_its_place(spool: Spool, store: Any) -> None:
+    places = [
+        Origin(cluster="default", workload_uid="workload-1", rank=rank, pod_name=f"trainer-{rank}", node="gpu-7")
+        for rank in (0, 1)
+    ]
+    said = [Event(origin=origin, type="out_of_memory", event_time=50.0, data_source="log") for origin in places]
+    for _ in range(2):
+        await spool.deliver(*said)
+    found = {(event.rank, event.pod_name, event.node) for event in await store.events("workload-1")}
+    assert (len(await store.events("workload-1")), found) == (2, {(0, "trainer-0", "gpu-7"), (1, "trainer-1", "gpu-7")})
+    exported = [r for records in [batch async for batch in store.export_records()] for r in records]
+    assert [record.origin for record in exported if isinstance(record, Event)] == places
+
+
 async def test_an_event_belongs_to_the_attempt_of_its_session(spool: Spool, store: Any) -> None:
     await spool.deliver(row(0, session="one"), row(0, session="two"))
     await spool.deliver(Event(origin=ORIGIN, type="stalled", data_source="wandb", run_id="run-1", session="two"))
