@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+from msgspec.structs import force_setattr, replace
 
 from .deprecation import deprecated_names
 from .json_items import decode_json
@@ -266,13 +267,28 @@ _one_json = msgspec.json.Decoder(AnyRecord, strict=False)
 
 
 def encode_envelope(records: Iterable[Record], received_at: float | None = None) -> bytes:
-    """Encode records as one MessagePack envelope."""
+    """Encode records as one MessagePack envelope; an origin that several of them have in common is written once."""
+    whole = list(records)
+    origin = _common_origin(whole)
     envelope = RecordsEnvelope(
         producer=PRODUCER,
         received_at=time.time() if received_at is None else received_at,
-        records=list(records),  # type: ignore[arg-type]
+        origin=origin,
+        records=whole if origin is NOWHERE else _without_origin(whole),  # type: ignore[arg-type]
     )
     return _encoder.encode(envelope)
+
+
+def _common_origin(records: Sequence[Record]) -> Origin:
+    """The origin of all records; NOWHERE if they differ, and for a single record, which stays whole."""
+    origins = [record.origin for record in records]
+    if len(origins) < 2 or origins[0] != origins[-1]:
+        return NOWHERE
+    return origins[0] if origins.count(origins[0]) == len(origins) else NOWHERE
+
+
+def _without_origin(records: Sequence[Record]) -> list[Record]:
+    return [replace(record, origin=NOWHERE) for record in records]
 
 
 def decode_envelope(body: bytes | memoryview) -> Decoded:
@@ -296,9 +312,19 @@ def decode_json_envelope(body: bytes) -> Decoded:
 
 
 def _all(envelope: RecordsEnvelope) -> Decoded:
-    return Decoded(
-        list(envelope.records), [], envelope.producer, envelope.origin, envelope.received_at, envelope.version
-    )
+    return _decoded(list(envelope.records), [], envelope)
+
+
+def _decoded(
+    records: list[AnyRecord], rejected: list[tuple[int, str]], envelope: Envelope | RecordsEnvelope
+) -> Decoded:
+    """Give the envelope's origin to the records without one: nobody else has them yet, so they may be changed."""
+    origin = envelope.origin
+    if origin is not NOWHERE:
+        for record in records:
+            if record.origin is NOWHERE:
+                force_setattr(record, "origin", origin)
+    return Decoded(records, rejected, envelope.producer, origin, envelope.received_at, envelope.version)
 
 
 def _one_by_one(
@@ -311,7 +337,7 @@ def _one_by_one(
             records.append(decoder.decode(raw))
         except msgspec.DecodeError as error:
             rejected.append((index, str(error)))
-    return Decoded(records, rejected, envelope.producer, envelope.origin, envelope.received_at, envelope.version)
+    return _decoded(records, rejected, envelope)
 
 
 # Hidden from type checkers, which would else believe that every name is here.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ..errors import LensError, Overloaded
-from ..records import Envelope
+from ..records import NOWHERE, Envelope
 from .spool import Spool
 from .spool_queries import NewBatch
 from .spool_tables import Appended
@@ -99,14 +101,14 @@ class DeadLetters:
             end = rows[-1][0] if rows else newest
             if not read:
                 return _Replayed(Appended([], []), 0, 0, end, 0)
-            batch = _combine([envelope for _, _, envelope in read])
-            appended = engine.append(connection, [batch], {}, sink, now)
+            batches = _combine([envelope for _, _, envelope in read])
+            appended = engine.append(connection, batches, {}, sink, now)
             if appended.reason:
                 return _Replayed(appended, 0, 0, last_id, 0)
             connection.executemany("DELETE FROM dead_letters WHERE id = ?", [(number,) for number, _, _ in read])
             size = sum(size for _, size, _ in read)
             engine.dead_letter_bytes -= size
-            return _Replayed(appended, batch.records, len(read), end, size)
+            return _Replayed(appended, sum(batch.records for batch in batches), len(read), end, size)
 
         def after(done: _Replayed) -> None:
             engine.after_append(done.appended)
@@ -131,10 +133,18 @@ def _peek(body: bytes) -> Any:
     envelope = _read(body)
     if envelope is None or not envelope.records:
         return None
-    return msgspec.msgpack.decode(envelope.records[0])
+    record = msgspec.msgpack.decode(envelope.records[0])
+    if envelope.origin is not NOWHERE and isinstance(record, dict):
+        record.setdefault("origin", msgspec.to_builtins(envelope.origin))
+    return record
 
 
-def _combine(envelopes: Sequence[Envelope]) -> NewBatch:
+def _combine(envelopes: Sequence[Envelope]) -> list[NewBatch]:
+    """One batch of all those in a row that have the same origin for their records."""
+    return [_joined(list(alike)) for _, alike in groupby(envelopes, key=attrgetter("origin"))]
+
+
+def _joined(envelopes: Sequence[Envelope]) -> NewBatch:
     """One envelope of them all; the time of the oldest holds."""
     records = [record for envelope in envelopes for record in envelope.records]
     first = envelopes[0]

@@ -12,7 +12,8 @@ import uuid
 import zlib
 from pathlib import Path
 
-FORMAT_VERSION = 1
+# 2: an envelope may hold the origin for its records. A Lens that knows only 1 would send those without theirs.
+FORMAT_VERSION = 2
 MEMORY = ":memory:"
 
 _TABLES = """
@@ -78,7 +79,10 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def prepare(connection: sqlite3.Connection, spool_id: str = "") -> str:
-    """Create what is missing and return the spool's id; raises SpoolFormatError for a newer format."""
+    """Create what is missing and return the spool's id; raises SpoolFormatError for a newer format.
+
+    What older formats hold can be read as it is.
+    """
     connection.executescript(_TABLES)
     found = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     version = int(found.get("format", FORMAT_VERSION))
@@ -87,7 +91,8 @@ def prepare(connection: sqlite3.Connection, spool_id: str = "") -> str:
     if "spool_id" not in found:
         found["spool_id"] = spool_id or str(uuid.uuid4())
         connection.execute("INSERT INTO meta VALUES ('spool_id', ?)", (found["spool_id"],))
-        connection.execute("INSERT INTO meta VALUES ('format', ?)", (str(FORMAT_VERSION),))
+    if version < FORMAT_VERSION or "format" not in found:
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (str(FORMAT_VERSION),))
     return str(found["spool_id"])
 
 

@@ -41,7 +41,7 @@ class Supply:
     def look_ahead(self, limits: BatchLimits) -> None:
         """Begin with what comes behind all that was taken, if it is a full batch and not too large."""
         if self._ahead is None and self.has_full_batch(limits) and self._bytes_of_next(limits) <= MAX_BYTES_AHEAD:
-            self._ahead = asyncio.create_task(self._read(limits))
+            self._ahead = asyncio.create_task(self._read_ahead(limits))
 
     async def stop(self) -> None:
         """Forget what was read ahead: nobody has taken it."""
@@ -53,6 +53,10 @@ class Supply:
     def _bytes_of_next(self, limits: BatchLimits) -> float:
         records, size = self._spool.book(self._sink).untouched()
         return min(size, size * limits.max_records / max(1, records))
+
+    async def _read_ahead(self, limits: BatchLimits) -> Unpacked | None:
+        await asyncio.sleep(0)  # the send that begins now goes first: then this happens while the sink waits
+        return await self._read(limits)
 
     async def _read(self, limits: BatchLimits) -> Unpacked | None:
         chunk = await self._spool.peek(self._sink, limits)

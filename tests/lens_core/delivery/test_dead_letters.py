@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lens_core import BatchLimits, Origin, Overloaded, Position, StepMetrics
 from lens_core.delivery.dead_letters import DeadLetters
 from lens_core.delivery.spool import DeadLetter, Spool
 from lens_core.errors import LensError
-from lens_core.records import decode_envelope, encode_envelope
+from lens_core.records import Envelope, decode_envelope, encode_envelope
 
 ALL = BatchLimits(max_records=1_000_000, max_bytes=1 << 30)
 
@@ -69,6 +70,29 @@ async def test_replay_gives_them_to_their_own_sink_and_removes_them(path: Path |
     assert [entry.sink for entry in await letters.entries()] == ["b"]
     assert spool.book("a").take_stock().counts["accepted", ""] == 5
     assert await letters.replay("a") == 0
+    await spool.close()
+
+
+async def test_what_was_written_without_its_origin_keeps_it(path: Path | None) -> None:
+    """As those are that could not be read: their bytes, in an envelope that has the origin of their batch."""
+    spool = Spool(path)
+    await spool.open({"a": True})
+    rows = [StepMetrics(data_source="wandb", row_step=step, values={}) for step in range(4)]
+    bodies = [
+        msgspec.msgpack.encode(
+            Envelope(origin=Origin(pod_name=pod), records=[msgspec.Raw(msgspec.msgpack.encode(row))])
+        )
+        for pod, row in zip("aabb", rows, strict=True)
+    ]
+    await spool.append(b"batch", 4)
+    await spool.advance("a", Position(1, 4), 4, 5, [DeadLetter("why", body) for body in bodies])
+    entries = await DeadLetters(spool).entries()
+    assert [entry.record["origin"] for entry in entries] == [{"pod_name": pod} for pod in "aabb"]
+    assert await DeadLetters(spool).replay("a") == 4
+    chunk = await spool.read("a", ALL)
+    assert chunk is not None
+    found = [record for segment in chunk.segments for record in decode_envelope(segment.body).records]
+    assert [record.origin.pod_name for record in found] == list("aabb")
     await spool.close()
 
 
