@@ -18,6 +18,7 @@ SUMMARY_POINTS = 128
 # below it about the lowest and the highest of each part, so that one part comes of so many parts there, too.
 SPAN_PARTS = 16
 _SPAN_POINTS = 2 * SPAN_PARTS
+_POINT_BYTES = 24  # of a summary: iteration, time, value
 LOWEST_STEP = -(2**63)
 _decode_metrics = msgspec.json.Decoder(list[dict[str, float | str]]).decode
 _decode_integers = msgspec.json.Decoder(list[int]).decode
@@ -186,7 +187,12 @@ def _column(metric: str, points: _Points, rows: Rows) -> Column:
 
 
 def _telling(values: array[float], part: int) -> list[int]:
-    """Positions of what a summary keeps: both ends, and what is extreme in each part of so many values."""
+    """Positions of what a summary keeps: both ends, and what is extreme in each part of so many values.
+
+    All of so few that a summary is not longer for it: rare metrics are then read out of summaries alone.
+    """
+    if len(values) <= part // 2:
+        return list(range(len(values)))
     parts = range(0, len(values), part)
     return sorted({0, len(values) - 1, *(p for low in parts for p in extremes(values, low, low + part))})
 
@@ -216,6 +222,11 @@ def extremes(values: array[float], low: int, high: int) -> list[int]:
     kept = {min(numbers)[1], max(numbers, key=lambda n: n[0])[1]} if numbers else set()
     nan = next((position for position, value in enumerate(part, low) if value != value), None)
     return sorted(kept if nan is None else kept | {nan})
+
+
+def holds_all(summary: str, points: str) -> str:
+    """Whether a summary holds all points, in SQL: the names of the two columns."""
+    return f"octet_length({summary}) = {_POINT_BYTES} * {points}"
 
 
 def pack_summary(series: Series) -> bytes:

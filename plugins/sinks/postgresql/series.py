@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
 
 from .arrays import unpack_doubles, unpack_positions
-from .blocks import BLOCK_ROWS, SUMMARY_POINTS, Series, coarser, summary_series
+from .blocks import BLOCK_ROWS, SUMMARY_POINTS, Series, coarser, holds_all, summary_series
 from .levels import Cover, has_spans
 from .reader import Frame, Reader
 from .reducing import concatenated, in_time, reduce_series
@@ -71,7 +71,7 @@ async def read_reduced(
     parts = segments(stream, headers, window)
     if level == 1 and 2 * _points_expected(stream, headers, window) < per_part * max_points:
         # A summary would have fewer parts than the answer.
-        pieces = [piece for part in parts async for piece in _segment(reader, stream, part, metric, window)]
+        pieces = [piece for part in parts async for piece in _all_points(reader, stream, part, metric, window)]
         return reduce_series(concatenated(pieces), max_points)
     found: list[Series] = []
     for part in parts:
@@ -91,6 +91,35 @@ def _points_expected(stream: Stream, headers: Sequence[Header], window: Window) 
     """About how many points of the metric there are in what is to be read."""
     rows = stream.rows - stream.blocked_rows + sum(header.rows for header in headers if window.touches(header))
     return rows * stream.points / max(1, stream.rows)
+
+
+async def _all_points(
+    reader: Reader, stream: Stream, segment: Segment, metric: str | None, window: Window
+) -> AsyncIterator[Series]:
+    """The points of a segment; of a rare metric out of the summaries that hold all of them, without their steps.
+
+    A block's steps and times are many times what it has of such a metric.
+    """
+    if metric is None or not segment.blocks or 2 * stream.points * BLOCK_ROWS > SUMMARY_POINTS * stream.rows:
+        async for piece in _segment(reader, stream, segment, metric, window):
+            yield piece
+        return
+    cursor = await reader.connection.execute(
+        f"select last_step, case when {holds_all('summary', 'points')} then summary end from lens_column"
+        " where stream_id = %s and metric = %s and last_step = any(%s)".encode(),
+        [stream.id, metric, [block.last_step for block in segment.blocks]],
+        binary=True,
+    )
+    summaries: dict[int, bytes | None] = dict(await cursor.fetchall())
+    known = [block for block in segment.blocks if block.last_step in summaries]
+    for are_whole, group in groupby(known, lambda block: summaries[block.last_step] is not None):
+        run = list(group)
+        if are_whole:
+            whole = summary_series([summaries[block.last_step] or b"" for block in run])
+            yield in_time(whole, window.start_us, window.end_us)
+        else:
+            async for piece in _segment(reader, stream, segment._replace(blocks=tuple(run)), metric, window):
+                yield piece
 
 
 async def _summarised(

@@ -200,6 +200,16 @@ async def test_a_rare_metric_is_drawn_from_all_its_points(spool: Spool, store: A
     assert len(await points(store, metrics=("eval",), max_points=1000)) == 1000
 
 
+async def test_a_very_rare_metric_is_drawn_out_of_summaries_alone(spool: Spool, store: Any, postgres_dsn: str) -> None:
+    rare = {step: {"eval": float(step)} for step in range(0, 12_000, 100)}
+    await spool.deliver(*(row(step, values={"loss": 1.0, **rare.get(step, {})}) for step in range(12_000)))
+    await compact(store)
+    ask(postgres_dsn, "update lens_block set times = '' returning 1")
+    for window in ({}, {"start_ms": 1_700_000_000_000, "end_ms": 1_700_099_999_000}):
+        found = await points(store, metrics=("eval",), max_points=1000, **window)
+        assert [(point.iteration, point.value) for point in found] == [(step, float(step)) for step in rare]
+
+
 async def test_pages_hold_everything_once(spool: Spool, store: Any) -> None:
     await spool.deliver(*rows_of(range(700)), *rows_of(range(50), run_id="run-2"))
     await spool.deliver(*(r for rank in range(3) for r in rows_of(range(40), run_id="ranks", data_source=f"s{rank}")))
