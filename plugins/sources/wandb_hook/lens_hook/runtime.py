@@ -90,7 +90,7 @@ class Runtime:
             if self._thread is not None:
                 return
             self.buffer.start = None
-            if self.is_child and not self._drains_at_child_exit():
+            if not self._drains_at_child_exit() and self.is_child:
                 self.buffer.be_urgent()  # a raw fork may end by os._exit, without any warning
             thread = threading.Thread(target=self.worker.run, name="lens-hook", daemon=True)
             try:
@@ -101,13 +101,17 @@ class Runtime:
             self._thread = thread
 
     def _drains_at_child_exit(self) -> bool:
-        """In a child of multiprocessing: it ends by os._exit, so its finalizers run, but atexit does not."""
+        """In a child of multiprocessing, which ends by its finalizers and, if it was forked, without atexit."""
         util: Any = sys.modules.get("multiprocessing.util")
         process: Any = sys.modules.get("multiprocessing.process")
         if util is None or process is None or process.parent_process() is None:
             return False
-        util.Finalize(None, self.at_exit, exitpriority=100)
+        util.Finalize(None, self._at_child_exit, exitpriority=100)
         return True
+
+    def _at_child_exit(self) -> None:
+        self.at_exit()
+        self.worker.say_account()
 
     def _after_fork_in_child(self) -> None:
         self.buffer.empty_in_child()

@@ -11,6 +11,9 @@ import pytest
 from tests.plugins.sources.wandb_hook.environments import HOOK, Environment, write_script
 from tests.plugins.sources.wandb_hook.receiver import Receiver
 
+# Nothing is sent in time by itself.
+A_LONG_INTERVAL = {"PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "30"}
+
 
 def test_a_forked_child_logs_into_the_parents_run(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
     script = """
@@ -36,6 +39,48 @@ def test_a_forked_child_logs_into_the_parents_run(each_wandb: Environment, recei
     }
     assert len({row["session"] for row in receiver.rows()}) == 1
     assert len(receiver.records("event")) == 2
+
+
+@pytest.mark.parametrize("imported", ["import wandb", ""], ids=["wandb-imported-before", "wandb-not-imported"])
+def test_a_forked_child_with_a_run_of_its_own(
+    newest: Environment, receiver: Receiver, tmp_path: Path, imported: str
+) -> None:
+    script = f"""
+        import multiprocessing
+        {imported}
+
+        def work():
+            import wandb
+            run = wandb.init(project="p", mode="disabled")
+            for step in range(3):
+                run.log({{"child": step}})
+            run.finish()
+
+        child = multiprocessing.get_context("fork").Process(target=work)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+    """
+    newest.run(script, tmp_path, {**A_LONG_INTERVAL, "PRIMUS_LENS_API_BASE_URL": receiver.url})
+    assert receiver.points() == [(step, "child", step) for step in range(3)]
+    assert [record["type"] for record in receiver.records("event")] == ["training_started", "training_ended"]
+
+
+def test_a_forked_child_says_what_it_could_not_deliver(newest: Environment, tmp_path: Path) -> None:
+    script = """
+        import multiprocessing
+
+        def work():
+            import wandb
+            wandb.init(project="p", mode="disabled").log({"child": 1})
+
+        child = multiprocessing.get_context("fork").Process(target=work)
+        child.start()
+        child.join()
+    """
+    variables = {"PRIMUS_LENS_API_BASE_URL": "http://127.0.0.1:1/api/v1", "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "0.5"}
+    done = newest.run(script, tmp_path, {**A_LONG_INTERVAL, **variables})
+    assert done.stderr.count("1 of 1 rows (1 points) did not reach") == 1
 
 
 def test_a_raw_fork_that_ends_by_itself(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
