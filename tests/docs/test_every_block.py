@@ -38,7 +38,11 @@ RUN_BY = {
     "write_a_sink.md": "test_plugin_pages.py",
 }
 # YAML that is not for Lens: the page's own test, or whose file it is.
-OTHERS_YAML = {"instrument_a_cluster.md": "the chart's values", "remote_write.md": "Prometheus' own file"}
+OTHERS_YAML = {
+    "alerting.md": "Prometheus' own file, run by test_alerting_page.py",
+    "instrument_a_cluster.md": "the chart's values",
+    "remote_write.md": "Prometheus' own file",
+}
 _COMMAND = re.compile(
     r"(?:^|[|&;(]|--|\bdo\b|`)\s*(?:\w+=\S*\s+)*(?:\./|\.venv/bin/)?(lens(?:\s[^|&;)`\n]*)?)(?=$|[|&;)`])", re.M
 )

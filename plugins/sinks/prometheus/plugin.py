@@ -13,6 +13,7 @@ from lens_core import (
     BatchLimits,
     Context,
     Delivered,
+    Event,
     IngestRequest,
     Measurement,
     Position,
@@ -57,7 +58,7 @@ class Prometheus(Sink):
 
     name = "prometheus"
     Settings = PrometheusSettings
-    accepts = (SeriesBatch, StepMetrics, Measurement)
+    accepts = (SeriesBatch, StepMetrics, Event, Measurement)
 
     settings: PrometheusSettings
 

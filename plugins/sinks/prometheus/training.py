@@ -1,4 +1,4 @@
-"""Training rows and measurements as series: whose they are is in the labels, workloads as the directory knows them."""
+"""Training rows, events and measurements as series: whose they are is in the labels, workloads as the directory knows them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from lens_core import Measurement, Origin, StepMetrics
+from lens_core import Event, Measurement, Origin, StepMetrics
 from lens_core.directory_picture import workload_of
 from lens_core.identity import Directory
 from lens_core.protobuf import delimited, numeric
@@ -16,6 +16,8 @@ from .names import PREFIX, plain, training_name
 
 _CACHED = 50_000
 RUN_INFO = f"{PREFIX}run_info"
+# When something happened last; its label `type` says what.
+EVENT_TIME = f"{PREFIX}event_timestamp_seconds"
 
 
 class Series(NamedTuple):
@@ -59,7 +61,7 @@ class TrainingSeries:
         self._owners: dict[tuple[object, ...], dict[str, str]] = {}
 
     def points(self, records: Iterable[object]) -> Iterator[Point]:
-        """The points of training rows and measurements; other records have none."""
+        """The points of training rows, events and measurements; other records have none."""
         if self._directory.picture is not self._picture or len(self._known) > _CACHED:
             self._picture = self._directory.picture
             self._known.clear()
@@ -67,6 +69,8 @@ class TrainingSeries:
         for record in records:
             if isinstance(record, StepMetrics):
                 yield from self._of_row(record)
+            elif isinstance(record, Event):
+                yield self._of_event(record)
             elif isinstance(record, Measurement) and record.value is not None:
                 yield self._of_measurement(record, record.value)
 
@@ -85,6 +89,12 @@ class TrainingSeries:
         if row.run_id:
             slot = self._series(owner, row.origin, RUN_INFO, {})
             yield Point(self._series(owner, row.origin, RUN_INFO, {"run_id": row.run_id}), 1.0, stamp, slot.fields)
+
+    def _of_event(self, event: Event) -> Point:
+        owner = _owner(event.origin, event.data_source)
+        series = self._series(owner, event.origin, EVENT_TIME, {"type": event.type})
+        stamp = self._stamp(event.event_time)
+        return Point(series, stamp / 1000, stamp, series.fields)
 
     def _of_measurement(self, record: Measurement, value: float) -> Point:
         owner = _owner(record.origin, "")

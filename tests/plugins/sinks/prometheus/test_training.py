@@ -11,7 +11,7 @@ from lens_plugins.sinks.prometheus.training import TrainingSeries
 from lens_plugins.sources.wandb_api import WandbApi
 from prometheus_client.parser import text_string_to_metric_families
 
-from lens_core import Delivered, Measurement, Origin, Pod, StepMetrics, WorkloadReference
+from lens_core import Delivered, Event, Measurement, Origin, Pod, StepMetrics, WorkloadReference
 from lens_core.identity import Directory
 from lens_core.self_metrics import SelfMetrics
 from tests.plugins.sinks.prometheus.conftest import Bench, series_batch
@@ -66,6 +66,25 @@ async def test_rows_are_written_with_the_devices_series(store: Store) -> None:
     assert labels_of(found["lens_training_run_info"])["run_id"] == "r1"
     for one in own.timeseries:
         assert [label.name for label in one.labels] == sorted(labels_of(one))
+    await bench.sink.stop()
+
+
+async def test_events_are_the_time_of_the_newest_of_their_type(store: Store) -> None:
+    bench = Bench(store.url)
+    failed = Event(origin=ORIGIN, type="training_failed", data_source="log", event_time=104.5, details={"line": "x"})
+    await bench.send(failed, Event(origin=ORIGIN, type="stalled", event_time=101.0))
+    found = {labels_of(one)["type"]: one for one in store.taken[0].timeseries}
+    assert labels_of(found["training_failed"]) == {
+        "__name__": "lens_training_event_timestamp_seconds",
+        "cluster": "c",
+        "data_source": "log",
+        "pod_name": "p",
+        "rank": "0",
+        "type": "training_failed",
+        "workload_uid": "w1",
+    }
+    (sample,) = found["training_failed"].samples
+    assert (sample.value, sample.timestamp) == (104.5, 104_500)
     await bench.sink.stop()
 
 
