@@ -60,7 +60,9 @@ async def workloads(connection: Connection, text: str, limit: int, cursor: str) 
     names = await search(connection, text)
     lines = await newest_lines(connection, names, _read_cursor(cursor), limit + 1, look_up)
     following = f"{lines[limit - 1][7]}:{lines[limit - 1][1]}" if len(lines) > limit else ""
-    return WorkloadPage([_summary(line[:8]) for line in lines[:limit]], following, await names.count(connection))
+    is_all = not cursor and not following
+    total = len(lines) if is_all else await names.count(connection)
+    return WorkloadPage([_summary(line[:8]) for line in lines[:limit]], following, total)
 
 
 def _read_cursor(cursor: str) -> tuple[int, str] | None:
