@@ -171,6 +171,22 @@ def test_children_that_log_nothing_cost_nothing(newest: Environment, receiver: R
     assert receiver.points() == [(0, "loss", 1)]
 
 
+def test_until_the_first_send_there_is_one_thread_more_and_no_file(
+    newest: Environment, receiver: Receiver, tmp_path: Path
+) -> None:
+    script = """
+        import os, threading
+        import wandb
+        before = len(os.listdir("/proc/self/fd")), threading.active_count()
+        wandb.init(project="p", mode="disabled").log({"loss": 1})
+        print(len(os.listdir("/proc/self/fd")) - before[0], threading.active_count() - before[1])
+    """
+    variables = {**A_LONG_INTERVAL, "PRIMUS_LENS_API_BASE_URL": receiver.url}
+    plain = newest.run(script, tmp_path, {**variables, "PRIMUS_LENS_WANDB_HOOK": "false"}).stdout.split()
+    hooked = newest.run(script, tmp_path, variables).stdout.split()
+    assert [int(hooked[0]), int(hooked[1]) - 1] == [int(plain[0]), int(plain[1])]
+
+
 def test_four_ranks_are_one_run(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
     script = write_script(
         """
