@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from .delivery.ledger import Ledger
+from .delivery.room import Room
 from .errors import Overloaded
 from .pipeline import Pipeline
 from .records import Origin, Pod, Record
@@ -98,37 +99,39 @@ class PipelineDoor:
             raise Overloaded("too many records are in flight")
         self._in_flight += len(records)
         try:
-            await self._ensure_room(records)
-            await self._fan_out(records)
+            if len(self._pipelines) == 1:
+                await self._enter(self._pipelines[0], records)
+            else:
+                await self._fan_out(records)
         finally:
             self._in_flight -= len(records)
 
-    async def _ensure_room(self, records: Sequence[Record]) -> None:
-        """Ask all that may refuse before any takes: the sender tries again, and who has them would get them twice."""
-        for pipeline in self._pipelines:
-            if not pipeline.is_required:
-                continue
-            if len(self._pipelines) == 1:
-                pipeline.ensure_room()
-            else:
-                await pipeline.ensure_room_for(records)
-
     async def _fan_out(self, records: Sequence[Record]) -> None:
-        if len(self._pipelines) == 1:
-            await self._enter(self._pipelines[0], records)
-            return
+        """Ask all that may refuse before any takes: the sender tries again, and who has them would get them twice."""
+        rooms: dict[str, Room] = {}
+        try:
+            for pipeline in self._pipelines:
+                if pipeline.is_required:
+                    rooms[pipeline.name] = await pipeline.promise(records)
+            await self._enter_all(records, rooms)
+        finally:
+            for room in rooms.values():
+                room.release()
+
+    async def _enter_all(self, records: Sequence[Record], rooms: Mapping[str, Room]) -> None:
         # All are awaited, so that nothing still runs when the caller is told that it failed.
         outcomes = await asyncio.gather(
-            *(self._enter(pipeline, records) for pipeline in self._pipelines), return_exceptions=True
+            *(self._enter(pipeline, records, rooms.get(pipeline.name)) for pipeline in self._pipelines),
+            return_exceptions=True,
         )
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _enter(self, pipeline: Pipeline, records: Sequence[Record]) -> None:
+    async def _enter(self, pipeline: Pipeline, records: Sequence[Record], room: Room | None = None) -> None:
         """Submit; a pipeline that has only optional sinks and no room loses the records, counted, and refuses none."""
         try:
-            await pipeline.submit(records)
+            await pipeline.submit(records, room)
         except Overloaded as error:
             if pipeline.is_required:
                 raise

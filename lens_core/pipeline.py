@@ -16,6 +16,7 @@ import msgspec
 
 from .delivery.dead_letters import DeadLetters
 from .delivery.ledger import Ledger, LedgerStatus
+from .delivery.room import Room
 from .delivery.sender import Sender, SinkSlot, describe
 from .delivery.sender_status import SinkStatus
 from .delivery.spool import Spool, SpoolStatus
@@ -155,28 +156,34 @@ class Pipeline:
 
     def ensure_room(self) -> None:
         """Raise Overloaded if a submission would certainly be refused."""
-        if not self._open:
-            raise Overloaded("the pipeline is not running")
+        self._ensure_running()
         self.spool.ensure_room()
 
-    async def ensure_room_for(self, records: Sequence[Record]) -> None:
-        """Raise Overloaded if these would be refused now; what detectors would add to them is not foreseen."""
-        self.ensure_room()
-        if self.spool.free_bytes < ROOMY_BYTES:
-            wanted = self._spooled.select(self._select(records))
-            await self.spool.make_room(sum(len(batch.body) for batch in await asyncio.to_thread(_encode, wanted, 0.0)))
+    def _ensure_running(self) -> None:
+        if not self._open:
+            raise Overloaded("the pipeline is not running")
 
-    async def submit(self, records: Sequence[Record]) -> None:
-        """Return when the spool holds the records; submissions keep their order.
+    async def promise(self, records: Sequence[Record]) -> Room:
+        """Keep room for these; what detectors would add to them is not foreseen. Raises Overloaded if there is none."""
+        self.ensure_room()
+        if self.spool.free_bytes >= ROOMY_BYTES:
+            return await self.spool.promise([])  # not refused on its way, that is
+        wanted = self._spooled.select(self._select(records))
+        return await self.spool.promise(await asyncio.to_thread(_encode, wanted, 0.0))
+
+    async def submit(self, records: Sequence[Record], room: Room | None = None) -> None:
+        """Return when the spool holds the records; submissions keep their order. `room` is what they were promised.
 
         Raises Overloaded when it cannot take them now: none is stored then.
         """
-        self.ensure_room()
+        self._ensure_running()
+        if room is None:
+            self.spool.ensure_room()
         if self._processor is None:
-            await self._filter_and_store(records)
+            await self._filter_and_store(records, room)
             return
         # Not undone by a caller that goes away: what is in the spool and what the processor believes stay together.
-        task = asyncio.create_task(self._process_and_store(self._processor, records))
+        task = asyncio.create_task(self._process_and_store(self._processor, records, room))
         self._running.add(task)
         task.add_done_callback(self._finished)
         await asyncio.shield(task)
@@ -186,18 +193,20 @@ class Pipeline:
         if not task.cancelled():
             task.exception()  # whoever submitted has it, or went away
 
-    async def _filter_and_store(self, records: Sequence[Record]) -> None:
+    async def _filter_and_store(self, records: Sequence[Record], room: Room | None) -> None:
         wanted = self._select(records)
-        await self._store(wanted, {})
+        await self._store(wanted, {}, room)
         self._count(len(records), len(records) - len(wanted), len(wanted))
 
-    async def _process_and_store(self, processor: RecordProcessor, records: Sequence[Record]) -> None:
+    async def _process_and_store(
+        self, processor: RecordProcessor, records: Sequence[Record], room: Room | None
+    ) -> None:
         async with self._order:
             wanted = self._select(records)
             done = await self._process(processor, wanted)
             out = _matching(self.matcher, done.records)
             try:
-                await self._store(out, done.state_changes)
+                await self._store(out, done.state_changes, room)
             except BaseException:
                 processor.rollback()
                 raise
@@ -227,7 +236,7 @@ class Pipeline:
         self.ledger.count("filtered", filtered)
         self.ledger.count("accepted", accepted)
 
-    async def _store(self, records: list[Record], state: Mapping[str, bytes | None]) -> None:
+    async def _store(self, records: list[Record], state: Mapping[str, bytes | None], room: Room | None) -> None:
         """Spool what at least one sink may want, with the state, in one transaction."""
         kept = self._spooled.select(records)
         received_at = self._clock()
@@ -236,7 +245,7 @@ class Pipeline:
         else:
             batches = await asyncio.to_thread(_encode, kept, received_at)
         if batches or state:
-            await self.spool.append_all(batches, state=state)
+            await self.spool.append_all(batches, state=state, room=room)
         if self.tap is not None and records:
             self.tap.publish(self.name, records)
         unwanted = len(records) - len(kept)

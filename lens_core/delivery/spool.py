@@ -18,9 +18,10 @@ from typing import TypeVar
 import msgspec
 
 from ..errors import Overloaded
-from . import spool_file, spool_queries
+from . import spool_file, spool_queries, spool_tables
 from .answers import BatchLimits, Position
 from .group_commit import CommitThread
+from .room import Room
 from .sink_book import Outcome, Pending, SinkBook
 from .spool_engine import SpoolEngine
 from .spool_queries import Chunk, DeadLetter, NewBatch
@@ -139,7 +140,7 @@ class Spool:
     @property
     def free_bytes(self) -> int:
         """How much more it may hold, without what has to go first."""
-        return self.max_bytes - self.engine.live_bytes - self._thread().queued_bytes
+        return self.max_bytes - self.engine.live_bytes - self._thread().queued_bytes - self.engine.promises.bytes
 
     def pending(self, sink: str) -> Pending:
         """What waits for a sink."""
@@ -171,16 +172,20 @@ class Spool:
         if engine.full_until > time.monotonic():
             raise Overloaded("the spool is full because of a required sink", retry_after_seconds=2.0)
 
-    async def make_room(self, size: int) -> None:
-        """Raise Overloaded if so many bytes would be refused now. Others may still take the room that there is."""
+    async def promise(self, batches: Sequence[NewBatch]) -> Room:
+        """Keep room for batches that come next; raises Overloaded if they would be refused now."""
         engine = self.engine
-        if not engine.refusal and size <= self.free_bytes:
-            return
-        refusal = await self._thread().submit(
-            lambda connection: engine.make_room(connection, size), engine.after_append
-        )
-        if refusal.reason:
-            raise Overloaded(refusal.reason, retry_after_seconds=2.0)
+        room = Room(engine.promises, spool_tables.size_of(batches))
+        try:
+            refusal = await self._thread().submit(
+                lambda connection: engine.promise(connection, room), engine.after_append
+            )
+            if refusal.reason:
+                raise Overloaded(refusal.reason, retry_after_seconds=2.0)
+        except BaseException:
+            room.release()
+            raise
+        return room
 
     async def append(
         self,
@@ -199,19 +204,21 @@ class Spool:
         *,
         state: Mapping[str, bytes | None] | None = None,
         only_sink: str = "",
+        room: Room | None = None,
     ) -> None:
         """Write batches and state (None deletes a key) in one transaction; returns when they are durable.
 
         Raises Overloaded when there is no room because of a required sink, or because the disk is full: nothing was
-        written then.
+        written then. `room` is what was promised to the batches.
         """
         size = sum(len(batch.body) for batch in batches)
         writer = self._thread()
-        if batches and writer.queued_bytes + size > self._max_queued_bytes and writer.queued_bytes:
+        is_crowded = writer.queued_bytes + size > self._max_queued_bytes and writer.queued_bytes > 0
+        if batches and is_crowded and room is None:
             raise Overloaded("too many bytes are on their way into the spool")
         engine, now = self.engine, self._clock()
         refusal = await writer.submit(
-            lambda connection: engine.append(connection, batches, state or {}, only_sink, now),
+            lambda connection: engine.append(connection, batches, state or {}, only_sink, now, room),
             engine.after_append,
             size,
         )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from . import spool_file, spool_queries
 from .answers import Position
 from .recent import RecentBatches
+from .room import Promises, Room
 from .sink_book import Outcome, SinkBook, SpooledBatch
 from .spool_queries import DeadLetter, NewBatch
 
@@ -56,12 +57,18 @@ class Advanced(NamedTuple):
     outcome: Outcome
 
 
+def size_of(batches: Sequence[NewBatch]) -> int:
+    """How many bytes batches take of a spool's limit."""
+    return sum(len(batch.body) + BATCH_OVERHEAD_BYTES for batch in batches)
+
+
 class SpoolTables:
     """The changing half of the spool's engine."""
 
     def __init__(self, sinks: Mapping[str, bool], *, max_bytes: int, max_dead_letter_bytes: int) -> None:
         self.books = {sink: SinkBook(sink, required=required) for sink, required in sinks.items()}
         self.recent = RecentBatches()
+        self.promises = Promises()
         self.live_bytes = 0
         self.dead_letter_bytes = 0
         self.dead_letters_discarded = 0
@@ -93,12 +100,15 @@ class SpoolTables:
         state: Mapping[str, bytes | None],
         only_sink: str,
         now: float,
+        room: Room | None = None,
     ) -> Appended:
-        """Write batches and state, or say why not."""
-        need = sum(len(batch.body) + BATCH_OVERHEAD_BYTES for batch in batches)
-        room = self.make_room(connection, need)
-        if room.reason:
-            return room
+        """Write batches and state, or say why not; `room` is what they were promised."""
+        if room is not None:
+            room.release()
+        need = size_of(batches)
+        made = self._make_room(connection, need)
+        if made.reason:
+            return made
         written = [(self._insert(connection, batch, only_sink, now), batch.body) for batch in batches]
         self.live_bytes += need
         for key, value in state.items():
@@ -106,15 +116,23 @@ class SpoolTables:
                 connection.execute("DELETE FROM state WHERE key = ?", (key,))
             else:
                 connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
-        return Appended(written, room.skips)
+        return Appended(written, made.skips)
 
-    def make_room(self, connection: sqlite3.Connection, need: int) -> Appended:
+    def promise(self, connection: sqlite3.Connection, room: Room) -> Appended:
+        """Promise room, or say why not."""
+        made = self._make_room(connection, room.size)
+        if not made.reason:
+            room.keep()
+        return made
+
+    def _make_room(self, connection: sqlite3.Connection, need: int) -> Appended:
         """See to it that so many bytes have room, or say why not; what only optional sinks want may have to go."""
         if self.refusal:
             return Appended([], [], self.refusal)
         skips: list[Skip] | None = []
-        if need and self.live_bytes + need > self._max_bytes:
-            skips = self._give_room(connection, need)
+        kept = self.promises.bytes
+        if need and self.live_bytes + need + kept > self._max_bytes:
+            skips = self._give_room(connection, need, kept)
         if skips is None:
             self.full_until = time.monotonic() + FULL_HINT_SECONDS
             return Appended([], [], FULL)
@@ -228,17 +246,19 @@ class SpoolTables:
             connection.execute(f"DELETE FROM batches WHERE {where}", values)
             self.live_bytes -= size + freed * BATCH_OVERHEAD_BYTES
 
-    def _give_room(self, connection: sqlite3.Connection, need: int) -> list[Skip] | None:
+    def _give_room(self, connection: sqlite3.Connection, need: int, kept: int) -> list[Skip] | None:
         """Delete what was passed, then what only optional sinks still want; None when that is not enough."""
         self.purge(connection)
         cursors = {sink: spool_queries.cursor_of(connection, sink) for sink in self.books}
         victims: list[SpooledBatch] = []
-        free = self._max_bytes - self.live_bytes
+        free = self._max_bytes - self.live_bytes - kept
         limit = OLDEST_AT_ONCE
         while free < need:
             oldest = spool_queries.oldest_batches(connection, limit)[len(victims) :]
+            if not oldest and kept:
+                return None
             if not oldest:
-                break  # an empty spool takes a batch of any size
+                break  # an empty spool takes a batch of any size, if nobody else was promised room
             for batch in oldest:
                 if any(self.books[sink].required for sink in self._wanting(batch, cursors)):
                     return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -125,6 +127,32 @@ async def test_what_one_required_pipeline_refuses_reaches_no_other(tmp_path: Pat
     await door.submit(rows(50))
     await until(lambda: len(up.records) == len(down.records) == taken + 50)
     for pipeline in (first, full):
+        await pipeline.stop()
+
+
+async def test_of_those_that_race_for_the_last_room_none_reaches_only_one_pipeline(tmp_path: Path) -> None:
+    up, down = Keeping(), Keeping(is_up=False)
+    pipelines = [await started(tmp_path, "first", up), await started(tmp_path, "full", down, size=64 * 1024)]
+    door = PipelineDoor("api", pipelines, metrics=SelfMetrics())
+    accepted: list[str] = []
+
+    async def send(pod: str) -> bool:
+        with contextlib.suppress(Overloaded):
+            await door.submit(rows(20, Origin(pod_name=pod)))
+            accepted.append(pod)
+            return True
+        return False
+
+    number, all_taken = 0, True
+    while all_taken:
+        all_taken = all(await asyncio.gather(*(send(f"{number}-{which}") for which in range(8))))
+        number += 1
+    down.is_up = True
+    await until(lambda: all(pipeline.status().sinks[0].pending_records == 0 for pipeline in pipelines))
+    for sink in (up, down):
+        assert Counter(record.origin.pod_name for record in sink.records) == dict.fromkeys(accepted, 20)
+    assert [pipeline.spool.engine.promises.bytes for pipeline in pipelines] == [0, 0]
+    for pipeline in pipelines:
         await pipeline.stop()
 
 
