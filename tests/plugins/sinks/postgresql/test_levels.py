@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from array import array
 from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
@@ -17,7 +18,7 @@ from lens_plugins.sinks.postgresql import blocks, coarsening, compacting, levels
 from lens_plugins.sinks.postgresql.blocks import Series, coarser, points_of_part
 from lens_plugins.sinks.postgresql.coarsening import _groups
 from lens_plugins.sinks.postgresql.levels import coarsest_level
-from lens_plugins.sinks.postgresql.retention import Policy
+from lens_plugins.sinks.postgresql.retention import Policy, retain
 
 from lens_core import MetricPoint
 from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store
@@ -155,6 +156,20 @@ async def test_a_store_of_before_gets_its_spans(spool: Spool, store: Any, postgr
         await connection.close()
     assert levels_of(postgres_dsn) == ALL
     assert 77 in iterations(await chart(store))
+
+
+async def test_spans_go_with_their_run(spool: Spool, store: Any, postgres_dsn: str) -> None:
+    """What comes to the run afterwards is all that is in its charts."""
+    await spool.deliver(*rows_of(range(ROWS), [77]))
+    await compact(store)
+    connection = await store.database.connect()
+    async with connection:
+        await retain(connection, Policy(days=1), time.time_ns() // 1000 + 2 * 86_400_000_000)
+    for table in ("lens_span", "lens_span_column"):
+        assert ask(postgres_dsn, f"select count(*) from {table}") == [(0,)]
+    await spool.send(*rows_of(range(ROWS)))  # finds out that the run is gone
+    await spool.deliver(*rows_of(range(ROWS, ROWS + 10)))
+    assert max(point.value for point in await chart(store)) < SPIKE
 
 
 @pytest.mark.parametrize("seed", range(2))
