@@ -65,22 +65,6 @@ def test_kubectl_merges_the_same() -> None:
     assert found["initContainers"] == wanted["initContainers"]
 
 
-@pytest.fixture(scope="module")
-def hook_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the hook's image holds, made by the commands of the Dockerfile."""
-    folder = tmp_path_factory.mktemp("hook")
-    source = folder / "source"
-    shutil.copytree(ROOT / "plugins/sources/wandb_hook", source, ignore=shutil.ignore_patterns("build", "*.egg-info"))
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
-    offline = ["--no-deps", "--no-index", "--no-build-isolation"]
-    subprocess.run([*pip, "wheel", *offline, "-w", str(folder), str(source)], check=True, timeout=120)
-    (wheel,) = folder.glob("lens_hook-*.whl")
-    target = folder / "lens-hook"
-    install = ["install", "--no-deps", "--no-index", "--no-compile", "--target", str(target), str(wheel)]
-    subprocess.run([*pip, *install], check=True, timeout=120)
-    return target
-
-
 def test_the_hook_is_armed_by_the_variables_of_the_patch(hook_folder: Path, tmp_path: Path) -> None:
     """Copied as the init container does, with PYTHONPATH as the patch sets it, in a Python that has no lens-hook."""
     shared = tmp_path / "lens-hook"
