@@ -32,10 +32,10 @@ class TrainingLogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     paths: Annotated[tuple[str, ...], Meta(description="files to follow; *, ? and ** match")] = ()
     command: Annotated[tuple[str, ...], Meta(description="a command whose output is followed")] = ()
     workload_uid: Annotated[str, Meta(description="whose lines these are")] = ""
-    pod_name: str = ""
-    pod_uid: str = ""
-    namespace: str = ""
-    node: str = ""
+    pod_name: Annotated[str, Meta(description="the pod that wrote them, where the path does not say it")] = ""
+    pod_uid: Annotated[str, Meta(description="its uid")] = ""
+    namespace: Annotated[str, Meta(description="its namespace")] = ""
+    node: Annotated[str, Meta(description="the machine on which they were written")] = ""
     from_end: Annotated[bool, Meta(description="pass over what stands in files that are seen first")] = False
     max_bytes_per_run: Annotated[int, Meta(ge=4096, description="read at most so much at once")] = 8 << 20
 

@@ -14,6 +14,12 @@ def test_the_settings_are_those_of_the_plugins() -> None:
     assert (DOCS / "settings.md").read_text() == settings_reference(), f"run: {command}"
 
 
+def test_every_setting_has_a_meaning() -> None:
+    rows = re.findall(r"^\| `\w+` \|.*\| (.*?) \|$", settings_reference(), flags=re.M)
+    assert len(rows) > 150
+    assert [meaning for meaning in rows if not re.match(r"(?!–$)\w|`", meaning) or len(meaning) < 5] == []
+
+
 def test_the_routes_are_those_of_the_openapi_document() -> None:
     command = "python -m lens_core.cli.http_reference > docs/http_reference.md"
     assert (DOCS / "http_reference.md").read_text() == http_reference().rstrip("\n") + "\n", f"run: {command}"

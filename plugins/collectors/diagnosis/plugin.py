@@ -25,9 +25,9 @@ class DiagnosisSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Whose reports these are; what is not given comes from the environment."""
 
     workload_uid: Annotated[str, Meta(description="the workload; WORKLOAD_UID if not given")] = ""
-    pod_name: str = ""
-    pod_uid: str = ""
-    namespace: str = ""
+    pod_name: Annotated[str, Meta(description="the pod; POD_NAME if not given")] = ""
+    pod_uid: Annotated[str, Meta(description="its uid; POD_UID if not given")] = ""
+    namespace: Annotated[str, Meta(description="its namespace; POD_NAMESPACE if not given")] = ""
     node_rank: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="NODE_RANK if not given")] = None
 
 

@@ -26,8 +26,9 @@ class WandbCloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Settings of the wandb_cloud collector.
 
     `entity`, `project`: whose runs; WANDB_ENTITY and WANDB_PROJECT when left out. `api_key`: WANDB_API_KEY when left
-    out, else the AWS secret `aws_secret` (one JSON object with WANDB_API_KEY, WANDB_ENTITY, WANDB_PROJECT, or the key
-    as plain text) in `aws_region`. `base_url`: a W&B server of your own; WANDB_BASE_URL when left out.
+    out, else it comes from AWS. `aws_secret`: a secret of AWS (one JSON object with WANDB_API_KEY, WANDB_ENTITY and
+    WANDB_PROJECT, or the key as plain text). `aws_region`: where that secret is. `base_url`: a W&B server of your own;
+    WANDB_BASE_URL when left out.
 
     `window_hours`: what counts as recent. `main_prefixes`: names that begin like this are the push_to_main group;
     `sweep_marks`: names that contain one of these (in any case) are sweeps, as are runs of a sweep. `sps_keys`: the

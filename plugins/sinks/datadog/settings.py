@@ -13,14 +13,16 @@ from lens_core import Secret
 class DatadogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the datadog sink.
 
-    `api_key`: DD_API_KEY when left out, else the AWS secret `aws_secret` (a JSON object with DD_API_KEY, or the key
-    as plain text) in `aws_region`. `site`: DD_SITE, else datadoghq.com; others are us3.datadoghq.com, datadoghq.eu …
+    `api_key`: DD_API_KEY when left out, else it comes from AWS. `aws_secret`: a secret of AWS (a JSON object with
+    DD_API_KEY, or the key as plain text). `aws_region`: where that secret is. `site`: DD_SITE, else datadoghq.com;
+    others are us3.datadoghq.com, datadoghq.eu …
     `url`: another intake or a proxy, instead of `https://api.SITE`.
 
     `tags`: on every metric, as `key:value`. `env`: a tag `env:…`; DD_ENV when left out. `prefix`: before every name.
     `rows`: send training rows too, each value as the gauge `ROWS_PREFIX.NAME`; every run is a custom metric of its
-    own then. `compression`: gzip, zstd or none. `max_records`: when a batch is full. `max_payload_bytes`: the limit
-    of the intake, compressed; `max_body_bytes` decompressed; `max_points`: points per payload.
+    own then. `rows_prefix`: what names of rows begin with. `compression`: gzip, zstd or none. `timeout_seconds`: for
+    one request. `max_records`: when a batch is full. `max_payload_bytes`: the limit of the intake, compressed;
+    `max_body_bytes`: the limit decompressed; `max_points`: points per payload.
     """
 
     api_key: Secret | None = None
