@@ -35,6 +35,7 @@ class _Declared:
 
     def __init__(self, words: Sequence[str], framework: str, layer: str, detector: str) -> None:
         self.words = frozenset(word.encode() for word in words)
+        self.is_alone = False
         self.framework = framework
         self.layer = layer
         self.detector = detector
@@ -46,6 +47,7 @@ class CompiledFormat(_Declared):
     def __init__(self, declared: LogFormat, framework: str, layer: str, detector: str) -> None:
         super().__init__(declared.words, framework, layer, detector)
         self.declared = declared
+        self.is_alone = declared.is_alone
         self.name = f"{detector}.{declared.name}"
         limit = declared.time_limit_seconds
         self.is_somebodys_own = limit > 0

@@ -49,8 +49,9 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     `time_limit_seconds` above 0 is for a head that nobody has tried: a line that takes longer is left alone.
     `joins`: the line names no step; its numbers belong to the next or the previous step of its stream, or its epoch to
     all steps below it that count within one and name none (`epoch`). `sums_up_epoch`: it is a step, that of its epoch,
-    only where its stream prints no others. `unlabelled` false leaves out keys that nobody knows. `confidence` is how
-    sure such a line makes the framework.
+    only where its stream prints no others. `is_alone`: a banner, beside which nothing but prefixes stands on its line;
+    lines that hold more words are not even looked at. `unlabelled` false leaves out keys that nobody knows.
+    `confidence` is how sure such a line makes the framework.
     """
 
     name: str
@@ -66,6 +67,7 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     unlabelled: bool = True
     joins: Literal["", "next", "previous", "epoch"] = ""
     sums_up_epoch: bool = False
+    is_alone: bool = False
     confidence: float = 0.6
     time_limit_seconds: float = 0.0
     example: str = ""

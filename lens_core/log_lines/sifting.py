@@ -15,7 +15,7 @@ import msgspec
 
 from .bars import BAR_TEXT
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
-from .words import rarest, row_of, rows_of
+from .words import OF_PREFIXES, rarest, row_of, rows_of
 
 BAR_WORD = b"it"
 _MEMO_LIMIT = 8192
@@ -160,5 +160,7 @@ Item = TypeVar("Item", CompiledFormat, CompiledEvent, CompiledMark, CompiledTabl
 
 
 def _whole(items: Iterable[Item], words: frozenset[bytes]) -> tuple[Item, ...]:
-    """The items all of whose words are there."""
-    return tuple(item for item in items if item.words <= words)
+    """The items all of whose words are there, and where these stand alone no others."""
+    return tuple(
+        item for item in items if item.words <= words and not (item.is_alone and words - item.words - OF_PREFIXES)
+    )

@@ -22,6 +22,7 @@ class Generic(Detector):
             words=("epoch",),
             head=r"\bEpoch (?P<epoch>\d+)/(?P<total_epochs>\d+)\s*$",
             joins="epoch",
+            is_alone=True,
             confidence=0.1,
             example="Epoch 2/10",
         ),

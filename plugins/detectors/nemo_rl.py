@@ -38,6 +38,7 @@ class NemoRl(Detector):
             words=("step",),
             head=r"===== Step (?P<iteration>\d+)/(?P<target_iteration>\d+) =====",
             standalone=False,
+            is_alone=True,
             confidence=0.6,
             example="========================= Step 2/100 =========================",
         ),

@@ -103,11 +103,11 @@ _SYSTEM = (
     _failed(("bus", "error"), rf"(?P<reason>Bus error)(?: *(?:{_OF_SHELL}|$)| \(\d+\))"),
     _failed(("aborted",), rf"(?P<reason>Aborted)(?: *(?:{_OF_SHELL})| \(6\))"),
     _failed(("illegal", "instruction"), rf"(?P<reason>Illegal instruction)(?: *(?:{_OF_SHELL}|$)| \(\d+\))"),
-    *(  # zsh, which says it before the command
-        _failed(tuple(text.split()), rf"(?:^zsh: |^\[\d+\] +[+-]? *\d+ )(?P<reason>{text})\b")
+    *(  # which says it before the command
+        _failed(("zsh", *text.split()), rf"\bzsh: (?P<reason>{text})\b")
         for text in ("segmentation fault", "bus error", "abort", "illegal hardware instruction")
     ),
-    _terminated(("killed",), r"(?:^zsh: |^\[\d+\] +[+-]? *\d+ )(?P<reason>killed)\b"),
+    _terminated(("zsh", "killed"), r"\bzsh: (?P<reason>killed)\b"),
     _failed(("fatal", "python", "error"), r"(?P<reason>Fatal Python error: [^\n]{0,100})"),
     _failed(  # the kernel
         ("segfault", "at", "ip", "sp", "error"),

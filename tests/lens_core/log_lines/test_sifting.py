@@ -101,3 +101,12 @@ def test_no_event_is_looked_for_on_the_steps_of_the_benchmark(engine: LineEngine
         found = engine.find(form.format(step=123, samples=1234, loss=2.5, epoch=0.5))
         assert found is not None
         assert [event.detector for event in found.events] == [], form
+
+
+def test_a_banner_is_looked_for_only_where_it_may_stand_alone() -> None:
+    banner = LogFormat(name="banner", words=("batch",), head=r"\[batch=(?P<iteration>\d+)\]", is_alone=True)
+    declares = _Declares(("optimizer",))
+    declares.formats = (banner, *declares.formats)
+    engine = LineEngine([declares])
+    assert [reading.iteration for reading in engine.read("INFO [rank0]: [batch=3]")] == [3]
+    assert engine.find("optimizer: 94.0 | [batch=3]") is None
