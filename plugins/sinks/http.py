@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import email.utils
 import gzip
-import time
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -16,13 +14,13 @@ from lens_core import (
     Batch,
     BatchLimits,
     Delivered,
-    Poisoned,
     Rejected,
     Retry,
     Secret,
     Sink,
     hookimpl,
 )
+from lens_core.http_answers import refusal
 from lens_core.records import RECORD_KINDS, encode_envelope
 
 
@@ -105,28 +103,8 @@ class Http(Sink):
 
 
 def classify(status: int, headers: Mapping[str, str], body: bytes, size: int) -> Answer:
-    """What an HTTP answer means for a batch of `size` records.
-
-    Retried: 5xx, 408, 425, 429, and 401, 403, 404, which a person mends. Other 4xx will never be taken.
-    """
-    if 200 <= status < 300:
-        return _rejections(body, size)
-    reason = f"HTTP {status}: {body[:200].decode(errors='replace')}"
-    if status >= 500 or status in (401, 403, 404, 408, 425, 429):
-        return Retry(reason, retry_after_seconds(headers.get("retry-after", ""), time.time()))
-    if status < 400:
-        return Retry(f"{reason} (a redirect is not followed; set the url to where it leads)")
-    return Poisoned(reason)
-
-
-def retry_after_seconds(text: str, now: float) -> float | None:
-    """The header Retry-After, in its two forms: seconds, or a date."""
-    if text.strip().isdigit():
-        return float(text)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - now)
-    except (TypeError, ValueError):
-        return None
+    """What another Lens' answer means for a batch of `size` records."""
+    return _rejections(body, size) if 200 <= status < 300 else refusal(status, headers, body)
 
 
 def _rejections(body: bytes, size: int) -> Answer:

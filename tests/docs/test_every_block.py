@@ -132,7 +132,7 @@ def valid_for_lens(text: str, folder: Path) -> Config:
             sinks.setdefault(name, {"type": "jsonl", "path": "rows.jsonl"})
     if not sinks:
         sinks["rows"] = {"type": "jsonl", "path": "rows.jsonl"}
-    variables = {"DB_PASSWORD": "x", "INFLUX_TOKEN": "x"}
+    variables = {"DB_PASSWORD": "x", "INFLUX_TOKEN": "x", "SLACK_WEBHOOK_URL": "https://chat"}
     return parse_config(yaml.safe_dump(content), "page", PluginHost.load(), variables, folder=folder)
 
 

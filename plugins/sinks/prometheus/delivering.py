@@ -8,13 +8,13 @@ alone; the number of such requests is limited, because after a restart every ser
 from __future__ import annotations
 
 import base64
-import email.utils
 import time
 from collections import Counter
 from collections.abc import Mapping
 
 import cramjam
 
+from lens_core.http_answers import retry_after_seconds
 from lens_core.protobuf import WireError
 
 from .messages import Packed, pack
@@ -131,16 +131,6 @@ def describe(answered: Answered) -> str:
     """An answer in one line."""
     text = " ".join(answered.body[:200].decode(errors="replace").split())
     return f"HTTP {answered.status}: {text}" if text else f"HTTP {answered.status}"
-
-
-def retry_after_seconds(text: str, now: float) -> float | None:
-    """The header Retry-After in its two forms: seconds, or a date."""
-    if text.strip().isdigit():
-        return float(text)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - now)
-    except (TypeError, ValueError):
-        return None
 
 
 def _fixed_headers(settings: PrometheusSettings) -> Mapping[str, str]:

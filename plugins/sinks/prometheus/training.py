@@ -1,4 +1,4 @@
-"""Training rows, events and measurements as series: whose they are is in the labels, workloads as the directory knows them."""
+"""Training rows, events and measurements as series: labels say whose they are, workloads as the directory has them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lens_plugins.sinks.http import HttpSettings, classify, retry_after_seconds
+from lens_plugins.sinks.http import HttpSettings, classify
 
 from lens_core import Delivered, Poisoned, Rejected, Retry, Secret
 
@@ -30,14 +30,6 @@ def test_what_will_never_be_taken_is_poison(status: int) -> None:
 def test_rejections_out_of_range_or_of_another_type_are_ignored() -> None:
     body = b'{"success": true, "rejected": [{"index": 1, "reason": "x"}, {"index": 9}, {"index": "0"}]}'
     assert classify(200, {}, body, 2) == Rejected({1: "x"})
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("7", 7.0), ("", None), ("soon", None), ("Thu, 01 Jan 1970 00:01:40 GMT", 90.0), ("-5", None)],
-)
-def test_retry_after_in_both_forms(text: str, seconds: float | None) -> None:
-    assert retry_after_seconds(text, 10.0) == seconds
 
 
 def test_the_token_is_not_in_the_settings_repr() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lens_plugins.sinks.prometheus.delivering import MOST_REQUESTS, retry_after_seconds
+from lens_plugins.sinks.prometheus.delivering import MOST_REQUESTS
 from lens_plugins.sinks.prometheus.messages import Outgoing, cut, divide
 from lens_plugins.sinks.prometheus.posting import address_of
 from lens_plugins.sinks.prometheus.version2 import to_version2
@@ -229,14 +229,6 @@ def test_halves_keep_order_and_metadata() -> None:
     first, second = Outgoing([b"a", b"b", b"c"], [b"m"]).halves()
     assert (list(first.series), list(first.metadata)) == ([b"a"], [b"m"])
     assert (list(second.series), list(second.metadata)) == ([b"b", b"c"], [])
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("3", 3.0), ("", None), ("soon", None), ("Thu, 01 Jan 1970 00:01:00 GMT", 10.0), ("-1", None)],
-)
-def test_retry_after(text: str, seconds: float | None) -> None:
-    assert retry_after_seconds(text, 50.0) == seconds
 
 
 def test_addresses() -> None:

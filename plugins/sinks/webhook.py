@@ -1,0 +1,208 @@
+"""Messages to people: what failed, stalled or lost its loss, to a chat's webhook or to a receiver of your own."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import Annotated, Literal, NamedTuple
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from msgspec import Meta
+
+from lens_core import (
+    Answer,
+    Batch,
+    BatchLimits,
+    Delivered,
+    Event,
+    Poisoned,
+    Rejected,
+    Retry,
+    Secret,
+    Sink,
+    hookimpl,
+)
+from lens_core.directory_picture import workload_of
+from lens_core.http_answers import refusal
+from lens_core.overview import ATTENTION_EVENTS
+
+_MOST_REMEMBERED = 10_000
+_SHOWN_PLACES = 5
+_SHOWN_TEXT = 300
+_MOST_OF_DISCORD = 2_000
+# What is older was told late, because Lens or the chat was away: then the message says of when it is.
+_LATE_SECONDS = 600.0
+
+
+class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Whom to tell, about what, and how often."""
+
+    url: Annotated[Secret, Meta(description="where messages are posted; whoever knows it may write there")]
+    format: Annotated[
+        Literal["slack", "discord", "json"],
+        Meta(description="slack (Mattermost, Teams and Google Chat, too), discord, or json: all that is known"),
+    ] = "slack"
+    types: Annotated[tuple[str, ...], Meta(description="types of events that are told")] = (
+        *ATTENTION_EVENTS,
+        "loss_not_finite",
+    )
+    page_url: Annotated[str, Meta(description="where people open the page; messages link to the job")] = ""
+    quiet_seconds: Annotated[float, Meta(ge=0, description="the same of one job is not told again so soon")] = 300.0
+    timeout_seconds: Annotated[float, Meta(gt=0, description="for one message")] = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.url.reveal().startswith(("https://", "http://")):
+            raise ValueError("url must begin with https:// or http://")
+
+
+class _Key(NamedTuple):
+    """What is told once: this, of this job."""
+
+    job: str
+    type: str
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What a receiver of the format `json` gets; times in ms."""
+
+    text: str
+    type: str
+    workload_uid: str
+    workload_name: str
+    iteration: int | None
+    timestamp: int | None
+    ranks: list[int]
+    pods: list[str]
+    nodes: list[str]
+    details: dict[str, object]
+    url: str
+
+
+class Webhook(Sink):
+    """Tell people about events: a message for each job and type, with the ranks, pods and nodes that say so."""
+
+    name = "webhook"
+    Settings = WebhookSettings
+    accepts = (Event,)
+
+    settings: WebhookSettings
+    _client: httpx.AsyncClient | None = None
+
+    async def start(self) -> None:
+        """Open the client."""
+        self._client = httpx.AsyncClient(timeout=self.settings.timeout_seconds)
+        self._told: dict[_Key, float] = {}
+
+    async def stop(self) -> None:
+        """Close the client."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    def limits(self) -> BatchLimits:
+        """What the ranks of a job say within a second is one message."""
+        return BatchLimits(max_records=1_000, max_wait_seconds=1.0)
+
+    async def send(self, batch: Batch) -> Answer:
+        """Post a message for each job and type; one that was told lately is told by that."""
+        groups: dict[_Key, dict[int, Event]] = {}
+        for index, record in enumerate(batch.records):
+            if isinstance(record, Event) and record.type in self.settings.types:
+                groups.setdefault(_Key(self._job(record)[0], record.type), {})[index] = record
+        refused: dict[int, str] = {}
+        for key, events in groups.items():
+            answer = await self._tell(key, [*events.values()])
+            if isinstance(answer, Retry):
+                return answer
+            if answer is not None:
+                refused.update(dict.fromkeys(events, answer.reason))
+        if refused:
+            return Rejected(refused)
+        return Delivered(filtered=len(batch.records) - sum(map(len, groups.values())))
+
+    async def _tell(self, key: _Key, events: Sequence[Event]) -> Retry | Poisoned | None:
+        now = time.monotonic()
+        if now - self._told.get(key, -1e9) < self.settings.quiet_seconds:
+            return None
+        assert self._client is not None
+        body = msgspec.json.encode(self._body(self.message(events)))
+        headers = {"Content-Type": "application/json"}
+        try:
+            response = await self._client.post(self.settings.url.reveal(), content=body, headers=headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return Retry(type(error).__name__)  # its text may hold the address, which is a secret
+        if not response.is_success:
+            return refusal(response.status_code, response.headers, response.content)
+        self._told[key] = now
+        while len(self._told) > _MOST_REMEMBERED:
+            del self._told[next(iter(self._told))]
+        return None
+
+    def _body(self, message: Message) -> object:
+        """As the chat has it; a job's output mentions nobody there, and links to nothing."""
+        if self.settings.format == "slack":
+            return {"text": f"{html.escape(message.text, quote=False)}\n{message.url}".rstrip()}
+        if self.settings.format == "discord":
+            content = f"{message.text}\n{message.url}".rstrip()
+            return {"content": content[:_MOST_OF_DISCORD], "allowed_mentions": {"parse": []}}
+        return message
+
+    def message(self, events: Sequence[Event]) -> Message:
+        """What is said of events of one job and type."""
+        first = events[0]
+        uid, name = self._job(first)
+        page = self.settings.page_url.rstrip("/")
+        ranks = sorted({event.origin.rank for event in events if event.origin.rank is not None})
+        pods = sorted({event.origin.pod_name for event in events if event.origin.pod_name})
+        nodes = sorted({event.origin.node for event in events if event.origin.node})
+        where = [_listed("rank", ranks), _listed("pod", pods), _listed("node", nodes)]
+        reason = str(first.details.get("reason") or first.details.get("line") or "")[:_SHOWN_TEXT]
+        text = f"{name}: {first.type.replace('_', ' ')}"
+        text += "" if first.iteration is None else f" at iteration {first.iteration}"
+        text += f" ({', '.join(filter(None, where))})" if any(where) else ""
+        text += _when(first.event_time)
+        return Message(
+            text=f"{text}: {reason}" if reason else text,
+            type=first.type,
+            workload_uid=uid,
+            workload_name=name,
+            iteration=first.iteration,
+            timestamp=None if first.event_time is None else round(first.event_time * 1000),
+            ranks=ranks,
+            pods=pods,
+            nodes=nodes,
+            details=first.details,
+            url=f"{page}/#/workload?uid={quote(uid, safe='')}" if page else "",
+        )
+
+    def _job(self, event: Event) -> tuple[str, str]:
+        """The uid by which the job is asked for, and the name under which people know it."""
+        origin = event.origin
+        pod = self.context.directory.find(origin) if origin.pod_uid or origin.pod_name else None
+        workload = workload_of(pod) if pod is not None else None
+        if workload is not None and origin.workload_uid in ("", workload.uid):
+            return workload.uid, workload.name or workload.uid
+        uid = origin.workload_uid or origin.pod_uid or origin.pod_name
+        return uid, origin.workload_uid or origin.pod_name or uid
+
+
+def _listed(what: str, names: Iterable[object]) -> str:
+    shown = [str(name) for name in names]
+    if len(shown) > _SHOWN_PLACES:
+        return f"{len(shown)} {what}s"
+    return f"{what}{'s' if len(shown) > 1 else ''} {', '.join(shown)}" if shown else ""
+
+
+def _when(event_time: float | None) -> str:
+    if event_time is None or time.time() - event_time < _LATE_SECONDS:
+        return ""
+    return f", on {datetime.fromtimestamp(event_time, timezone.utc):%Y-%m-%d at %H:%M} UTC"
+
+
+@hookimpl
+def lens_sinks() -> Sequence[type[Sink]]:
+    """Announce the sink."""
+    return [Webhook]
