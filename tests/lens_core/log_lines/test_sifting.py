@@ -109,4 +109,6 @@ def test_a_banner_is_looked_for_only_where_it_may_stand_alone() -> None:
     declares.formats = (banner, *declares.formats)
     engine = LineEngine([declares])
     assert [reading.iteration for reading in engine.read("INFO [rank0]: [batch=3]")] == [3]
-    assert engine.find("optimizer: 94.0 | [batch=3]") is None
+    candidates = engine.find("optimizer: 94.0 | [batch=3]")
+    assert candidates is not None
+    assert [item.declared.name for item in candidates.formats] == ["own"]
