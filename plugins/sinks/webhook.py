@@ -29,6 +29,7 @@ from lens_core import (
 from lens_core.directory_picture import workload_of
 from lens_core.http_answers import refusal
 from lens_core.overview import ATTENTION_EVENTS
+from lens_core.records import SHOWN_NAME_LABEL
 
 _MOST_REMEMBERED = 10_000
 _SHOWN_PLACES = 5
@@ -57,6 +58,14 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     def __post_init__(self) -> None:
         if not self.url.reveal().startswith(("https://", "http://")):
             raise ValueError("url must begin with https:// or http://")
+
+
+class _Job(NamedTuple):
+    """Whose an event is: what is told as one, the uid by which it is asked for, the name under which people know it."""
+
+    key: str
+    uid: str
+    name: str
 
 
 class _Key(NamedTuple):
@@ -111,7 +120,7 @@ class Webhook(Sink):
         groups: dict[_Key, dict[int, Event]] = {}
         for index, record in enumerate(batch.records):
             if isinstance(record, Event) and record.type in self.settings.types:
-                groups.setdefault(_Key(self._job(record)[0], record.type), {})[index] = record
+                groups.setdefault(_Key(self._job(record).key, record.type), {})[index] = record
         refused: dict[int, str] = {}
         for key, events in groups.items():
             answer = await self._tell(key, [*events.values()])
@@ -153,40 +162,43 @@ class Webhook(Sink):
     def message(self, events: Sequence[Event]) -> Message:
         """What is said of events of one job and type."""
         first = events[0]
-        uid, name = self._job(first)
+        job = self._job(first)
         page = self.settings.page_url.rstrip("/")
         ranks = sorted({event.origin.rank for event in events if event.origin.rank is not None})
         pods = sorted({event.origin.pod_name for event in events if event.origin.pod_name})
         nodes = sorted({event.origin.node for event in events if event.origin.node})
         where = [_listed("rank", ranks), _listed("pod", pods), _listed("node", nodes)]
         reason = str(first.details.get("reason") or first.details.get("line") or "")[:_SHOWN_TEXT]
-        text = f"{name}: {first.type.replace('_', ' ')}"
+        text = f"{job.name}: {first.type.replace('_', ' ')}"
         text += "" if first.iteration is None else f" at iteration {first.iteration}"
         text += f" ({', '.join(filter(None, where))})" if any(where) else ""
         text += _when(first.event_time)
         return Message(
             text=f"{text}: {reason}" if reason else text,
             type=first.type,
-            workload_uid=uid,
-            workload_name=name,
+            workload_uid=job.uid,
+            workload_name=job.name,
             iteration=first.iteration,
             timestamp=None if first.event_time is None else round(first.event_time * 1000),
             ranks=ranks,
             pods=pods,
             nodes=nodes,
             details=first.details,
-            url=f"{page}/#/workload?uid={quote(uid, safe='')}" if page else "",
+            url=f"{page}/#/workload?uid={quote(job.uid, safe='')}" if page else "",
         )
 
-    def _job(self, event: Event) -> tuple[str, str]:
-        """The uid by which the job is asked for, and the name under which people know it."""
+    def _job(self, event: Event) -> _Job:
         origin = event.origin
         pod = self.context.directory.find(origin) if origin.pod_uid or origin.pod_name else None
         workload = workload_of(pod) if pod is not None else None
         if workload is not None and origin.workload_uid in ("", workload.uid):
-            return workload.uid, workload.name or workload.uid
-        uid = origin.workload_uid or origin.pod_uid or origin.pod_name
-        return uid, origin.workload_uid or origin.pod_name or uid
+            return _Job(workload.uid, workload.uid, workload.name or workload.uid)
+        labelled = origin.labels.get(SHOWN_NAME_LABEL, "")
+        if origin.workload_uid:
+            return _Job(origin.workload_uid, origin.workload_uid, labelled or origin.workload_uid)
+        uid = origin.pod_uid or origin.pod_name
+        # Until somebody knows the workload, pods that carry one job's name are one job.
+        return _Job(f"{origin.namespace}/{labelled}" if labelled else uid, uid, labelled or origin.pod_name or uid)
 
 
 def _listed(what: str, names: Iterable[object]) -> str:

@@ -69,7 +69,7 @@ async def send(sink: Webhook, *records: Record) -> Any:
 def failed(rank: int, **changes: Any) -> Event:
     origin = Origin(pod_uid=f"u{rank}", pod_name=f"llama-{rank}", node=f"gpu-{rank // 8}", rank=rank)
     fields: dict[str, Any] = {"type": "out_of_memory", "iteration": 70, "event_time": time.time()}
-    return Event(origin=origin, **{**fields, "details": {"reason": "CUDA <!channel> & more"}, **changes})
+    return Event(**{"origin": origin, **fields, "details": {"reason": "CUDA <!channel> & more"}, **changes})
 
 
 async def test_what_all_ranks_of_a_job_say_is_one_message(tmp_path: Path) -> None:
@@ -87,6 +87,15 @@ async def test_what_all_ranks_of_a_job_say_is_one_message(tmp_path: Path) -> Non
         "text": "llama: out of memory at iteration 70 (16 ranks, 16 pods, nodes gpu-0, gpu-1): "
         "CUDA &lt;!channel&gt; &amp; more\nhttp://lens:8080/#/workload?uid=job%2F1"
     }
+
+
+async def test_pods_of_one_job_are_one_before_anybody_knows_their_workload(tmp_path: Path) -> None:
+    labels = {"training.kubeflow.org/job-name": "llama"}
+    pods = [Origin(pod_uid=f"u{n}", pod_name=f"p{n}", namespace="ml", labels=labels) for n in range(2)]
+    async with HttpReceiver() as receiver:
+        await send(make_sink(receiver, tmp_path), *(failed(0, origin=origin, details={}) for origin in pods))
+        (request,) = receiver.received
+    assert json.loads(request.body) == {"text": "llama: out of memory at iteration 70 (pods p0, p1)"}
 
 
 async def test_the_same_is_told_again_only_after_a_while(tmp_path: Path) -> None:
