@@ -15,6 +15,8 @@ from lens_core.plugin_host import PluginHost
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "lens"
 VERSIONS = ("1.30", "1.33")
+# Kinds that are not Kubernetes' own; no package brings their schemas.
+OPERATORS = ("monitoring.coreos.com/v1",)
 ENVIRONMENT = {"NODE_NAME": "n", "LENS_DSN": "postgresql://db/lens", "LENS_INGEST_TOKEN": "t", "WANDB_API_KEY": "k"}
 
 # What people set, from nothing to everything.
@@ -34,6 +36,14 @@ VALUES: dict[str, dict[str, Any]] = {
         },
         "database": {"existingSecret": "lens-db"},
         "service": {"type": "LoadBalancer", "port": 80},
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "host": "lens.example",
+            "tlsSecret": "lens-tls",
+            "annotations": {"nginx.ingress.kubernetes.io/auth-url": "https://login.example"},
+        },
+        "monitoring": {"enabled": True, "tokenSecret": "scrape", "labels": {"release": "prometheus"}},
         "openIngest": False,
         "agent": {
             "hookSpool": {"enabled": True},
@@ -84,6 +94,8 @@ def test_every_object_is_valid_for_kubernetes(name: str, version: str) -> None:
     found = objects(VALUES[name])
     assert "StatefulSet/watch" in found
     for document in found.values():
+        if document["apiVersion"] in OPERATORS:
+            continue
         kubernetes_validate.validate(document, version, strict=True)
 
 
@@ -111,6 +123,29 @@ def test_the_daemons_configuration_is_the_charts_with_the_users_over_it(tmp_path
     assert set(config.sources) == {"wandb_api", "logs", "records_api"}
     assert set(config.collectors) == {"pods"}
     assert config.collectors["pods"].type == "kubernetes"
+
+
+def test_the_operator_scrapes_the_daemon_and_loads_the_alerts() -> None:
+    found = objects(VALUES["everything"])
+    monitor = found["ServiceMonitor/watch"]["spec"]
+    chosen = [
+        name
+        for name, document in objects(VALUES["everything"] | {"service": {"legacyName": "old"}}).items()
+        if document["kind"] == "Service"
+        and monitor["selector"]["matchLabels"].items() <= document["metadata"]["labels"].items()
+    ]
+    assert chosen == ["Service/watch"]
+    (port,) = found["Service/watch"]["spec"]["ports"]
+    assert [(end["port"], end["path"], end["honorLabels"]) for end in monitor["endpoints"]] == [
+        (port["name"], "/metrics", False),
+        (port["name"], "/federate", True),
+    ]
+    rules = found["PrometheusRule/watch"]
+    assert rules["spec"] == yaml.safe_load((CHART / "alerts.yaml").read_text())
+    assert rules["metadata"]["labels"]["release"] == "prometheus"
+    daemon = yaml.safe_load(configurations(VALUES["everything"])["daemon.yaml"])
+    assert daemon["sinks"]["scrape"]["type"] == "prometheus"
+    assert not [name for name in objects({}) if name.startswith(("Ingress", "ServiceMonitor", "PrometheusRule"))]
 
 
 def test_services_select_the_daemon_alone() -> None:
@@ -167,8 +202,10 @@ def test_a_changed_configuration_rolls_the_pods() -> None:
         {"daemon": {"storage": {"size": "20GB"}}},
         {"service": {"port": "80"}},
         {"collectors": {"every": "15m"}},
+        {"ingress": {"enabled": True}},
+        {"monitoring": {"enabled": True}},
     ],
-    ids=["unknown section", "wrong unit", "text for a number", "unknown key"],
+    ids=["unknown section", "wrong unit", "text for a number", "unknown key", "no host", "no token"],
 )
 def test_mistakes_in_values_are_refused(values: dict[str, Any]) -> None:
     with helm_python.Chart.load(CHART) as chart, pytest.raises(helm_python.HelmError):

@@ -31,6 +31,9 @@ http://{{ include "lens.name" . }}:{{ .Values.service.port }}/api/v1/records
 {{- end -}}
 {{- $server := dict "listen" "0.0.0.0:8080" "cluster_name" .Values.clusterName "open_ingest" .Values.openIngest "shutdown_deadline_seconds" 20 -}}
 {{- $config := dict "server" $server "collectors" (dict "pods" (dict "type" "kubernetes")) "sinks" (dict "store" $store) -}}
+{{- if .Values.monitoring.enabled -}}
+{{- $_ := set $config.sinks "scrape" (dict "type" "prometheus" "required" false) -}}
+{{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy .Values.daemon.config)) -}}
 {{- end -}}
 
