@@ -14,6 +14,7 @@ from tests.docs import test_cluster_page as cluster
 from tests.docs.pages import PAGES, RAN, ROOT, blocks_of
 
 HERE = Path(__file__).parent
+_CACHED = "lens/console_blocks_that_ran"
 # Page → the first command of a block that no test gives → why not.
 NOT_RUN = {
     "README.md": {
@@ -33,15 +34,9 @@ OTHERS = {
     ("docs/diagnosis.md", "INFO - Reported log content"): "what DLRover logs, for people to compare with",
     ("docs/diagnosis.md", "{"): "an answer, shortened; tests/lens_core/api/test_diagnosis.py looks at whole ones",
     ("docs/grafana.md", "/api/v1/workloads/${workload}"): "tests/docs/test_task_pages.py",
-    (
-        "docs/logs.md",
-        "[OUTPUT]",
-    ): "no package index has Fluent Bit; what it posts is in tests/plugins/sources/test_logs.py",
+    ("docs/logs.md", "[OUTPUT]"): "no package index has Fluent Bit; test_logs.py of the sources posts what it posts",
     ("docs/logs.md", "destination lens"): "tests/plugins/sources/test_log_shippers.py",
-    (
-        "docs/logs.md",
-        "template(name=",
-    ): "Debian's rsyslog has no omhttp; examples/rsyslog, which does without, is tested",
+    ("docs/logs.md", "template(name="): "Debian's rsyslog has no omhttp; examples/rsyslog does without and is tested",
     ("docs/plugin_cookbook.md", "[project.optional-dependencies]"): "tests/docs/test_plugin_pages.py",
     ("docs/plugins.md", "[project]"): "tests/docs/test_installing_pages.py",
     ("docs/storage.md", "SELECT"): "tests/docs/test_task_pages.py",
@@ -61,11 +56,24 @@ def is_whole(session: pytest.Session) -> bool:
     return not options.keyword and not options.markexpr and set(HERE.glob("test_*.py")) <= collected
 
 
+def blocks_that_ran(session: pytest.Session) -> set[str] | None:
+    """Those of this session, and where only what failed is run once more, those of the last whole one; or None."""
+    cache = session.config.cache
+    assert cache is not None
+    before = [] if is_whole(session) else cache.get(_CACHED, None)
+    if before is None:
+        return None
+    found = {*RAN, *before}
+    cache.set(_CACHED, sorted(found))
+    return found
+
+
 def test_every_console_block_was_run(request: pytest.FixtureRequest) -> None:
-    if not is_whole(request.session) or cluster.MISSING:
-        pytest.skip(f"does not apply: only some of the pages' tests run {cluster.MISSING}")
+    ran = blocks_that_ran(request.session)
+    if ran is None or cluster.MISSING:
+        pytest.skip(f"does not apply: only some of the pages' tests run. {cluster.MISSING}")
     left_out = {
-        (name_of(page), block) for page in PAGES for block in blocks_of(page.read_text(), "console") if block not in RAN
+        (name_of(page), block) for page in PAGES for block in blocks_of(page.read_text(), "console") if block not in ran
     }
     explained = {
         (page, begin): [block for where, block in left_out if where == page and block.startswith(f"$ {begin}")]
