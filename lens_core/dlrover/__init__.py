@@ -1,7 +1,8 @@
 """DLRover's wire protocol, written from its observed behaviour: no dlrover package, and nothing is ever unpickled.
 
 A message is a Python pickle of one of the classes of `dlrover.python.common.comm`, inside a small protobuf message
-(gRPC service `elastic.Master`) or base64 in JSON (HTTP). `pickles` reads and writes the pickles as data.
+(gRPC service `elastic.Master`) or base64 in JSON (HTTP). `pickles` reads and writes the pickles as data. `rendezvous`
+and `key_values` are what the nodes of a job need of a master to start.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ CLASSES = frozenset(
         "BaseRequest",
         "BaseResponse",
         "CheckHardwareResetRequest",
+        "CommWorldRequest",
         "DiagnosisAction",
         "DiagnosisReportData",
         "ElasticRunConfig",
@@ -31,14 +32,19 @@ CLASSES = frozenset(
         "GlobalStep",
         "HeartBeat",
         "HeartbeatResponse",
+        "JoinRendezvousRequest",
         "KeyValuePair",
+        "KeyValuePairs",
         "NodeEvent",
         "NodeFailure",
         "NodeMeta",
         "ParallelConfig",
         "PreCheckRequest",
         "PreCheckResponse",
+        "RendezvousParams",
+        "RendezvousState",
         "ResourceStats",
+        "WaitingNodeNumRequest",
     }
 )
 MAX_PICKLE_BYTES = 4 * 1024 * 1024

@@ -46,7 +46,7 @@ def records_of(message: Wire, sender: Sender) -> list[Record]:
     """The records of a report. Raises NotTaken, or LensError for one that cannot be read."""
     make = _MAKERS.get(message.name)
     if make is None:
-        raise NotTaken(f"{message.name} is not taken: this master only listens to diagnosis")
+        raise NotTaken(f"{message.name} is not taken: this master lets jobs start and listens to diagnosis, no more")
     return make(message.fields, sender, message)
 
 
@@ -54,7 +54,7 @@ def answer_of(message: Wire) -> Wire:
     """The answer to a question: nothing is to be done, checked, restarted or configured. Raises NotTaken."""
     make = _ANSWERS.get(message.name)
     if make is None:
-        raise NotTaken(f"{message.name} is not answered: this master only listens to diagnosis")
+        raise NotTaken(f"{message.name} is not answered: this master lets jobs start and listens to diagnosis, no more")
     return make()
 
 

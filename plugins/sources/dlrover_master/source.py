@@ -24,6 +24,7 @@ from lens_core.dlrover.pickles import MAX_PICKLE_BYTES
 
 from .answering import answer_of, records_of, sender_of
 from .grpc_server import GrpcServer
+from .jobs import Jobs
 
 _BODY_BYTES = MAX_PICKLE_BYTES * 4 // 3 + 4096
 _PICKLE = "application/octet-stream"
@@ -39,7 +40,7 @@ class DlroverMasterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
 
 class DlroverMaster(Source):
-    """Takes what DLRover's agents report to their master: diagnosis, steps, failures, heartbeats."""
+    """Takes what DLRover's agents report to their master, and lets the nodes of a job find each other."""
 
     name = "dlrover_master"
     Settings = DlroverMasterSettings
@@ -47,6 +48,7 @@ class DlroverMaster(Source):
     def __init__(self, settings: DlroverMasterSettings, context: Context) -> None:
         super().__init__(settings, context)
         self._grpc: GrpcServer | None = None
+        self._jobs = Jobs()
 
     @property
     def grpc_port(self) -> int:
@@ -79,7 +81,7 @@ class DlroverMaster(Source):
 
     async def _http_get(self, request: IngestRequest) -> Reply:
         """What an agent of DLRover asks its master."""
-        answer = self._answer(_read_http(request))
+        answer = self._answer(_read_http(request), request.headers.get(JOB_UID, ""))
         return _pickled(encode_http_response(answer is not None, dump(answer) if answer is not None else b""))
 
     async def _grpc_report(self, body: bytes, job_uid: str) -> bytes:
@@ -91,7 +93,7 @@ class DlroverMaster(Source):
 
     async def _grpc_get(self, body: bytes, job_uid: str) -> bytes:
         try:
-            answer = self._answer(decode_grpc(body))
+            answer = self._answer(decode_grpc(body), job_uid)
         except BadMessage as error:
             self.context.logger.debug("A question cannot be read. error=%s", error)
             answer = None
@@ -101,7 +103,10 @@ class DlroverMaster(Source):
         """Success and, if there is none, why. Raises Overloaded, for which the sender comes again."""
         sender = sender_of(request, job_uid, self.settings.workload_uid)
         try:
-            records = records_of(load(request.data), sender)
+            message = load(request.data)
+            if self._jobs.job(sender.origin.workload_uid).take(message):
+                return True, ""  # no record: a job starts and goes on whether or not there is room for records
+            records = records_of(message, sender)
         except LensError as error:
             reason = "unknown" if isinstance(error, PickleError) else "invalid"
             await self.door.submit([], received=1, rejected={reason: 1})
@@ -110,9 +115,11 @@ class DlroverMaster(Source):
         await self.door.submit(records, received=max(1, len(records)), filtered=0 if records else 1)
         return True, ""
 
-    def _answer(self, request: Request) -> Wire | None:
+    def _answer(self, request: Request, job_uid: str) -> Wire | None:
         try:
-            return answer_of(load(request.data))
+            message = load(request.data)
+            job = self._jobs.job(job_uid or self.settings.workload_uid)
+            return job.answer(message) or answer_of(message)
         except LensError as error:
             self.context.logger.debug("A question was not answered. error=%s", error)
             return None

@@ -133,7 +133,7 @@ async def test_what_is_not_taken_is_refused_and_counted(master: tuple[DlroverMas
     source, door = master
     connection = MasterConnection(f"127.0.0.1:{source.grpc_port}")
     for message in (
-        Wire("KeyValuePair", {"key": "a", "value": b"1"}),
+        Wire("NodeMeta", {"type": "worker"}),
         Wire("DiagnosisReportData", {"data_content": "{not json"}),
         Wire("NoSuchMessage", {}),
     ):
@@ -141,7 +141,7 @@ async def test_what_is_not_taken_is_refused_and_counted(master: tuple[DlroverMas
             await asyncio.to_thread(connection.report, message)
     assert sum(door.rejected.values()) == 3
     assert not door.records
-    assert await asyncio.to_thread(connection.get, Wire("KeyValuePair", {"key": "a"})) is None
+    assert await asyncio.to_thread(connection.get, Wire("NodeMeta", {})) is None
     connection.close()
 
 
