@@ -14,6 +14,7 @@ from lens_core import PointColumns, PointQuery
 from lens_core.queries import metric_name
 
 from .blocks import Series
+from .charts import read_reduced, reads_spans
 from .counting import count_points
 from .database import Database
 from .identity import Connection
@@ -21,7 +22,7 @@ from .merging import MOST_STREAMS, read_merged
 from .paging import Page, Place
 from .reader import Reader
 from .reducing import Aggregator, aggregated, reduce_together, shares
-from .series import is_in_order, read_reduced, read_whole, reads_spans
+from .series import is_in_order, read_whole
 from .streams import Header, Stream, Window, all_streams, headers, streams_by_metric, window_of
 from .unordered import read_sorted
 

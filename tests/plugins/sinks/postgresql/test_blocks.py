@@ -73,7 +73,7 @@ async def answers(store: Any) -> list[list[str]]:
         {"aggregate": "mean", "interval_ms": 60_000},
     ]
     found = [text(await points(store, **query)) for query in queries]
-    return [*found, text(await times(store)), text(await times(store, max_points=50))]
+    return [*found, text(await times(store)), text(await times(store, max_points=200))]
 
 
 async def test_answers_are_the_same_with_blocks_and_without(spool: Spool, store: Any, postgres_dsn: str) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lens_plugins.sinks.postgresql import blocks, coarsening, compacting, levels, series, upkeep
+from lens_plugins.sinks.postgresql import blocks, charts, coarsening, compacting, levels, upkeep
 from lens_plugins.sinks.postgresql.blocks import Series, coarser, points_of_part
 from lens_plugins.sinks.postgresql.coarsening import _groups
 from lens_plugins.sinks.postgresql.levels import coarsest_level
 from lens_plugins.sinks.postgresql.retention import Policy, retain
 
 from lens_core import MetricPoint
-from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store
+from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store, times
 from tests.plugins.sinks.postgresql.test_blocks import compact
 
 ROWS = 2048
@@ -32,7 +32,7 @@ ALL = {2: 32, 3: 8, 4: 2}  # spans of each level of so many rows
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 16 rows with parts of 4, spans of 4: a few thousand rows make four levels."""
-    for module in (blocks, compacting, levels, series):
+    for module in (blocks, charts, compacting, levels):
         monkeypatch.setattr(module, "BLOCK_ROWS", 16)
     for module in (blocks, coarsening, levels):
         monkeypatch.setattr(module, "SPAN_PARTS", 4)
@@ -95,6 +95,17 @@ async def test_every_spike_is_seen_through_all_levels(spool: Spool, store: Any, 
     assert len(await chart(store, "rare")) == 32
     steps = sorted(step or 0 for step in iterations(found))
     assert max(after - before for before, after in pairwise(steps)) < 4 * ROWS / 29, "parts have their shares of points"
+
+
+async def test_iterations_are_drawn_without_reading_all_times(spool: Spool, store: Any, postgres_dsn: str) -> None:
+    await spool.deliver(*rows_of(range(ROWS + 10)))
+    await compact(store, partial=False)
+    ask(postgres_dsn, "update lens_block set times = '' returning 1")
+    found = await times(store, max_points=60)
+    assert 30 <= len(found) <= 60
+    assert [p.value for p in found] == [p.iteration for p in found] == sorted(iterations(found), key=lambda i: i or 0)
+    assert {0, ROWS + 9} <= iterations(found)
+    assert all(point.timestamp == 1_700_000_000_000 + point.iteration * 1000 for point in found)
 
 
 async def test_a_window_is_cut_exactly(spool: Spool, store: Any) -> None:
