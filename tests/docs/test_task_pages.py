@@ -99,6 +99,12 @@ def test_a_panel_of_the_grafana_page_can_be_asked(running: RunningLens) -> None:
     assert (answer.status_code, answer.json()["data"]) == (200, [])
 
 
+def test_prometheus_takes_its_file_of_the_page(tmp_path: Path) -> None:
+    (text,) = [text for text in blocks("remote_write.md", "yaml") if "prometheus.yml" in text]
+    (tmp_path / "prometheus.yml").write_text(text)
+    run_console("$ promtool check config prometheus.yml\n SUCCESS\n", tmp_path)
+
+
 def test_every_symptom_names_a_check_and_every_check_a_symptom() -> None:
     text = (DOCS / "troubleshooting.md").read_text()
     sections = re.split(r"^### ", text, flags=re.M)[1:]
