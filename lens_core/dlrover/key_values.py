@@ -47,4 +47,5 @@ class KeyValues:
 
 
 def _size_of(key: str, value: Value) -> int:
-    return _ENTRY_BYTES + len(key) + (8 if isinstance(value, int) else len(value))
+    held = value.encode("utf-8", "replace") if isinstance(value, str) else value
+    return _ENTRY_BYTES + len(key.encode("utf-8", "replace")) + (8 if isinstance(held, int) else len(held))
