@@ -168,7 +168,7 @@ class SpoolTables:
         now: float,
     ) -> Advanced:
         """Move a cursor forward and keep what the sink refused."""
-        self._move(connection, sink, end)
+        cursor = end if self._move(connection, sink, end) else spool_queries.cursor_of(connection, sink)
         for letter in dead_letters:
             connection.execute(
                 "INSERT INTO dead_letters (sink, reason, created_at, bytes, body) VALUES (?, ?, ?, ?, ?)",
@@ -176,7 +176,6 @@ class SpoolTables:
             )
             self.dead_letter_bytes += len(letter.body)
         discarded = self._bound_dead_letters(connection) if dead_letters else {}
-        cursor = spool_queries.cursor_of(connection, sink)
         oldest_at = spool_queries.oldest_after(connection, sink, cursor)
         self.untidy = True
         return Advanced(sink, end, records, size, oldest_at, len(dead_letters), discarded, outcome)
@@ -195,11 +194,13 @@ class SpoolTables:
                 self.books[sink].dead_letters -= count
 
     @staticmethod
-    def _move(connection: sqlite3.Connection, sink: str, end: Position) -> None:
-        connection.execute(
+    def _move(connection: sqlite3.Connection, sink: str, end: Position) -> bool:
+        """Move a cursor forward; False when it is there or further already."""
+        moved = connection.execute(
             "UPDATE cursors SET batch = ?1, offset = ?2 WHERE sink = ?3 AND (batch, offset) < (?1, ?2)",
             (end.batch, end.offset, sink),
         )
+        return moved.rowcount == 1
 
     def _bound_dead_letters(self, connection: sqlite3.Connection) -> dict[str, int]:
         discarded: dict[str, int] = {}
