@@ -29,11 +29,12 @@ class Shape(NamedTuple):
 
 
 class Attached(msgspec.Struct, frozen=True, gc=False):
-    """What the series of a pod get, in two pieces; `size` of both. `keys` are what the pod was found by."""
+    """What the series of a pod get, in two pieces of these sizes, and both together; the pod was found by `keys`."""
 
     pod: bytes
     workload: bytes
-    size: int
+    both: bytes
+    sizes: tuple[int, int]
     number: int
     keys: Keys
 
@@ -72,6 +73,7 @@ class Pods:
         self._held: dict[int, Pod] = {}
         self._labels: dict[int, list[Label]] = {NO_POD: []}
         self._pieces: dict[int, list[tuple[int, bytes]]] = {NO_POD: []}
+        self._sizes: dict[tuple[int, int], tuple[int, int]] = {}
 
     def keep(self, pods: Collection[Pod]) -> None:
         """Forget all others."""
@@ -118,7 +120,9 @@ class Pods:
         labels = self.labels(number)
         pod = join([label for label in labels if label[0] in OF_PODS])
         workload = join([label for label in labels if label[0] not in OF_PODS])
-        return Attached(pod, workload, len(pod) + len(workload), number, keys)
+        sizes = (len(pod), len(workload))
+        # The same object for the same sizes, so that comparing is quick.
+        return Attached(pod, workload, pod + workload, self._sizes.setdefault(sizes, sizes), number, keys)
 
     def copies(self, number: int) -> list[list[Label]]:
         """What each copy of a series of this pod gets: one for each workload."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 _MARKS_PER_KEY = 16
+# A hash has so many more bits than a place needs.
+_OTHER_BITS = 32
 
 
 class Seen:
-    """Marks keys; may say yes for a new one (for less than one in sixteen). Forgets all when there are too many."""
+    """Marks keys, each twice; may say yes for a new one (less than one in sixty). Forgets all when there are many."""
 
     def __init__(self, keys: int) -> None:
         self._mask = (1 << (keys * _MARKS_PER_KEY - 1).bit_length()) - 1
@@ -15,12 +17,13 @@ class Seen:
 
     def again(self, key: bytes) -> bool:
         """Whether the key came before; from now on it did."""
-        place = hash(key) & self._mask
-        if self._marks[place]:
+        number = hash(key)
+        place, other = number & self._mask, number >> _OTHER_BITS & self._mask
+        if self._marks[place] and self._marks[other]:
             return True
         if not self._room:
             self._forget()
-        self._marks[place] = 1
+        self._marks[place] = self._marks[other] = 1
         self._room -= 1
         return False
 

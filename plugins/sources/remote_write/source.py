@@ -16,7 +16,8 @@ from lens_core.protobuf import WireError, delimited
 from .drops import Drops
 from .enriching import Enricher
 from .labels import RefusedSeries
-from .passing import Passage, Passed
+from .passed import Passed
+from .passing import Passage
 from .request import MEDIA_TYPE, Cut, body_of, cut, damaged, version_of
 from .settings import RemoteWriteSettings
 from .version2 import Translator

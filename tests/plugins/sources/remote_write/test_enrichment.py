@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_plugins.sources.remote_write.drops import Drops
 from lens_plugins.sources.remote_write.enriching import Enricher
-from lens_plugins.sources.remote_write.passing import Passage, Passed
+from lens_plugins.sources.remote_write.passed import Passed
+from lens_plugins.sources.remote_write.passing import Passage
 from lens_plugins.sources.remote_write.request import cut
 from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 

@@ -1,43 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from lens_plugins.sources.remote_write.drops import Drops
-from lens_plugins.sources.remote_write.enriching import Enricher
-from lens_plugins.sources.remote_write.passing import Passage, Passed
 from lens_plugins.sources.remote_write.request import cut
 from lens_plugins.sources.remote_write.seen import Seen
-from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 
 from lens_core import Pod
-from lens_core.identity import Directory
-from lens_core.self_metrics import SelfMetrics
-from tests.plugins.sources.remote_write.conftest import PODS
+from tests.plugins.sources.remote_write.road import Road, outcome
 from tests.plugins.sources.remote_write.wire import WriteRequest, labels_of, request, series
 
 NOW = 1_795_000_000_000
 ATTACHED = {"pod_name": "llama-0", "pod_uid": "u-a", "workload_name": "llama", "workload_uid": "w-job"}
-
-
-class Road:
-    """A passage with a directory of its own; without templates every label set is read."""
-
-    def __init__(self, *, templates: bool = True, cached_series: int = 150_000) -> None:
-        self.directory = Directory()
-        self.directory.replace(PODS, "test")
-        self.enricher = Enricher(RemoteWriteSettings(cached_series=cached_series), self.directory)
-        self.passage = Passage(self.enricher, Drops(10, SelfMetrics()))
-        if not templates:
-            self.enricher.templates.learn = lambda *_: None
-
-    def take(self, raw: Sequence[bytes]) -> Passed:
-        passed = Passed()
-        self.enricher.begin()
-        self.passage.take(raw, passed)
-        return passed
 
 
 def generation(number: int, count: int = 40) -> list[bytes]:
@@ -153,12 +127,12 @@ def test_a_damaged_series_is_what_it_would_be_without_templates(
 ) -> None:
     quick, slow = Road(), Road(templates=False)
     for number in range(6):  # The last ones make the next one expected, so that it is not looked up by its skeleton.
-        assert take(quick, one_of(number, value)) == take(slow, one_of(number, value))
+        assert outcome(quick, [one_of(number, value)]) == outcome(slow, [one_of(number, value)])
     whole = bytearray(one_of(7, value))
     whole[place % len(whole)] = byte
     # Behind another new one, because the first of a group gets a closer look.
     together = one_of(8, value), one_of(9, value), bytes(whole + more)
-    assert take(quick, *together) == take(slow, *together)
+    assert outcome(quick, together) == outcome(slow, together)
 
 
 def one_of(number: int, value: float) -> bytes:
@@ -166,20 +140,12 @@ def one_of(number: int, value: float) -> bytes:
     return bytes(cut(request(series(labels, (value, NOW))), "1.0").series[0])
 
 
-def take(road: Road, *series: bytes) -> tuple[object, ...]:
-    try:
-        passed = road.take(series)
-    except ValueError as error:
-        return (str(error),)
-    return b"".join(passed.pieces), passed.series, passed.unattached, passed.refused, passed.messages
-
-
 def test_a_label_between_two_of_ours_is_put_in_its_place() -> None:
     quick, slow = Road(), Road(templates=False)
     for number in range(5):
         labels = {"__name__": "up", "pod": "llama-0", "pod_template": "x", "run": str(number), "workload_state": "y"}
         (raw,) = cut(request(series(labels, (1.0, NOW))), "1.0").series
-        assert take(quick, raw) == take(slow, raw)
+        assert outcome(quick, [raw]) == outcome(slow, [raw])
 
 
 def test_seen_forgets_when_it_is_full() -> None:

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.plugins.sources.remote_write.road import Road, outcome
+from tests.plugins.sources.remote_write.wire import WriteRequest, labels_of, request, series
+
+NOW = 1_795_000_000_000
+Row = tuple[str, str, str, float, int]
+
+
+def cut_out(*all_series: object) -> list[bytes]:
+    """The series of a request, each by itself."""
+    return [one.SerializeToString() for one in WriteRequest.FromString(request(*all_series)).timeseries]
+
+
+def rows_of(rows: Sequence[Row], rack: int) -> list[bytes]:
+    """Series whose labels no other rack has."""
+    return cut_out(
+        *(
+            series(
+                {"__name__": name, "a": f"{n:03}", "namespace": "ml", "pod": pod, "q": text, "rack": f"r{rack}"},
+                (value, NOW + later),
+            )
+            for n, (name, pod, text, value, later) in enumerate(rows)
+        )
+    )
+
+
+# Names and texts of the same lengths, so that what is of another kind does not show before it is looked at closely.
+kinds = st.tuples(
+    st.sampled_from(["up", "us", "gpu_x"]),
+    st.sampled_from(["llama-0", "llama-1"]),
+    st.sampled_from(["aa", "ab", "\xe9", "\x0a\x00", "aaa"]),
+    st.sampled_from([1.0, 2.0, 0.0, -1.0, float("nan")]),
+    st.sampled_from([0, 1, 2**32]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(kinds, st.lists(kinds, max_size=12), st.integers(0, 50), st.booleans(), st.data())
+def test_what_is_stacked_is_what_reading_gives_to_the_byte(
+    usual: Row, others: list[Row], place: int, sort: bool, data: st.DataObject
+) -> None:
+    quick, slow = Road(), Road(templates=False)
+    for rack in range(4):
+        rows = [usual] * 50
+        rows[place:place] = data.draw(st.permutations(others))
+        raw = rows_of(rows, rack)
+        if sort:
+            raw.sort(key=len)
+        assert outcome(quick, raw) == outcome(slow, raw)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 59), st.integers(1, 30), st.integers(0, 90), st.integers(0, 255), st.integers(1, 3))
+@example(20, 1, 2, 0, 3)  # alone on its sheet
+@example(20, 20, 2, 0, 3)  # with others of the same kind on it, all of them damaged
+@example(20, 20, 85, 0xFF, 3)  # a negative value
+def test_damaged_rows_among_others_are_what_they_would_be_alone(
+    row: int, count: int, place: int, byte: int, known: int
+) -> None:
+    quick, slow = Road(), Road(templates=False)
+    for rack in range(known + 1):
+        # Another pod, which gives other labels: so these rows are on a sheet of their own.
+        pods = ["llama-1" if row <= n < row + count else "llama-0" for n in range(60)]
+        raw = rows_of([("up", pod, "aa", 1.0, 0) for pod in pods], rack)
+        for number in range(row, min(row + count, 60)) if rack == known else ():
+            damaged = bytearray(raw[number])
+            damaged[place % len(damaged)] = byte
+            raw[number] = bytes(damaged)
+        assert outcome(quick, raw) == outcome(slow, raw)
+
+
+def test_rows_of_sheets_keep_the_order_of_the_request() -> None:
+    road = Road()
+    pods = ["llama-0", "lonely0"]
+    for rack in range(4):
+        rows = [("up" if n % 3 else "gpu_x", pods[n % 2], "aa", float(n), 0) for n in range(80)]
+        message = WriteRequest.FromString(b"".join(road.take(rows_of(rows, rack)).pieces))
+        assert [one.samples[0].value for one in message.timeseries] == list(range(80))
+        assert [labels_of(one).get("workload_uid") for one in message.timeseries] == ["w-job", None] * 40
+
+
+def test_stacked_rows_that_come_again_are_remembered_all() -> None:
+    road = Road()
+    rows: list[Row] = [("up", "llama-0", "aa", float(n), 0) for n in range(200)]
+    for rack in (0, 1, 1):
+        first = b"".join(road.take(rows_of(rows, rack)).pieces)
+    assert road.enricher.remembered == 200
+    assert b"".join(road.take(rows_of(rows, 1)).pieces) == first
+    assert b"".join(Road(templates=False).take(rows_of(rows, 1)).pieces) == first
