@@ -17,7 +17,7 @@ from .enriching import Enricher
 from .entry import Entry, head_of
 from .newcomers import Newcomers
 from .passed import Passed
-from .samples import VALUE_SIZE, VALUE_TAGS
+from .samples import VALUE_SIZE, VALUE_TAGS, ZERO_SIZE
 from .slow_road import SlowRoad
 from .tails import Tails
 
@@ -58,10 +58,20 @@ class Passage:
         for one in series:
             # The guess first: senders mostly repeat the order, too. A comparison is cheaper than a look-up.
             entry = last.next
-            if entry is not None and one.startswith(entry.came) and entry.epoch == epoch:
-                sample = one[len(entry.came) :]
-                if sample[_DOUBLE_SIZE:] in stamps and sample[_DOUBLE_SIZE - 1] < entry.below:
-                    pieces += (entry.head, entry.goes, sample)  # type: ignore[arg-type]
+            if entry is not None and entry.epoch == epoch:
+                came = entry.came
+                if one.startswith(came):
+                    sample = one[len(came) :]
+                    if sample[_DOUBLE_SIZE:] in stamps and sample[_DOUBLE_SIZE - 1] < entry.below:
+                        pieces += (entry.head, entry.goes, sample)  # type: ignore[arg-type]
+                        quick += 1
+                        unattached += entry.unattached
+                        last = entry
+                        continue
+                elif entry.below and (tail := one[-ZERO_SIZE:]) in stamps and came == one[:-ZERO_SIZE] + VALUE_TAGS:
+                    # Without a value; many counters stay at 0.
+                    prefix: bytes = entry.prefix  # type: ignore[assignment]
+                    pieces += (head_of(len(prefix) + ZERO_SIZE), prefix, tail)
                     quick += 1
                     unattached += entry.unattached
                     last = entry
@@ -70,7 +80,7 @@ class Passage:
             entry = self._look_up(one[: -len(tail)], entry) if tail else None
             last.next = entry
             if entry is not None and (tail[10] if len(tail) == VALUE_SIZE else 0) < entry.below:
-                prefix: bytes = entry.prefix  # type: ignore[assignment]
+                prefix = entry.prefix  # type: ignore[assignment]
                 pieces += (head_of(len(prefix) + len(tail)), prefix, tail)
                 quick += 1
                 unattached += entry.unattached

@@ -11,7 +11,10 @@ _REMEMBERED_STAMPS = 1000
 
 
 class Tails:
-    """Tells tails; remembers timestamps (with their tag), because requests have few different ones."""
+    """Tells tails; remembers timestamps, because requests have few different ones.
+
+    `stamps` are timestamps with their tag, and besides whole tails that have no value.
+    """
 
     def __init__(self) -> None:
         self.stamps: set[bytes] = set()
@@ -32,7 +35,7 @@ class Tails:
             return False
         if len(self.stamps) >= _REMEMBERED_STAMPS:
             self.stamps.clear()
-        self.stamps.add(stamp)
+        self.stamps |= {stamp, ZERO_TAGS + stamp}
         return True
 
     def know(self, series: Iterable[bytes]) -> bool:

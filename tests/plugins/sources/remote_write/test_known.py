@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.plugins.sources.remote_write.road import Road, outcome
+from tests.plugins.sources.remote_write.wire import WriteRequest, request, series
+
+NOW = 1_795_000_000_000
+values = st.sampled_from([0.0, 1.0, -0.0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(values, min_size=6, max_size=6), min_size=4, max_size=6))
+def test_known_series_that_are_zero_at_times_are_what_reading_gives(rounds: list[list[float]]) -> None:
+    quick = Road()
+    for step, given_values in enumerate(rounds):
+        labels = [
+            {"__name__": ["up", "gpu_x"][n % 2], "n": str(n), "namespace": "ml", "pod": "llama-0"} for n in range(6)
+        ]
+        body = request(*(series(one, (value, NOW + step)) for one, value in zip(labels, given_values, strict=True)))
+        raw = [one.SerializeToString() for one in WriteRequest.FromString(body).timeseries]
+        assert outcome(quick, raw) == outcome(Road(templates=False), raw)
