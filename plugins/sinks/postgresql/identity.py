@@ -30,11 +30,13 @@ class Identities:
 
     def __init__(self) -> None:
         self._subjects: dict[SubjectKey, int] = {}
+        self._named: set[SubjectKey] = set()
         self._streams: dict[StreamKey, StreamId] = {}
 
     def forget(self) -> None:
         """Empty the cache: something in it has been removed from the database."""
         self._subjects.clear()
+        self._named.clear()
         self._streams.clear()
 
     def trim(self) -> None:
@@ -43,13 +45,17 @@ class Identities:
             self.forget()
 
     async def subjects(self, connection: Connection, wanted: Mapping[SubjectKey, Subject]) -> Mapping[SubjectKey, int]:
-        """The ids of these subjects."""
-        missing = [subject for key, subject in wanted.items() if key not in self._subjects]
+        """The ids of these subjects; one that had no name takes the first that comes."""
+        missing = {key: subject for key, subject in wanted.items() if not self._is_known(key, subject)}
         if missing:
             async with connection.transaction():
-                found = await _make_subjects(connection, missing)
+                found = await _make_subjects(connection, missing.values())
             self._subjects.update(found)
+            self._named.update(key for key, subject in missing.items() if subject.name)
         return self._subjects
+
+    def _is_known(self, key: SubjectKey, subject: Subject) -> bool:
+        return key in self._subjects and (not subject.name or key in self._named)
 
     async def streams(
         self, connection: Connection, subjects: Mapping[SubjectKey, Subject], wanted: Mapping[StreamKey, str]

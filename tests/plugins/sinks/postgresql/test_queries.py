@@ -11,6 +11,7 @@ from lens_core import BadRequest, Detection, Event, Evidence, Origin, Pod, Point
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, times
 
 POD = Origin(pod_uid="pod-uid-9", pod_name="trainer-9", namespace="team")
+NAMES = ("", "llama", "", "later")
 WORKLOADS = [
     WorkloadReference(uid="job", name="my-job", kind="PyTorchJob", namespace="team", parent_uid="top"),
     WorkloadReference(uid="top", name="my-workload", kind="Workload", namespace="team"),
@@ -153,6 +154,15 @@ async def test_events_evidence_and_detections_are_kept_once(spool: Spool, store:
     assert ask(postgres_dsn, "select workload_uid, framework, confidence from framework_detection") == [
         ("workload-1", "primus", 0.8)
     ]
+
+
+async def test_a_workload_takes_the_first_name_that_comes(spool: Spool, store: Any) -> None:
+    origins = [
+        Origin(workload_uid="slurm-17", labels={"training.kubeflow.org/job-name": n} if n else {}) for n in NAMES
+    ]
+    for step, origin in enumerate(origins):
+        await spool.deliver(row(step, origin=origin))
+    assert (await store.workload("slurm-17")).summary.name == "llama"
 
 
 async def test_what_two_pods_say_alike_are_two_events_each_with_its_place(spool: Spool, store: Any) -> None:
