@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from ..plugin_api import Route as PluginRoute
 from .openapi_routes import BODIES, PARAMETERS, PREFIX, query_of, role_of
-from .openapi_types import parameter, parameters_of, schemas_of
+from .openapi_types import parameter, parameters_of, schema_of, schemas_of
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _DESCRIPTION = (
@@ -119,7 +119,7 @@ def _body(declared: PluginRoute | None, method: str, path: str, types: Mapping[A
         bodies: Mapping[str, Any] = {"application/json": kind} if kind else {}
     else:
         bodies = (declared.bodies or {"*/*": bytes}) if method in ("POST", "PUT", "PATCH") else {}
-    content = {media_type: {"schema": types.get(kind, {})} for media_type, kind in bodies.items()}
+    content = {media_type: {"schema": schema_of(kind, types)} for media_type, kind in bodies.items()}
     return {"required": True, "content": content} if content else None
 
 

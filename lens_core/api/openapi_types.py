@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -19,18 +19,25 @@ def schemas_of(kinds: Iterable[Any]) -> tuple[dict[Any, dict[str, Any]], dict[st
     Types of the same name get longer names. A type that has no schema is said and has {}: a mistake of one author
     leaves everybody else's routes described.
     """
-    able = [kind for kind in dict.fromkeys(kinds) if _has_schema(kind)]
+    able = [*dict.fromkeys(kind for kind in kinds if _has_schema(kind))]
     found, named = msgspec.json.schema_components(able, ref_template=_TEMPLATE)
     return dict(zip(able, found, strict=True)), named
 
 
 def _has_schema(kind: Any) -> bool:
     try:
+        hash(kind)
         msgspec.json.schema_components([kind])
-    except TypeError as error:
+    # ValueError: bounds that do not fit into 64 bits.
+    except (TypeError, ValueError) as error:
         logger.warning("A type that a route declares has no JSON schema. type=%r error=%s", kind, error)
         return False
     return True
+
+
+def schema_of(kind: Any, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    """What `schemas_of` found for a type; {} for one that has no schema."""
+    return schemas.get(kind, {}) if isinstance(kind, Hashable) else {}
 
 
 def parameters_of(query: type[msgspec.Struct]) -> Iterator[dict[str, Any]]:

@@ -146,10 +146,10 @@ class Described(Source):
     name = "described"
 
     def routes(self) -> Sequence[PluginRoute]:
-        """One that can be described, and one with a type that no JSON is made of."""
+        """One that can be described, and one with two types of which no JSON is made."""
         return [
             PluginRoute(paths=["/d"], handler=self._take, query=Asked, bodies={"application/json": list[Entry]}),
-            PluginRoute(paths=["/wrong"], handler=self._take, bodies={"application/json": Path.read_text}),
+            PluginRoute(paths=["/wrong"], handler=self._take, bodies={"application/json": Path.read_text, "a/b": {}}),
         ]
 
     async def _take(self, request: IngestRequest) -> Reply:
@@ -175,7 +175,10 @@ async def test_a_plugins_route_is_described_as_it_says(lens: LensFactory, caplog
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     own = document["components"]["schemas"][schema["items"]["$ref"].rpartition("/")[2]]
     assert own["properties"] == {"step": {"type": "integer"}}, "not the Entry of somebody else"
-    assert document["paths"]["/api/v1/wrong"]["post"]["requestBody"]["content"] == {"application/json": {"schema": {}}}
+    assert document["paths"]["/api/v1/wrong"]["post"]["requestBody"]["content"] == {
+        "application/json": {"schema": {}},
+        "a/b": {"schema": {}},
+    }
     assert "has no JSON schema" in caplog.text
 
 
