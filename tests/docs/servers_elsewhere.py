@@ -20,6 +20,7 @@ from datadog_api_client.v1.model.dashboard import Dashboard
 from moto.server import ThreadedMotoServer
 
 from tests.certificates import write_certificate
+from tests.docs.pages import lead_curl
 
 DATADOG = "api.datadoghq.com"
 
@@ -72,7 +73,7 @@ def datadog(folder: Path) -> Iterator[tuple[DatadogApi, dict[str, str]]]:
     context.load_cert_chain(certificate, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     port = server.server_port
-    (folder / ".curlrc").write_text(f'connect-to = "{DATADOG}:443:127.0.0.1:{port}"\ncacert = "{certificate}"\nfail\n')
+    lead_curl(folder, f"{DATADOG}:443", port, f'cacert = "{certificate}"', "fail")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

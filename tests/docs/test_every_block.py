@@ -36,6 +36,7 @@ RUN_BY = {
     "upgrade_from_primus_lens.md": "test_task_pages.py",
     "write_a_detector.md": "test_plugin_pages.py",
     "write_a_sink.md": "test_plugin_pages.py",
+    "write_a_source.md": "test_plugin_pages.py",
 }
 # YAML that is not for Lens: the page's own test, or whose file it is.
 OTHERS_YAML = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import ROOT, blocks, run_console
+from tests.docs.pages import ROOT, blocks, free_port, lead_curl, run_console
 
 pytestmark = pytest.mark.slow
 SINK = "sinks: {out: {type: jsonl, path: out.jsonl}}\n"
@@ -72,13 +72,6 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return Installation(tmp_path_factory.mktemp("installed"))
 
 
-def free_port(kind: socket.SocketKind) -> int:
-    with socket.socket(type=kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 def copied(example: str, folder: Path) -> Path:
     shutil.copytree(ROOT / "examples" / example, folder / example, ignore=shutil.ignore_patterns("build", "*.egg-info"))
     return folder / example
@@ -98,10 +91,10 @@ def configured(example: str, folder: Path, **values: str) -> None:
 
 
 def test_the_readme_from_the_installation_to_the_answer(installation: Installation) -> None:
-    port = free_port(socket.SOCK_STREAM)
+    port = free_port()
     folder = installation.checkout
     (folder / "train.py").write_text(blocks("first_run.md", "python")[0])
-    (folder / ".curlrc").write_text(f'connect-to = "127.0.0.1:8080:127.0.0.1:{port}"\nfail\n')
+    lead_curl(folder, "127.0.0.1:8080", port)
     (block,) = [block for block in blocks("../README.md", "console") if "pip install" in block]
     printed = installation.run(block, folder, {"PAGE_PORT": str(port), "WANDB_SILENT": "true"})
     assert f"Lens listens on http://127.0.0.1:{port}" in printed[1]

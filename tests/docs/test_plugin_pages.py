@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 import tomllib
 
-from tests.docs.pages import blocks, run_console
+from tests.docs.pages import blocks, free_port, lead_curl, run_console
 
 # Page → the file into which its first Python block is saved, as the page says.
 PAGES = {
+    "write_a_source.md": "trying/acme.py",
     "write_a_detector.md": "trying/acme.py",
     "write_a_sink.md": "trying/acme.py",
     "add_a_collector.md": "trying/queue_length.py",
 }
+# What the page has running in another terminal.
+UP_WITH_PLUGINS = "lens up --plugins-dir trying"
 
 
 @pytest.fixture
@@ -33,8 +36,11 @@ def test_the_commands_print_what_the_page_shows(page: str, folder: Path) -> None
     for text in blocks(page, "yaml"):
         (folder / "lens.yaml").write_text(text)
     consoles = blocks(page, "console")
+    port = free_port()
+    lead_curl(folder, "127.0.0.1:8080", port)
     for block in consoles:
-        run_console(block, folder)
+        up = [UP_WITH_PLUGINS] if "curl" in block else []
+        run_console(block, folder, {"PAGE_PORT": str(port)}, before=up)
     assert consoles
 
 

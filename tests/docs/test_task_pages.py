@@ -16,7 +16,7 @@ import yaml
 
 from lens_core.cli import checks, checks_symptoms
 from lens_core.self_metrics import SelfMetrics
-from tests.docs.pages import DOCS, blocks, run_console
+from tests.docs.pages import DOCS, blocks, lead_curl, port_of, run_console
 from tests.end_to_end.conftest import make_lens
 from tests.end_to_end.running_lens import RunningLens
 
@@ -42,6 +42,7 @@ def test_the_first_run_is_as_the_page_says(running: RunningLens, tmp_path: Path)
     _, _, train, look, configure = blocks("first_run.md", "console")
     run_console(train, folder, environ)
     running.drained()
+    lead_curl(folder, "127.0.0.1:8080", port_of(running.url))
     run_console(look, folder, environ)
     run_console(configure, folder, environ)
 
