@@ -60,6 +60,8 @@ class LatestValues:
         self._clock = clock
         self._held: dict[bytes, _Held] = {}
         self._swept_at = clock()
+        # Whether there is something that the last snapshot does not hold.
+        self.renewed = False
 
     def take(self, points: Iterable[Point]) -> None:
         """Remember these points; an older one never replaces a newer one."""
@@ -73,6 +75,7 @@ class LatestValues:
                     continue
             if held is None or held.point.stamp <= point.stamp:
                 self._held[point.slot] = _Held(point, now)
+                self.renewed = True
         self._metrics.scrape_series.set(len(self._held))
 
     def _sweep(self, now: float) -> None:
@@ -83,9 +86,10 @@ class LatestValues:
         self._held = {slot: held for slot, held in self._held.items() if now - held.seen_at < self._expire_seconds}
 
     def snapshot(self, wall_time: float) -> Snapshot:
-        """What `restore` takes."""
+        """What `restore` takes. May be called in a thread of its own."""
         now = self._clock()
-        held = self._held.items()
+        self.renewed = False
+        held = [*self._held.items()]
         return Snapshot(
             wall_time,
             [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -35,6 +36,9 @@ from .refusals import OWN, rejected
 from .selectors import any_of
 from .settings import FederateQuery, PrometheusSettings
 from .training import TrainingSeries, time_series
+
+# So old the values that a daemon shows after a crash may be.
+KEEP_SECONDS = 30.0
 
 
 class _Task(NamedTuple):
@@ -69,6 +73,8 @@ class Prometheus(Sink):
             self.settings.federate_max_series, self.settings.federate_expire_seconds, context.metrics
         )
         self._snapshot_path = context.data_dir / "latest_values.json"
+        self._stopping = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
         self._progress: dict[str, _Progress] = {}
         self._shards: list[Shard] = []
         if self.settings.url is not None:
@@ -76,21 +82,39 @@ class Prometheus(Sink):
             self._shards = [Shard(self.settings, address) for _ in range(self.settings.shards)]
 
     async def start(self) -> None:
-        """Take up the latest values that were held when it stopped."""
-        if self.settings.federate:
-            try:
-                snapshot = await asyncio.to_thread(load_state, self._snapshot_path, Snapshot)
-                self._latest.restore(snapshot, time.time())
-            except (OSError, ValueError) as error:
-                self.context.logger.warning("The latest values are not those of before. error=%s", error)
+        """Take up the latest values that were held before; keep them from time to time from now on."""
+        if not self.settings.federate:
+            return
+        try:
+            snapshot = await asyncio.to_thread(load_state, self._snapshot_path, Snapshot)
+            self._latest.restore(snapshot, time.time())
+        except (OSError, ValueError) as error:
+            self.context.logger.warning("The latest values are not those of before. error=%s", error)
+        self._keeping = asyncio.create_task(self._keep_at_times())
 
     async def stop(self) -> None:
         """Close the connections; keep the latest values for the next start, which need not wait for new ones then."""
         for shard in self._shards:
             shard.close()
-        snapshot = self._latest.snapshot(time.time())
-        if self.settings.federate and (snapshot.values or self._snapshot_path.exists()):
-            await asyncio.to_thread(save_state, self._snapshot_path, snapshot)
+        self._stopping.set()
+        if self._keeping is not None:
+            await self._keeping
+        if self.settings.federate and (self._latest.points() or self._snapshot_path.exists()):
+            await asyncio.to_thread(self._keep)
+
+    async def _keep_at_times(self) -> None:
+        """Keep the latest values until it stops, for a start after a crash."""
+        while not self._stopping.is_set():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), KEEP_SECONDS)
+            if self._latest.renewed and not self._stopping.is_set():
+                try:
+                    await asyncio.to_thread(self._keep)
+                except OSError as error:
+                    self.context.logger.warning("The latest values are not kept. error=%s", error)
+
+    def _keep(self) -> None:
+        save_state(self._snapshot_path, self._latest.snapshot(time.time()))
 
     async def check(self) -> None:
         """Write nothing: an empty request."""

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def series_batch(*names: str, stamp: int = NOW, value: float = 1.0) -> SeriesBat
     """A record with one sample for each of these series."""
     body = packed(request(*(series({"__name__": name}, (value, stamp)) for name in names)))
     return SeriesBatch(body=body, compression="snappy", series=len(names))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that happens soon."""
+
+    async def wait() -> None:
+        while not condition():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(wait(), 20)
 
 
 @pytest.fixture(autouse=True)

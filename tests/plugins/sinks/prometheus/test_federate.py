@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lens_plugins.sinks.prometheus import plugin
 from lens_plugins.sinks.prometheus.latest import LatestValues, exposition
 from lens_plugins.sinks.prometheus.patterns import MOST_CHOICES, compiled
 from lens_plugins.sinks.prometheus.selectors import any_of
@@ -19,7 +20,7 @@ from lens_plugins.sources.wandb_api import WandbApi
 from lens_core import BadRequest, Origin, StepMetrics
 from lens_core.identity import Directory
 from lens_core.self_metrics import SelfMetrics
-from tests.plugins.sinks.prometheus.conftest import Bench
+from tests.plugins.sinks.prometheus.conftest import Bench, until
 from tests.plugins.sources.ingest_app import IngestApp
 
 LABELS = {"__name__": "lens_training_loss", "workload_uid": "w-1", "rank": "0", "path": 'a\\b"\n'}
@@ -147,6 +148,19 @@ async def test_latest_values_are_there_again_after_a_restart() -> None:
     last = Bench(None)
     await last.sink.start()
     assert last.sink._latest.points() == []
+
+
+async def test_latest_values_are_there_again_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "KEEP_SECONDS", 0.01)
+    bench = Bench(None)
+    await bench.sink.start()
+    await bench.send(row("w1", loss=1.5))
+    await until(Path("kept/latest_values.json").exists)
+    after = Bench(None)
+    await after.sink.start()
+    assert exposition(after.sink._latest.points()) == exposition(bench.sink._latest.points())
+    await after.sink.stop()
+    await bench.sink.stop()
 
 
 def test_values_that_were_kept_grow_old_meanwhile() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from lens_core.delivery.sender import SinkSlot
 from lens_core.delivery.spool import Spool
 from lens_core.pipeline import Pipeline
 from lens_core.self_metrics import SelfMetrics
-from tests.plugins.sinks.prometheus.conftest import NOW, Bench, series_batch
+from tests.plugins.sinks.prometheus.conftest import NOW, Bench, series_batch, until
 from tests.plugins.sinks.prometheus.store import Store
 from tests.plugins.sources.remote_write.wire import Histogram, WriteRequest, labels_of, packed, request, series
 
@@ -91,14 +90,6 @@ async def test_refused_series_are_sent_again_by_a_replay(store: Store, tmp_path:
     assert sorted(name for message in store.taken for name in names_of(message)) == ["a", "b", "bad"]
     await pipeline.stop()
     await bench.sink.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def wait() -> None:
-        while not condition():
-            await asyncio.sleep(0.005)
-
-    await asyncio.wait_for(wait(), 20)
 
 
 async def test_nothing_refused_is_delivered(store: Store) -> None:
