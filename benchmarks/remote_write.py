@@ -2,6 +2,9 @@
 
 Lens attaches four labels (pod and workload) to every series, vmagent three fixed ones. Bodies hold 2,000 series of ten
 labels with one sample each. `steady`: the same label sets with every request; `new`: none was seen before.
+
+Fixed labels are less work than labels that depend on the series: Lens looks for the pod. What vmagent takes for three
+labels made of the pod's name by relabelling is a figure of its own, without a goal.
 """
 
 from __future__ import annotations
@@ -30,6 +33,14 @@ SERVER_CORE, LOAD_CORE = "0", "1"
 PODS = 100
 LIVE_SERIES = 100_000
 VMAGENT = "vmagent, 3 extra labels"
+BY_POD = "new vmagent by pod"
+PEERS = {"steady": "Lens without it", BY_POD: "vmagent, 3 labels by pod"}
+# Three labels that are made of the pod's name.
+RELABEL = """
+- {source_labels: [pod], regex: "job-worker-(.+)", target_label: pod_uid, replacement: "uid-of-pod-$1"}
+- {source_labels: [pod], regex: "job-worker-(.+)", target_label: workload_name, replacement: "job-$1"}
+- {source_labels: [pod], regex: "job-worker-(.+)", target_label: workload_uid, replacement: "uid-of-job-$1"}
+"""
 
 
 class Server(NamedTuple):
@@ -87,17 +98,21 @@ def lens(folder: Path, sink_port: int, *, spool: str = "memory", copies: str = "
 
 
 @contextmanager
-def vmagent(folder: Path, sink_port: int) -> Iterator[Server]:
-    """Debian's vmagent with three labels for every series."""
+def vmagent(folder: Path, sink_port: int, *, by_pod: bool = False) -> Iterator[Server]:
+    """Debian's vmagent with three labels for every series, fixed ones or made of the pod's name."""
     port = free_port()
-    labels = ["-remoteWrite.label=pod_uid=uid-of-pod-7", "-remoteWrite.label=workload_name=job-0"]
+    given = {"pod_uid": "uid-of-pod-7", "workload_name": "job-0", "workload_uid": "uid-of-job-0"}
+    labels = [f"-remoteWrite.label={name}={value}" for name, value in given.items()]
+    if by_pod:
+        rules = folder / "relabel.yaml"
+        rules.write_text(RELABEL)
+        labels = [f"-remoteWrite.relabelConfig={rules}"]
     command = [
         "vmagent",
         f"-httpListenAddr=127.0.0.1:{port}",
         f"-remoteWrite.url=http://127.0.0.1:{sink_port}/write",
         f"-remoteWrite.tmpDataPath={folder / 'vmagent'}",
         *labels,
-        "-remoteWrite.label=workload_uid=uid-of-job-0",
         "-remoteWrite.flushInterval=200ms",
         "-loggerLevel=ERROR",
     ]
@@ -167,6 +182,7 @@ def candidates(folder: Path, rounds: int) -> dict[str, Candidate]:
         "copies": Candidate(lambda port: lens(folder, port, copies="only"), False, rounds // 2),
         "new": Candidate(lambda port: lens(folder, port), True, rounds),
         "new vmagent": Candidate(lambda port: vmagent(folder, port), True, rounds),
+        BY_POD: Candidate(lambda port: vmagent(folder, port, by_pod=True), True, rounds),
     }
 
 
@@ -226,6 +242,7 @@ def figures_of(found: dict[str, list[Rate]]) -> list[Figure]:
     return [
         compared(found, "steady", "enrich and forward, label sets seen before", "≥ 1.2 × vmagent, ≥ 400,000", steady),
         compared(found, "new", "enrich and forward, new label sets", "≥ vmagent", new),
+        compared(found, "new", "the same, beside labels by pod", "", None, peer=BY_POD),
         compared(found, "copies", "the seed's way: a copy per workload", "", None, peer="steady vmagent"),
         compared(
             found,
@@ -256,7 +273,7 @@ def compared(
         unit="samples/s",
         lens=ours,
         peer=theirs,
-        peer_name=VMAGENT if "vmagent" in peer else "Lens without it",
+        peer_name=PEERS.get(peer, VMAGENT),
         ratio=ours / theirs,
         goal=wanted,
         holds=holds(ours, theirs) if holds is not None else None,

@@ -51,7 +51,7 @@ class Passage:
     def _take_known(self, series: Iterable[bytes], passed: Passed) -> bytes | None:
         """Pass on series until there is a single sample whose label set is not remembered; that one."""
         epoch = self._enricher.epoch
-        stamps, pieces = self._tails.stamps, passed.pieces
+        stamps, zeros, pieces = self._tails.stamps, self._tails.zeros, passed.pieces
         quick = unattached = 0
         nothing = last = Entry(came=b"")
         new = None
@@ -68,7 +68,7 @@ class Passage:
                         unattached += entry.unattached
                         last = entry
                         continue
-                elif entry.below and (tail := one[-ZERO_SIZE:]) in stamps and came == one[:-ZERO_SIZE] + VALUE_TAGS:
+                elif entry.below and (tail := one[-ZERO_SIZE:]) in zeros and came == one[:-ZERO_SIZE] + VALUE_TAGS:
                     # Without a value; many counters stay at 0.
                     prefix: bytes = entry.prefix  # type: ignore[assignment]
                     pieces += (head_of(len(prefix) + ZERO_SIZE), prefix, tail)

@@ -13,11 +13,12 @@ _REMEMBERED_STAMPS = 1000
 class Tails:
     """Tells tails; remembers timestamps, because requests have few different ones.
 
-    `stamps` are timestamps with their tag, and besides whole tails that have no value.
+    `stamps` are timestamps with their tag, `zeros` whole tails without a value.
     """
 
     def __init__(self) -> None:
         self.stamps: set[bytes] = set()
+        self.zeros: set[bytes] = set()
 
     def of(self, series: bytes) -> bytes:
         """The end of a series, if it has one of the two shapes; else nothing."""
@@ -35,7 +36,9 @@ class Tails:
             return False
         if len(self.stamps) >= _REMEMBERED_STAMPS:
             self.stamps.clear()
-        self.stamps |= {stamp, ZERO_TAGS + stamp}
+            self.zeros.clear()
+        self.stamps.add(stamp)
+        self.zeros.add(ZERO_TAGS + stamp)
         return True
 
     def know(self, series: Iterable[bytes]) -> bool:

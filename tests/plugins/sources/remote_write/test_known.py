@@ -21,3 +21,12 @@ def test_known_series_that_are_zero_at_times_are_what_reading_gives(rounds: list
         body = request(*(series(one, (value, NOW + step)) for one, value in zip(labels, given_values, strict=True)))
         raw = [one.SerializeToString() for one in WriteRequest.FromString(body).timeseries]
         assert outcome(quick, raw) == outcome(Road(templates=False), raw)
+
+
+def test_a_timestamp_replaced_by_a_whole_sample_without_a_value_is_damage() -> None:
+    quick = Road()
+    for step in range(5):
+        body = request(series({"__name__": "up", "pod": "llama-0"}, (1.0, NOW + step)))
+        (raw,) = (one.SerializeToString() for one in WriteRequest.FromString(body).timeseries)
+        damaged = raw[:-7] + b"\x12\x07" + raw[-7:] if step == 4 else raw
+        assert outcome(quick, [raw, damaged]) == outcome(Road(templates=False), [raw, damaged])
