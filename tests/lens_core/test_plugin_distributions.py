@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lens_core import API_VERSION
 from tests.fresh_environment import FreshEnvironment, agent_wheel
 
 pytestmark = pytest.mark.slow
@@ -99,7 +100,11 @@ def test_a_good_one_is_loaded_among_all_the_others(plugins: dict[str, dict[str, 
     [
         ("broken@broken-lens", "failed", "RuntimeError: half installed"),
         ("needy@needy-lens", "unavailable", 'pip install "no-such-client>=3"'),
-        ("newer@new-lens", "failed", "needs plugin API >=2, this Lens has 1.0; install a version of the plugin"),
+        (
+            "newer@new-lens",
+            "failed",
+            f"needs plugin API >=2, this Lens has {API_VERSION}; install a version of the plugin",
+        ),
         ("hooked@hook-lens", "failed", "IndexError: list index out of range"),
         ("first@first-lens", "conflicting", "claimed by first-lens 1.2.3 (first_lens) and second-lens 1.2.3"),
         ("second@second-lens", "conflicting", "claimed by first-lens 1.2.3 (first_lens) and second-lens 1.2.3"),

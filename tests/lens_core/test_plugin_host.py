@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lens_core import PluginError
+from lens_core import API_VERSION, PluginError
 from lens_core.plugin_host import PluginHost
 from lens_core.plugin_info import PluginInfo
 
@@ -147,7 +147,10 @@ def test_what_fails_to_import_fails_alone(site: Path, install: Install) -> None:
             GOOD.format(name="acme").replace("(Detector)", "(Sink)").replace("detectors", "sinks"),
             "does not implement send",
         ),
-        (GOOD.format(name='acme"\n    api = ">=2'), "needs plugin API >=2, this Lens has 1.0; install a version"),
+        (
+            GOOD.format(name='acme"\n    api = ">=2'),
+            f"needs plugin API >=2, this Lens has {API_VERSION}; install a version",
+        ),
         (GOOD.format(name='acme"\n    api = "newest'), "Acme.api must be a range such as"),
         (GOOD.format(name='acme"\n    Settings = dict\n    x = "'), "Acme.Settings must be a msgspec.Struct"),
         (
