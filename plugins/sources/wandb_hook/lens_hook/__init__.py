@@ -38,6 +38,14 @@ VARIABLES = (
     "SLURM_NODEID",
     "PET_NODE_RANK",
     "WORLD_SIZE",
+    "SLURM_JOB_ID",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_JOB_NAME",
+    "SLURMD_NODENAME",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NTASKS",
 )
 
 # Modules whose import we wait for, and the function of this package that is then called with the module.

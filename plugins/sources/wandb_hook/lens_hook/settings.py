@@ -108,7 +108,7 @@ def node_rank(environment: Mapping[str, str]) -> int | None:
 
 def local_rank(environment: Mapping[str, str]) -> int | None:
     """The rank within the node."""
-    return _integer(environment, "LOCAL_RANK")
+    return _integer(environment, "LOCAL_RANK", "SLURM_LOCALID")
 
 
 def read_origin(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -120,19 +120,39 @@ def read_origin(environment: Mapping[str, str]) -> dict[str, Any]:
         ("pod_name", "POD_NAME"),
         ("namespace", "POD_NAMESPACE"),
     ):
-        text = environment.get(variable, "").strip()
+        text = _text(environment, variable)
         if text:
-            origin[key] = text[:500]
+            origin[key] = text
     if not any(key in origin for key in ("workload_uid", "pod_uid", "pod_name")):
-        origin["pod_name"] = socket.gethostname() or "localhost"
+        origin.update(_slurm_job(environment) or {"pod_name": socket.gethostname() or "localhost"})
     numbers = {
-        "rank": _integer(environment, "RANK"),
+        "rank": _integer(environment, "RANK", "SLURM_PROCID"),
         "local_rank": local_rank(environment),
         "node_rank": node_rank(environment),
-        "world_size": _integer(environment, "WORLD_SIZE"),
+        "world_size": _integer(environment, "WORLD_SIZE", "SLURM_NTASKS"),
     }
     origin.update({key: number for key, number in numbers.items() if number is not None})
     return origin
+
+
+def _slurm_job(environment: Mapping[str, str]) -> dict[str, Any]:
+    """A job of Slurm is a workload, called as squeue and the names of its output files call it: 17, or 17_4."""
+    array, task = _text(environment, "SLURM_ARRAY_JOB_ID"), _text(environment, "SLURM_ARRAY_TASK_ID")
+    job = f"{array}_{task}" if array and task else _text(environment, "SLURM_JOB_ID")
+    if not job:
+        return {}
+    origin: dict[str, Any] = {
+        "workload_uid": f"slurm-{job}",
+        "node": _text(environment, "SLURMD_NODENAME") or socket.gethostname(),
+    }
+    name = _text(environment, "SLURM_JOB_NAME")
+    if name:
+        origin["labels"] = {"training.kubeflow.org/job-name": name}
+    return origin
+
+
+def _text(environment: Mapping[str, str], variable: str) -> str:
+    return environment.get(variable, "").strip()[:500]
 
 
 def current(options: Mapping[str, Any] | None = None) -> Settings:

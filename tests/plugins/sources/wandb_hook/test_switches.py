@@ -61,6 +61,25 @@ def test_identity() -> None:
     assert list(read_origin({})) == ["pod_name"]
 
 
+def test_a_job_of_slurm_says_who_it_is_where_nothing_else_does() -> None:
+    job = {"SLURM_JOB_ID": "17", "SLURM_JOB_NAME": "llama", "SLURMD_NODENAME": "gpu-3", "SLURM_PROCID": "9"}
+    ranks = {"SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_NTASKS": "16"}
+    assert read_origin({**job, **ranks}) == {
+        "workload_uid": "slurm-17",
+        "node": "gpu-3",
+        "labels": {"training.kubeflow.org/job-name": "llama"},
+        "rank": 9,
+        "local_rank": 1,
+        "node_rank": 1,
+        "world_size": 16,
+    }
+    array = {"SLURM_ARRAY_JOB_ID": "16", "SLURM_ARRAY_TASK_ID": "4"}
+    assert read_origin({**job, **array, "RANK": "0"})["workload_uid"] == "slurm-16_4"
+    assert read_origin({**job, "RANK": "0", "WORLD_SIZE": "2"})["rank"] == 0  # torchrun below srun knows better
+    for named in ("WORKLOAD_UID", "POD_NAME"):
+        assert "slurm" not in str(read_origin({**job, named: "x"}))
+
+
 def test_every_variable_is_documented() -> None:
     page = (ROOT / "docs" / "hook.md").read_text()
     documented = {
