@@ -21,6 +21,8 @@ from .log_commands import CommandTail
 from .log_files import FileTail, Piece, Position
 
 _KUBELET = re.compile(r"/var/log/pods/(?P<ns>[^/_]+)_(?P<pod>[^/_]+)_(?P<uid>[^/_]+)/(?P<container>[^/]+)/\d+\.log")
+# What sbatch calls a job's output unless it is told otherwise: slurm-%j.out, slurm-%A_%a.out.
+_SLURM = re.compile(r"(?:^|/)(?P<job>slurm-\d+(?:_\d+)?)\.(?:out|err|log)$")
 _RANK = re.compile(r"(?:^|[/_.-])rank[_-]?(\d+)(?=[/_.-]|$)")
 _TORCHRUN = re.compile(r"/(\d+)/(?:stdout|stderr)\.log$")
 _POSITIONS = "positions.json"
@@ -176,13 +178,18 @@ class TrainingLog(Collector):
 
 
 def _origin(path: str, settings: TrainingLogSettings) -> Origin:
-    """Whose file it is: by the settings, by the kubelet's folder names, by a rank in the path; else this machine's."""
+    """Whose file it is: by the settings, the kubelet's folder names, sbatch's file names; else this machine's.
+
+    A rank in the path is the lines' rank.
+    """
     pod = _KUBELET.search(path)
+    job = _SLURM.search(path)
+    workload_uid = settings.workload_uid or (job["job"] if job else "")
     rank = _RANK.search(path)
     local_rank = _TORCHRUN.search(path)
-    is_named = settings.workload_uid or settings.pod_uid or settings.pod_name
+    is_named = workload_uid or settings.pod_uid or settings.pod_name
     return Origin(
-        workload_uid=settings.workload_uid,
+        workload_uid=workload_uid,
         # As with the hook: where nothing says which pod this is, the machine is the pod.
         pod_name=pod.group("pod") if pod else settings.pod_name or ("" if is_named else socket.gethostname()),
         pod_uid=pod.group("uid") if pod else settings.pod_uid,

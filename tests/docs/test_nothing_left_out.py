@@ -39,6 +39,7 @@ OTHERS = {
     ("docs/logs.md", "template(name="): "Debian's rsyslog has no omhttp; examples/rsyslog does without and is tested",
     ("docs/plugin_cookbook.md", "[project.optional-dependencies]"): "tests/docs/test_plugin_pages.py",
     ("docs/plugins.md", "[project]"): "tests/docs/test_installing_pages.py",
+    ("docs/slurm.md", "#!/bin/sh"): "tests/docs/test_slurm_page.py",
     ("docs/storage.md", "SELECT"): "tests/docs/test_task_pages.py",
     ("docs/upgrade_from_primus_lens.md", "rate("): "tests/docs/test_task_pages.py",
     ("docs/write_a_detector.md", "[acme] step"): "tests/docs/test_plugin_pages.py",

@@ -176,6 +176,8 @@ async def test_whose_file_it_is_stands_in_its_path(make: Make, tmp_path: Path) -
     )
     assert collector._origin("/logs/run/rank_3/out.log").rank == 3
     assert collector._origin("/logs/none_x/attempt_0/5/stdout.log").local_rank == 5
+    for name, job in (("slurm-17.out", "slurm-17"), ("slurm-17_4.err", "slurm-17_4"), ("my-slurm-17.out", "")):
+        assert make(paths=("/logs/*",))._origin(f"/logs/{name}").workload_uid == job
     assert collector._origin("/logs/plain.log").workload_uid == "w"
 
 
