@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -69,6 +70,20 @@ class Container:
         self._process.wait(30)
 
 
+# What `_START` needs of the kernel, on folders of its own.
+_TRY = """
+set -e
+mount -t tmpfs tmpfs "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
+mount -t proc proc "$1/root/proc"
+"""
+
+
 def may_run() -> bool:
-    """Whether this machine lets us make namespaces."""
-    return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "-n", "true"], check=False).returncode == 0
+    """Whether this machine lets us make namespaces, and lay a file system over its own in them."""
+    if os.geteuid() != 0:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        tried = ["unshare", "-m", "-n", "sh", "-c", _TRY, "try", folder]
+        return subprocess.run(tried, check=False, capture_output=True).returncode == 0
