@@ -69,9 +69,8 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/workloads/{uid}/stream": ("metrics", "data_source", "run_id", "attempt", "cursor", "cluster"),
 }
 # Grafana's questions are bodies; what is put behind the address of a data source comes with each of them.
-_QUESTIONS = {
-    path: ("cluster",)
-    for path in (
+_QUESTIONS = dict.fromkeys(
+    (
         "/annotations",
         "/metric-payload-options",
         "/metrics",
@@ -80,8 +79,9 @@ _QUESTIONS = {
         "/tag-keys",
         "/tag-values",
         "/variable",
-    )
-}
+    ),
+    ("cluster",),
+)
 _OF_METHOD: Mapping[str, Mapping[str, tuple[str, ...]]] = {"PUT": {}, "POST": {**_QUERIES, **_QUESTIONS}}
 PREFIX = "/api/v1"
 _OPEN = ("/", "/livez", "/login", "/logout", f"{PREFIX}/openapi.json", "/page/{version}/{name}", "/readyz")

@@ -42,7 +42,10 @@ def config(folder: Path, dsn: str) -> list[str]:
 def run_offline(folder: Path) -> None:
     """A real offline run of wandb."""
     folder.mkdir()
-    program = "import wandb; r = wandb.init(project='p', name='calm-owl'); [r.log({'loss': 3 - n}) for n in range(3)]; r.finish()"
+    program = (
+        "import wandb; r = wandb.init(project='p', name='calm-owl'); "
+        "[r.log({'loss': 3 - n}) for n in range(3)]; r.finish()"
+    )
     environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=environment, cwd=folder)
 
