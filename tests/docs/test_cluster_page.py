@@ -86,7 +86,9 @@ def cluster(tmp_path: Path, hook_folder: Path, postgres_dsn: str) -> Iterator[Cl
     server = ApiServer(Objects())
     # The way to the database, which is a socket in a folder here.
     sockets = Path(str(conninfo_to_dict(postgres_dsn)["host"]))
-    kubelet = Kubelet(server, images(tmp_path, hook_folder), tmp_path, [Mount(sockets, str(sockets))])
+    # Wherever these are on this machine: a volume of a pod may lie over it.
+    shared = [Mount(folder, str(folder)) for folder in (sockets, ROOT, Path(sys.prefix))]
+    kubelet = Kubelet(server, images(tmp_path, hook_folder), tmp_path, shared)
     with served(server, tmp_path) as kubeconfig:
         try:
             yield Cluster(folder, {"KUBECONFIG": str(kubeconfig)}, server)

@@ -43,6 +43,11 @@ class Subject(NamedTuple):
     pod_name: str
     name: str
 
+    @property
+    def is_named(self) -> bool:
+        """Whether it has a name of its own; its pod's serves until one comes."""
+        return self.name not in ("", self.pod_name)
+
 
 class StreamKey(NamedTuple):
     """Which stream a row belongs to, before ids are known: `attempt` None means that `session` decides it."""

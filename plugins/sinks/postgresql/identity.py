@@ -45,17 +45,17 @@ class Identities:
             self.forget()
 
     async def subjects(self, connection: Connection, wanted: Mapping[SubjectKey, Subject]) -> Mapping[SubjectKey, int]:
-        """The ids of these subjects; one that had no name takes the first that comes."""
+        """The ids of these subjects; one that had no name, or a pod's, takes the first that its job gives."""
         missing = {key: subject for key, subject in wanted.items() if not self._is_known(key, subject)}
         if missing:
             async with connection.transaction():
                 found = await _make_subjects(connection, missing.values())
             self._subjects.update(found)
-            self._named.update(key for key, subject in missing.items() if subject.name)
+            self._named.update(key for key, subject in missing.items() if subject.is_named)
         return self._subjects
 
     def _is_known(self, key: SubjectKey, subject: Subject) -> bool:
-        return key in self._subjects and (not subject.name or key in self._named)
+        return key in self._subjects and (not subject.is_named or key in self._named)
 
     async def streams(
         self, connection: Connection, subjects: Mapping[SubjectKey, Subject], wanted: Mapping[StreamKey, str]
@@ -77,7 +77,7 @@ async def _make_subjects(connection: Connection, subjects: Iterable[Subject]) ->
         "insert into lens_subject (cluster, key, workload_uid, pod_uid, namespace, pod_name, name)"
         " select * from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])"
         " on conflict (cluster, key) do update set name = excluded.name"
-        " where lens_subject.name = '' and excluded.name <> ''",
+        " where lens_subject.name in ('', lens_subject.pod_name) and excluded.name not in ('', excluded.pod_name)",
         [list(column) for column in columns],
     )
     cursor = await connection.execute(

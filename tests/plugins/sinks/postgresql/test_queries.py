@@ -11,7 +11,6 @@ from lens_core import BadRequest, Detection, Event, Evidence, Origin, Pod, Point
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, times
 
 POD = Origin(pod_uid="pod-uid-9", pod_name="trainer-9", namespace="team")
-NAMES = ("", "llama", "", "later")
 WORKLOADS = [
     WorkloadReference(uid="job", name="my-job", kind="PyTorchJob", namespace="team", parent_uid="top"),
     WorkloadReference(uid="top", name="my-workload", kind="Workload", namespace="team"),
@@ -156,13 +155,14 @@ async def test_events_evidence_and_detections_are_kept_once(spool: Spool, store:
     ]
 
 
-async def test_a_workload_takes_the_first_name_that_comes(spool: Spool, store: Any) -> None:
-    origins = [
-        Origin(workload_uid="slurm-17", labels={"training.kubeflow.org/job-name": n} if n else {}) for n in NAMES
-    ]
-    for step, origin in enumerate(origins):
-        await spool.deliver(row(step, origin=origin))
-    assert (await store.workload("slurm-17")).summary.name == "llama"
+async def test_a_workload_takes_the_first_name_that_its_job_gives(spool: Spool, store: Any) -> None:
+    for step, name in enumerate(("", "llama", "", "later")):
+        labels = {"training.kubeflow.org/job-name": name} if name else {}
+        await spool.deliver(row(step, origin=Origin(workload_uid="slurm-17", labels=labels)))
+        await spool.deliver(row(step, origin=Origin(workload_uid="w", pod_name=f"pod-{step}", labels=labels)))
+        await spool.deliver(row(step, origin=Origin(workload_uid="x", pod_name="pod-0" if step else "")))
+    names = [(await store.workload(uid)).summary.name for uid in ("slurm-17", "w", "x")]
+    assert names == ["llama", "llama", "x"]
 
 
 async def test_what_two_pods_say_alike_are_two_events_each_with_its_place(spool: Spool, store: Any) -> None:
