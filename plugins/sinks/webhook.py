@@ -128,9 +128,8 @@ class Webhook(Sink):
                 return answer
             if answer is not None:
                 refused.update(dict.fromkeys(events, answer.reason))
-        if refused:
-            return Rejected(refused)
-        return Delivered(filtered=len(batch.records) - sum(map(len, groups.values())))
+        filtered = len(batch.records) - sum(map(len, groups.values()))
+        return Rejected(refused, filtered=filtered) if refused else Delivered(filtered=filtered)
 
     async def _tell(self, key: _Key, events: Sequence[Event]) -> Retry | Poisoned | None:
         now = time.monotonic()

@@ -120,9 +120,9 @@ async def test_what_is_refused_and_what_was_told_before_a_failure(tmp_path: Path
     async with HttpReceiver() as receiver:
         sink = make_sink(receiver, tmp_path)
         receiver.will(200, 400)
-        answer = await send(sink, failed(1), failed(2))
+        answer = await send(sink, failed(1), failed(2), failed(3, type="epoch_started"))
         assert isinstance(answer, Rejected)
-        assert list(answer.items) == [1]
+        assert (list(answer.items), answer.filtered) == ([1], 1)
         await receiver.trouble("absent")
         away = await send(sink, failed(1))
         assert isinstance(away, Retry)
