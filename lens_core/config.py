@@ -13,6 +13,7 @@ from msgspec import Meta
 from .configuration.components import ComponentReader
 from .configuration.conversion import FAILED, convert, to_struct
 from .configuration.document import MAX_FILE_BYTES, Node, mapping, parse, scalar
+from .configuration.elsewhere import section_words
 from .configuration.expansion import Expansion
 from .configuration.pipelines import PipelineReader, check_filter, choose_store
 from .configuration.problems import NO_PLACE, InvalidConfiguration, Place, Problem, Problems, suggestion
@@ -104,7 +105,8 @@ class _Reader:
         self._root: dict[str, Node] = root.value
         for key in self._root:
             if key not in SECTIONS:
-                problems.add(root.key_place(key), f"unknown section {key}; {suggestion(key, SECTIONS)}")
+                hint = suggestion(key, SECTIONS, words=section_words())
+                problems.add(root.key_place(key), f"unknown section {key}; {hint}")
         self._delivery = self._struct("delivery", DeliverySettings)
         self._components = ComponentReader(host, problems, self._delivery or DeliverySettings())
 

@@ -69,10 +69,12 @@ class Component(ABC):
     `name` is the plugin's name, unique within its kind. `api` is the range of API versions that it supports, in the
     form of version specifiers. `Settings` is a msgspec.Struct (frozen, forbid_unknown_fields): validation, defaults,
     documentation and the JSON schema come from it; secrets have the type lens_core.Secret. The class docstring is
-    what `lens plugins` shows.
+    what `lens plugins` shows. `also_called` are names that other programs have for what it does: a configuration that
+    has one is answered with this plugin's name.
     """
 
     name: ClassVar[str]
+    also_called: ClassVar[tuple[str, ...]] = ()
     api: ClassVar[str] = ">=1,<2"
     Settings: ClassVar[type[msgspec.Struct]] = NoSettings
 

@@ -128,6 +128,11 @@ class PluginHost:
         elsewhere = [other for other in KINDS if name in self._classes[other]]
         if elsewhere:
             return f"{name} is a {elsewhere[0]}, not a {kind}; write it under {elsewhere[0]}s"
+        for other in sorted(KINDS, key=lambda other: other != kind):
+            for found in self._classes[other].values():
+                if name.lower() in found.also_called:
+                    where = "" if other == kind else f", under {other}s"
+                    return f"there is no {kind} plugin {name!r}; here the {other} {found.name} does that{where}"
         close = get_close_matches(name, self.names(kind), n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(self.names(kind)) or 'none'}"
         return f"there is no {kind} plugin {name!r}; {hint}"

@@ -17,6 +17,7 @@ from ..plugin_host import PluginHost
 from ..plugin_info import HOST_KEYS, ComponentKind, needs_settings
 from .conversion import Failed, convert, fields_given, to_struct
 from .document import Node
+from .elsewhere import component_words
 from .expectations import field_types, split_annotation
 from .problems import Problems
 from .settings import CollectorConfig, ComponentConfig, FilterSettings, SinkConfig
@@ -78,7 +79,8 @@ class ComponentReader:
         if section is None or section.value is None or section.broken:
             return {}
         if not isinstance(section.value, dict):
-            self._problems.add(section.place, f"{kind}s: expected a mapping of names to settings, got {section.shape}")
+            expected = f"{kind}s: expected a mapping of names to settings, got {section.shape}"
+            self._problems.add(section.place, f"{expected}; write {_first_name(section)}: {{SETTING: VALUE}}")
             return {}
         return section.value
 
@@ -101,8 +103,14 @@ class ComponentReader:
             self._disable(name, plugin.name, entry)
             return None
         own = {key: value for key, value in entry.value.items() if key not in HOST_KEYS[kind]}
+        words = component_words(kind, plugin.Settings)
         settings = to_struct(
-            Node(own, entry.place, keys=entry.keys), plugin.Settings, path, self._problems, also=HOST_KEYS[kind]
+            Node(own, entry.place, keys=entry.keys),
+            plugin.Settings,
+            path,
+            self._problems,
+            also=HOST_KEYS[kind],
+            words=words,
         )
         if isinstance(settings, Failed) or any(isinstance(option, Failed) for option in options.values()):
             return None
@@ -151,6 +159,12 @@ class ComponentReader:
             why = self._host.why_missing(kind, written.name if written else name)
             self._problems.add(place, f"{path}: {why}" + ("" if written else "; or say which with type: PLUGIN"))
             return None
+
+
+def _first_name(section: Node) -> str:
+    """The name that somebody wrote where a mapping of names is due, for an example."""
+    first = section.value[0] if isinstance(section.value, list) and section.value else section
+    return first.value if isinstance(first.value, str) and NAME.fullmatch(first.value) else "NAME"
 
 
 def _build(

@@ -11,6 +11,7 @@ from ..records import RECORD_KINDS
 from .components import NAME, NAME_RULE, ComponentReader
 from .conversion import FAILED, convert, fields_given, to_struct
 from .document import Node
+from .elsewhere import PIPELINE_WORDS, ROADS
 from .problems import NO_PLACE, Place, Problems, suggestion
 from .settings import FilterSettings, PipelineConfig, SinkConfig, SpoolSettings
 
@@ -43,7 +44,7 @@ class PipelineReader:
         if not isinstance(section.value, dict):
             if not section.broken:
                 self._problems.add(
-                    section.place, f"pipelines: expected a mapping of names to pipelines, got {section.shape}"
+                    section.place, f"pipelines: expected a mapping of names to pipelines, got {section.shape}; {ROADS}"
                 )
             return {}
         found: dict[str, PipelineConfig] = {}
@@ -64,8 +65,11 @@ class PipelineReader:
     def _pipeline(self, name: str, entry: Node) -> PipelineConfig | None:
         path = f"pipelines.{name}"
         if isinstance(entry.value, dict):
-            entry = self._lists(entry)
-        written = to_struct(entry, _Written, path, self._problems, also=("spool",))
+            entry = self._lists(entry, path)
+        elif entry.value is not None and not entry.broken:
+            self._problems.add(entry.place, f"{path}: expected a mapping, got {entry.shape}; {ROADS}")
+            return None
+        written = to_struct(entry, _Written, path, self._problems, also=("spool",), words=PIPELINE_WORDS)
         spool = self._own_spool(entry, path)
         if isinstance(entry.value, dict):
             self._check_names(entry.value.get("from"), self._sources, f"{path}.from", "sources or collectors")
@@ -82,13 +86,18 @@ class PipelineReader:
             spool=spool,
         )
 
-    def _lists(self, entry: Node) -> Node:
+    def _lists(self, entry: Node, path: str) -> Node:
         """`from: logs` means `from: [logs]`."""
         value = dict(entry.value)
-        for key in ("from", "to"):
+        for key, where in (("from", "sources and collectors"), ("to", "sinks")):
             child = value.get(key)
             if child is not None and isinstance(child.value, str):
                 value[key] = Node([child], child.place, broken=child.broken)
+            elif child is not None and isinstance(child.value, dict) and not child.broken:
+                names = ", ".join(child.value) or "NAME"
+                message = f"{path}.{key}: expected a list of names, got a mapping; write {key}: [{names}]"
+                self._problems.add(child.place, f"{message}, and what they are under {where}")
+                value[key] = Node([], child.place, broken=True)
         return Node(value, entry.place, keys=entry.keys)
 
     def _own_spool(self, entry: Node, path: str) -> SpoolSettings | None:
@@ -102,7 +111,7 @@ class PipelineReader:
         return msgspec.structs.replace(self._spool, **fields_given(own, node))
 
     def _check_names(self, node: Node | None, known: dict[str, Node], path: str, what: str) -> None:
-        if node is None or not isinstance(node.value, list):
+        if node is None or node.broken or not isinstance(node.value, list):
             return
         if not node.value:
             self._problems.add(node.place, f"{path}: the list is empty; name something, or leave it out to mean all")

@@ -27,6 +27,7 @@ class DirectoryFile(Collector):
     """Reads a file of pods whenever it changes; one that is wrong changes nothing and is said."""
 
     name = "directory_file"
+    also_called = ("file_sd", "file_sd_configs")
     Settings = DirectoryFileSettings
     interval_seconds = 20.0
 

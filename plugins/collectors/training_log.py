@@ -46,6 +46,7 @@ class TrainingLog(Collector):
     """Follows log files (rotated, truncated, with progress bars) or a command's output."""
 
     name = "training_log"
+    also_called = ("tail", "file", "filelog", "files", "exec", "kubernetes_logs")
     interval_seconds = 1.0
     Settings = TrainingLogSettings
 

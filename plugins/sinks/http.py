@@ -54,6 +54,7 @@ class Http(Sink):
     """Post records in their envelope (MessagePack) to another Lens or to a receiver of your own."""
 
     name = "http"
+    also_called = ("lens",)
     Settings = HttpSettings
     accepts = tuple(RECORD_KINDS.values())
 

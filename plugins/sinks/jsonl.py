@@ -40,6 +40,7 @@ class Jsonl(Sink):
     """Append every record to a file, one JSON object a line; a crash leaves nothing half and nothing twice."""
 
     name = "jsonl"
+    also_called = ("file", "console", "stdout", "debug", "logging")
     Settings = JsonlSettings
     accepts = tuple(RECORD_KINDS.values())
 

@@ -95,6 +95,7 @@ class Webhook(Sink):
     """Tell people about events: a message for each job and type, with the ranks, pods and nodes that say so."""
 
     name = "webhook"
+    also_called = ("slack", "discord", "teams")
     Settings = WebhookSettings
     accepts = (Event,)
 

@@ -67,6 +67,7 @@ class Logs(Source):
     """Log lines over HTTP: an array or one object a line, as Fluent Bit, rsyslog and syslog-ng post them."""
 
     name = "logs"
+    also_called = ("fluent", "fluentbit", "fluent_bit", "forward", "http_server", "syslog", "loki")
     Settings = LogsSettings
 
     def routes(self) -> Sequence[Route]:

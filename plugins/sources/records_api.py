@@ -29,6 +29,7 @@ class RecordsApi(Source):
     """The versioned envelope of records over HTTP: hook to lens, lens to lens."""
 
     name = "records_api"
+    also_called = ("lens",)
 
     def routes(self) -> Sequence[Route]:
         """One route."""

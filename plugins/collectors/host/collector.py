@@ -27,6 +27,7 @@ class Host(Collector):
     """Processors, memory, disks, network and GPUs of this machine, and of each training process on it."""
 
     name = "host"
+    also_called = ("host_metrics", "hostmetrics", "node_exporter", "node_exporter_metrics")
     Settings = HostSettings
     interval_seconds: ClassVar[float] = 15.0
     timeout_seconds: ClassVar[float] = 10.0

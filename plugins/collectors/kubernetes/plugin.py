@@ -29,6 +29,7 @@ class Kubernetes(Collector):
     """Tells the directory at once which pods there are, and the store with the next run."""
 
     name = "kubernetes"
+    also_called = ("k8s", "kubernetes_sd_configs", "k8sobjects", "kubernetes_events")
     Settings = KubernetesSettings
     interval_seconds = 5.0
 
