@@ -75,6 +75,9 @@ def fill(daemon: RunningLens) -> None:
     send_ranks(daemon, "llama-70b", [30] * 100 + [21] + [30] * 27)
     for number in range(12):
         send_rows(daemon, "sweep", rows(100, seed=10 + number, now=now), run_id=f"trial-{number:02}")
+    early = [{**row, "data": {"mem_usage": row["data"]["mem_usage"]}} for row in rows(100, now=now - 500)]
+    send_rows(daemon, "two-phases", rows(100, seed=6, now=now), run_id="a-train")
+    send_rows(daemon, "two-phases", early, run_id="z-prepare")  # began first, and has no loss
     send_rows(daemon, "vit-broken", rows(100, seed=4, now=now - 900))
     broken = {"type": "out_of_memory", "event_time": now - 899, "iteration": 99}
     pods = [

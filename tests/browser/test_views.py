@@ -67,6 +67,28 @@ def test_many_runs_have_strokes_and_short_names(browse: Browse) -> None:
         watched.shot("many-runs")
 
 
+COLOURS = "p => Object.fromEntries(p.data.filter(t => t.line).map(t => [t.name, t.line.color]))"
+
+
+def test_a_run_has_one_colour_in_every_chart_whichever_is_first(browse: Browse) -> None:
+    found = []
+    with browse() as watched:
+        for shown in (
+            "metric=loss&metric=mem_usage",
+            "metric=mem_usage",
+            "metric=loss",
+            "metric=mem_usage&metric=loss",
+        ):
+            page = watched.open(f"/#/workload?uid=two-phases&{shown}", ".card[data-drawn]")
+            watched.until("document.querySelectorAll('.card:not([data-drawn])').length === 0")
+            page.wait_for_selector(".head h1")
+            watched.until("document.querySelector('.card .plot').data.some(t => t.line?.color === '#e07b1a')")
+            found += page.locator(".card .plot").evaluate_all(f"all => all.map({COLOURS})")
+    both = {"run z-prepare": "#3d7de0", "run a-train": "#e07b1a"}  # as they began
+    assert [colours for colours in found if len(colours) == 2] == [both] * 3
+    assert {colour for colours in found if len(colours) == 1 for colour in colours.values()} == {"#e07b1a"}
+
+
 def test_charts_offer_nothing_that_sends_data_elsewhere(browse: Browse) -> None:
     with browse() as watched:
         page = watched.open("/#/workload?uid=gpt-small&metric=loss", ".card[data-drawn]")

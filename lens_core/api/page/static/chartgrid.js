@@ -263,6 +263,10 @@ export class ChartGrid {
     this.arrange();
   }
 
+  setRuns(runs) {
+    if (this.palette.settle(runs)) this.redraw();
+  }
+
   setEvents(events) {
     const isNew = JSON.stringify(events) !== JSON.stringify(this.events);
     this.events = events;

@@ -10,13 +10,14 @@ export class Legend {
   constructor(palette, hidden, changed) {
     Object.assign(this, { palette, hidden, changed });
     this.box = el("div", { class: "legend", role: "group", "aria-label": "Runs and attempts" });
-    this.painted = 0;
+    this.painted = "";
   }
 
   paint() {
-    const looks = [...this.palette.known.values()];
-    if (looks.length < 2 || this.painted === looks.length) return;
-    this.painted = looks.length;
+    const looks = this.palette.drawn();
+    const now = looks.map((look) => look.place).join();
+    if (looks.length < 2 || this.painted === now) return;
+    this.painted = now;
     const choices = looks.map((look) => this.choice(look));
     const all = (shown) => () => this.turnAll(looks, shown);
     const both = looks.length >= MANY ? [button("All", all(true), { class: "small" }), button("None", all(false), { class: "small" })] : [];

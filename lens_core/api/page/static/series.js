@@ -7,22 +7,59 @@ const COLOURS = ["#3d7de0", "#e07b1a", "#2c9f5f", "#b15be0", "#b8901c", "#e0457f
 // When the colours are used up they come again with other strokes.
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 
-// Every run and attempt has one colour, one stroke and one name in all charts.
+// Every run and attempt has one colour, one stroke and one name in all charts. The first colour belongs to what began
+// first, whichever chart came first, so that it is the same when the page is loaded again and for somebody else.
 export class Palette {
   constructor(names) {
     this.names = names; // uid → name
     this.known = new Map();
+    this.places = new Map(); // key → which colour and stroke
+    this.settled = false;
+  }
+
+  // The runs of all workloads as the store knows them, [{uid, run, attempt, source, since}]: what was drawn before they
+  // were known may change its colour now, and never again. Gives whether anything has.
+  settle(runs) {
+    const stays = this.settled ? this.places.keys() : [];
+    this.settled = true;
+    const order = new Set([...stays, ...this.inOrder(runs), ...this.places.keys()]);
+    this.places = new Map([...order].map((key, place) => [key, place]));
+    const changed = [...this.known.values()].filter((look) => look.place !== this.places.get(look.key));
+    for (const look of changed) Object.assign(look, this.stroke(look.key));
+    return changed.length > 0;
+  }
+
+  // The lines of one chart.
+  meet(series) {
+    const fresh = [...series.values()].filter((one) => !this.places.has(lineOf(one)));
+    for (const key of this.inOrder(fresh.map((one) => ({ ...one, since: one.points[0].t })))) this.places.set(key, this.places.size);
+  }
+
+  inOrder(runs) {
+    const uids = [...this.names.keys()];
+    const keyed = runs.map((run) => ({ key: lineOf(run), since: run.since, uid: uids.indexOf(run.uid) }));
+    keyed.sort((a, b) => a.uid - b.uid || a.since - b.since || (a.key < b.key ? -1 : 1));
+    return keyed.map((run) => run.key);
   }
 
   of(one) {
-    const key = `${one.uid}\u0001${one.run}\u0001${one.attempt}\u0001${one.source}`;
+    const key = lineOf(one);
     if (!this.known.has(key)) {
-      const place = this.known.size;
-      const dash = DASHES[Math.floor(place / COLOURS.length) % DASHES.length];
-      this.known.set(key, { key, colour: COLOURS[place % COLOURS.length], dash, parts: this.parts(one), label: "" });
+      this.known.set(key, { key, ...this.stroke(key), parts: this.parts(one), label: "" });
       this.nameAll();
     }
     return this.known.get(key);
+  }
+
+  stroke(key) {
+    const place = this.places.get(key);
+    const dash = DASHES[Math.floor(place / COLOURS.length) % DASHES.length];
+    return { place, colour: COLOURS[place % COLOURS.length], dash };
+  }
+
+  // All that is drawn, in the order of colours.
+  drawn() {
+    return [...this.known.values()].sort((one, other) => one.place - other.place);
   }
 
   parts(one) {
@@ -44,6 +81,9 @@ export class Palette {
     }
   }
 }
+
+// What is one line of a chart, among the runs of a workload, too.
+const lineOf = (one) => [one.uid, one.run, one.attempt, one.source].join("\u0001");
 
 // Exponential moving average that starts without a bias; a gap stays a gap.
 export function smooth(values, weight) {
@@ -72,6 +112,7 @@ export function merge(coarse, fine, axis, range) {
 // The traces of one metric.
 export function traces(series, fine, options, palette) {
   const found = [];
+  palette.meet(series);
   for (const one of series.values()) {
     const look = palette.of(one);
     if (options.hidden.has(look.key)) continue;

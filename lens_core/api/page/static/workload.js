@@ -77,7 +77,7 @@ class Workload {
     if (first?.length && this.tab === "charts") await this.beginCharts(first);
     await this.ready;
     this.paintHead();
-    if (this.grid) this.grid.setEvents(this.each[0].events);
+    if (this.grid) this.tellGrid();
     else if (!this.place.childElementCount) await this.open(this.tab);
   }
 
@@ -185,7 +185,14 @@ class Workload {
       say: this.say,
       changed: (parameters) => this.note(parameters),
     });
-    this.grid.setEvents(this.isOne ? (this.each[0]?.events ?? []) : []);
+    this.tellGrid();
+  }
+
+  // What charts need not wait for.
+  tellGrid() {
+    if (!this.each.length) return;
+    this.grid.setRuns(this.each.flatMap(({ uid, detail }) => began(uid, detail.runs)));
+    this.grid.setEvents(this.isOne ? this.each[0].events : []);
   }
 
   note(parameters) {
@@ -219,7 +226,7 @@ class Workload {
     }
     if (!this.grid) return;
     if (this.metrics.length !== before) this.grid.addMetrics(this.metrics);
-    this.grid.setEvents(this.isOne ? this.each[0].events : []);
+    this.tellGrid();
     await this.grid.follow(afterBreak);
   }
 
@@ -227,4 +234,14 @@ class Workload {
     this.grid?.end();
     document.title = "Lens";
   }
+}
+
+// The runs of a workload as charts know them: their ranks are one.
+function began(uid, runs) {
+  const found = new Map();
+  for (const { run_id: run, attempt, data_source: source, first_seen: since } of runs) {
+    const key = JSON.stringify([run, attempt, source]);
+    found.set(key, { uid, run, attempt, source, since: Math.min(since, found.get(key)?.since ?? since) });
+  }
+  return [...found.values()];
 }
