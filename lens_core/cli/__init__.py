@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
 from typing import Any
 
 import click
+
+from ..loopback import keep_off_proxies
 
 # Command → module of this package; each module has a click command called `command`.
 COMMANDS = {
@@ -65,6 +68,7 @@ def cli() -> None:
       lens up                        the daemon, on its embedded PostgreSQL
       lens run -- python train.py    your training, with the hook on
     """
+    keep_off_proxies(os.environ)
 
 
 def main(arguments: list[str] | None = None, **extra: Any) -> None:

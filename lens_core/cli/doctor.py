@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from ..loopback import keep_off_proxies
 from . import checks, checks_symptoms
 from .checks import Finding
 from .client import daemon_url, data_dir_option, json_option, request_headers, url_option
@@ -39,6 +40,8 @@ def command(send: bool, as_json: bool, url: str | None, data_dir: Path | None) -
       lens doctor --send
       lens doctor --json | jq '.[] | select(.state == "failed")'
     """
+    if not os.environ.get("PRIMUS_LENS_PROXY"):
+        keep_off_proxies(os.environ, ["*"])  # as the hook, which uses none of the environment's unasked
     findings = []
     for finding in examine(daemon_url(url, data_dir), given=bool(url), send=send):
         findings.append(finding)

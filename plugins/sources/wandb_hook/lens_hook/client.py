@@ -6,16 +6,20 @@ import contextlib
 import http.client
 import io
 import json
+import os
 import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from . import say
 from .settings import Settings
 from .wire import PRODUCER
+
+if TYPE_CHECKING:
+    from .proxies import Proxy
 
 REQUEST_SECONDS = 30.0
 _CONNECT_SECONDS = 5.0
@@ -104,12 +108,29 @@ class Client:
         self._connection: http.client.HTTPConnection | None = None
         self.shown_url = say.public_url(settings.base_url)
         self._tls, self._host, self._port, self._path = _target(settings.base_url)
+        self._proxy: Proxy | None = None
+        self._problem = "" if self._host and self._port else "the base URL has no valid host and port"
+        if settings.proxy and not self._problem:
+            self._go_through(settings)
+
+    def _go_through(self, settings: Settings) -> None:
+        """Take the way that was asked for; one that cannot be gone is said, and no other is gone instead."""
+        from . import proxies  # most never need it
+
+        try:
+            self._proxy = proxies.proxy_for(settings.proxy, settings.base_url, os.environ)
+        except ValueError as error:
+            self._problem = f"{proxies.VARIABLE}: {error}"
+            say.once("proxy", self._problem)
+            return
+        if self._proxy is not None and not self._tls:
+            self._path = f"http://{urlsplit(settings.base_url).netloc.rpartition('@')[2]}{self._path}"
 
     def post(self, route: str, body: bytes, seconds: float) -> Answer:
         """POST `body` (JSON) to the base URL's `route`, within about `seconds`."""
         self._deadline = time.monotonic() + seconds
-        if not self._host or not self._port:
-            return Answer(0, None, None, "the base URL has no valid host and port")
+        if self._problem:
+            return Answer(0, None, None, self._problem)
         fresh = self._connection is None
         try:
             return self._exchange(route, body)
@@ -129,19 +150,26 @@ class Client:
         headers = {"Content-Type": "application/json", "User-Agent": PRODUCER}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
+        if self._proxy is not None and self._proxy.login and not self._tls:
+            headers["Proxy-Authorization"] = self._proxy.login
         connection.request("POST", self._path + route, body, headers)
         response = connection.getresponse()
         text = response.read(_MAX_ANSWER_BYTES)
+        if response.status == 407:
+            say.once("proxy", "the proxy asks for a login: PRIMUS_LENS_PROXY=http://USER:PASSWORD@HOST:PORT")
         if response.will_close or not response.isclosed():
             self.close()
         return Answer(response.status, _json(text), _seconds(response.getheader("Retry-After")), response.reason)
 
     def _connect(self) -> http.client.HTTPConnection:
         left = self._deadline - time.monotonic()
-        sock = socket.create_connection((self._host, self._port), timeout=max(0.05, min(_CONNECT_SECONDS, left)))
+        first = (self._host, self._port) if self._proxy is None else self._proxy[:2]
+        sock = socket.create_connection(first, timeout=max(0.05, min(_CONNECT_SECONDS, left)))
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls:
+                if self._proxy is not None:
+                    self._tunnel(sock, self._proxy)
                 sock = ssl.create_default_context().wrap_socket(sock, server_hostname=self._host)
             sock.settimeout(self._slice_seconds)
         except BaseException:
@@ -151,6 +179,11 @@ class Client:
         connection.sock = _PatientSocket(sock, lambda: _PatientStream(sock, lambda: self._deadline, self._between))
         self._connection = connection
         return connection
+
+    def _tunnel(self, sock: socket.socket, proxy: Proxy) -> None:
+        from . import proxies
+
+        proxies.tunnel(sock, self._host, self._port, proxy.login)
 
     def close(self) -> None:
         """Close the connection, if there is one."""

@@ -27,6 +27,7 @@ class Settings:
     reporting: bool = _setting("PRIMUS_LENS_WANDB_API_REPORTING", True)
     base_url: str = _setting("PRIMUS_LENS_API_BASE_URL", DEFAULT_BASE_URL)
     token: str = _setting("PRIMUS_LENS_API_TOKEN", "", secret=True)
+    proxy: str = _setting("PRIMUS_LENS_PROXY", "", secret=True)
     flush_interval_seconds: float = _setting("PRIMUS_LENS_FLUSH_INTERVAL_SECONDS", 1.0)
     batch_size: int = _setting("PRIMUS_LENS_BATCH_SIZE", 1000)
     queue_bytes: int = _setting("PRIMUS_LENS_QUEUE_BYTES", 16 * 1024 * 1024)

@@ -40,20 +40,6 @@ def client(settings: Settings, between: Callable[[], None] = lambda: None) -> Cl
     return _clients[-1]
 
 
-@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
-def test_proxies_of_the_environment_are_not_used(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    with receiving() as proxy:
-        for variable in ("no_proxy", "NO_PROXY"):
-            monkeypatch.delenv(variable, raising=False)
-        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        answer = client(Settings(base_url=receiver.url)).post("/records", b'{"records":[]}', 5.0)
-        assert answer.status == 200
-        assert proxy.requests == []
-    assert [request.path for request in receiver.requests] == ["/api/v1/records"]
-
-
 def line(number: int, size: int = 0) -> Line:
     """An encoded row."""
     record = {
