@@ -66,7 +66,9 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     kind: Annotated[
         Literal["disk", "memory"], Meta(description="disk survives a crash; memory loses what is not delivered yet")
     ] = "disk"
-    max_bytes: Annotated[int, Meta(ge=64 * 1024, description="how much may wait")] = 1024 * 1024 * 1024
+    max_bytes: Annotated[
+        int, Meta(ge=64 * 1024, description="how much may wait, as stored: rows are packed to about a tenth")
+    ] = 1024 * 1024 * 1024
     max_dead_letter_bytes: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(description="dead letters beyond this are discarded, the oldest first; null: a quarter of max_bytes"),

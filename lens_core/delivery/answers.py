@@ -64,10 +64,10 @@ Answer: TypeAlias = Delivered | Retry | Rejected | Poisoned
 
 
 class BatchLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a sink's batch is full: by records, by bytes (as spooled), or by the age of its oldest record."""
+    """When a sink's batch is full: by records, by bytes (encoded, not packed), or by the age of its oldest record."""
 
     max_records: Annotated[int, Meta(ge=1, description="so many records make a batch")] = 10_000
-    max_bytes: Annotated[int, Meta(ge=1, description="so many bytes make a batch, as they are in the spool")] = (
+    max_bytes: Annotated[int, Meta(ge=1, description="so many bytes make a batch, encoded, not packed")] = (
         8 * 1024 * 1024
     )
     max_wait_seconds: Annotated[

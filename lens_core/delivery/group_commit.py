@@ -141,7 +141,9 @@ class CommitThread:
             connection = self._owner.connection()
             mark = self._owner.mark()
             connection.execute("BEGIN IMMEDIATE")
-            outcomes = [self._savepoint(connection, job) for job in group]
+            # A job by itself is taken back with its transaction.
+            run = self._savepoint if len(group) > 1 else self._alone
+            outcomes = [run(connection, job) for job in group]
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - it is handed to whoever waits for the result
             if connection is not None:
@@ -151,6 +153,10 @@ class CommitThread:
             return [(job, None, told) for job in group]
         self._run_after(outcomes)
         return outcomes
+
+    @staticmethod
+    def _alone(connection: sqlite3.Connection, job: Job[Any]) -> Outcome:
+        return (job, job.work(connection), None)
 
     def _savepoint(self, connection: sqlite3.Connection, job: Job[Any]) -> Outcome:
         mark = self._owner.mark()

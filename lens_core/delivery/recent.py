@@ -38,8 +38,9 @@ class HeldBatch:
 
     def cut(self, first: int, last: int) -> Segment:
         """A part of the batch, as the file would give it."""
-        number, created_at, records, size, _ = self.batch
-        return Segment(number, first, last, records, size if last == records else 0, created_at, 0, self.body, self)
+        batch = self.batch
+        size = batch.bytes if last == batch.records else 0
+        return Segment(batch.id, first, last, batch.records, size, batch.created_at, self.body, held=self)
 
 
 class RecentBatches:

@@ -21,13 +21,14 @@ START = Position(0, 0)
 
 
 class SpooledBatch(NamedTuple):
-    """A batch without its body."""
+    """A batch without its body, which has so many `bytes`, and `stored` bytes as it is in the file."""
 
     id: int
     created_at: float
     records: int
     bytes: int
     only_sink: str
+    stored: int
 
 
 class Pending(NamedTuple):

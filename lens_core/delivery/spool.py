@@ -34,7 +34,7 @@ DEFAULT_MAX_BYTES = 1024 * 1024 * 1024
 
 
 class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a spool is: bytes of the batches that it holds, its limit, what the file takes on the disk."""
+    """How a spool is: bytes of the batches that it holds, as stored; its limit; what the file takes on the disk."""
 
     kind: str
     path: str
@@ -57,8 +57,8 @@ class _Waiter:
 class Spool:
     """The log of one pipeline. `path` None keeps it in memory: quick, and lost with the process.
 
-    `max_bytes` limits the bodies of the batches that wait; `max_dead_letter_bytes` those of the dead letters, whose
-    oldest make room for new ones.
+    `max_bytes` limits the bodies of the batches that wait, as they are stored; `max_dead_letter_bytes` those of the
+    dead letters, whose oldest make room for new ones.
     """
 
     def __init__(
@@ -175,7 +175,8 @@ class Spool:
     async def promise(self, batches: Sequence[NewBatch]) -> Room:
         """Keep room for batches that come next; raises Overloaded if they would be refused now."""
         engine = self.engine
-        room = Room(engine.promises, spool_tables.size_of(batches))
+        # What is packed will need less, mostly; how much less is not known yet.
+        room = Room(engine.promises, spool_tables.size_of(batch.body for batch in batches))
         try:
             refusal = await self._thread().submit(
                 lambda connection: engine.promise(connection, room), engine.after_append

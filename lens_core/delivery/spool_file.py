@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
-import zlib
 from pathlib import Path
 
 # 2: an envelope may hold the origin for its records. A Lens that knows only 1 would send those without theirs.
-FORMAT_VERSION = 2
+# 3: bodies may be packed.
+FORMAT_VERSION = 3
 MEMORY = ":memory:"
 
 _TABLES = """
@@ -57,11 +57,6 @@ PRAGMA cell_size_check = ON;
 
 class SpoolFormatError(Exception):
     """The file was written by a newer Lens."""
-
-
-def checksum(body: bytes) -> int:
-    """What tells a body that the disk has changed from one that was written so."""
-    return zlib.crc32(body)
 
 
 def connect(path: str) -> sqlite3.Connection:

@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .answers import BatchLimits, Position
+from .packing import Stored, unpack
 from .sink_book import START, Pending, SpooledBatch
 
 if TYPE_CHECKING:
     from .recent import HeldBatch
+
+# The fields of a SpooledBatch; to know how long a body is, SQLite does not read it.
+_BATCH = "id, created_at, records, bytes, only_sink, length(body)"
 
 
 class NewBatch(NamedTuple):
@@ -21,7 +25,10 @@ class NewBatch(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Records `first` (inclusive) to `last` (exclusive) of one batch; `held` if it was not read from the file."""
+    """Records `first` (inclusive) to `last` (exclusive) of one batch; `held` if it was not read from the file.
+
+    `fault` says why `body` is not what was written.
+    """
 
     batch: int
     first: int
@@ -29,8 +36,8 @@ class Segment(NamedTuple):
     records: int
     size: int
     created_at: float
-    checksum: int
     body: bytes
+    fault: str = ""
     held: HeldBatch | None = None
 
 
@@ -91,19 +98,18 @@ def choose(
 
 def _after(connection: sqlite3.Connection, sink: str, start: Position) -> Iterable[SpooledBatch]:
     rows = connection.execute(
-        "SELECT id, created_at, records, bytes, only_sink FROM batches"
-        " WHERE id >= ? AND only_sink IN ('', ?) ORDER BY id",
-        (start.batch, sink),
+        f"SELECT {_BATCH} FROM batches WHERE id >= ? AND only_sink IN ('', ?) ORDER BY id", (start.batch, sink)
     )
     return (SpooledBatch(*row) for row in rows)
 
 
 def _segment(connection: sqlite3.Connection, batch: int, first: int, last: int) -> Segment:
-    records, size, created_at, checksum, body = connection.execute(
-        "SELECT records, bytes, created_at, checksum, body FROM batches WHERE id = ?", (batch,)
+    records, size, created_at, *stored = connection.execute(
+        "SELECT records, bytes, created_at, body, checksum FROM batches WHERE id = ?", (batch,)
     ).fetchone()
+    opened = unpack(Stored(*stored))
     # The bytes of a batch that is read in parts are counted once, with its last part.
-    return Segment(batch, first, last, records, size if last == records else 0, created_at, checksum, body)
+    return Segment(batch, first, last, records, size if last == records else 0, created_at, *opened)
 
 
 def all_state(connection: sqlite3.Connection) -> dict[str, bytes]:
@@ -167,7 +173,5 @@ def newest_end(connection: sqlite3.Connection) -> Position:
 
 def oldest_batches(connection: sqlite3.Connection, limit: int) -> list[SpooledBatch]:
     """The batches that a full spool would give up first."""
-    rows = connection.execute(
-        "SELECT id, created_at, records, bytes, only_sink FROM batches ORDER BY id LIMIT ?", (limit,)
-    )
+    rows = connection.execute(f"SELECT {_BATCH} FROM batches ORDER BY id LIMIT ?", (limit,))
     return [SpooledBatch(*row) for row in rows]

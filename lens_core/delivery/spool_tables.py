@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from . import spool_file, spool_queries
 from .answers import Position
+from .packing import Stored, pack
 from .recent import RecentBatches
 from .room import Promises, Room
 from .sink_book import Outcome, SinkBook, SpooledBatch
@@ -21,7 +22,7 @@ from .spool_queries import DeadLetter, NewBatch
 
 logger = logging.getLogger("lens.spool")
 
-# What a batch costs beyond its body: its row, its page's slack.
+# What a batch costs beyond its stored body: its row, its page's slack.
 BATCH_OVERHEAD_BYTES = 64
 FULL_HINT_SECONDS = 0.25
 OLDEST_AT_ONCE = 64
@@ -57,9 +58,9 @@ class Advanced(NamedTuple):
     outcome: Outcome
 
 
-def size_of(batches: Sequence[NewBatch]) -> int:
-    """How many bytes batches take of a spool's limit."""
-    return sum(len(batch.body) + BATCH_OVERHEAD_BYTES for batch in batches)
+def size_of(bodies: Iterable[bytes]) -> int:
+    """How many bytes batches with these bodies take of a spool's limit."""
+    return sum(len(body) + BATCH_OVERHEAD_BYTES for body in bodies)
 
 
 class SpoolTables:
@@ -81,7 +82,7 @@ class SpoolTables:
     def count(self, connection: sqlite3.Connection) -> None:
         """Count what the file holds; looks at every batch."""
         self.live_bytes = connection.execute(
-            "SELECT coalesce(sum(bytes + ?), 0) FROM batches", (BATCH_OVERHEAD_BYTES,)
+            "SELECT coalesce(sum(length(body) + ?), 0) FROM batches", (BATCH_OVERHEAD_BYTES,)
         ).fetchone()[0]
         self.dead_letter_bytes = connection.execute("SELECT coalesce(sum(bytes), 0) FROM dead_letters").fetchone()[0]
 
@@ -105,11 +106,15 @@ class SpoolTables:
         """Write batches and state, or say why not; `room` is what they were promised."""
         if room is not None:
             room.release()
-        need = size_of(batches)
+        stored = [pack(batch.body) for batch in batches]
+        need = size_of(one.body for one in stored)
         made = self._make_room(connection, need)
         if made.reason:
             return made
-        written = [(self._insert(connection, batch, only_sink, now), batch.body) for batch in batches]
+        written = [
+            (self._insert(connection, batch, one, only_sink, now), batch.body)
+            for batch, one in zip(batches, stored, strict=True)
+        ]
         self.live_bytes += need
         for key, value in state.items():
             if value is None:
@@ -140,12 +145,15 @@ class SpoolTables:
         return Appended([], skips)
 
     @staticmethod
-    def _insert(connection: sqlite3.Connection, batch: NewBatch, only_sink: str, now: float) -> SpooledBatch:
+    def _insert(
+        connection: sqlite3.Connection, batch: NewBatch, stored: Stored, only_sink: str, now: float
+    ) -> SpooledBatch:
         cursor = connection.execute(
             "INSERT INTO batches (created_at, records, bytes, checksum, only_sink, body) VALUES (?, ?, ?, ?, ?, ?)",
-            (now, batch.records, len(batch.body), spool_file.checksum(batch.body), only_sink, batch.body),
+            (now, batch.records, len(batch.body), stored.checksum, only_sink, stored.body),
         )
-        return SpooledBatch(cursor.lastrowid or 0, now, batch.records, len(batch.body), only_sink)
+        number = cursor.lastrowid or 0
+        return SpooledBatch(number, now, batch.records, len(batch.body), only_sink, len(stored.body))
 
     def after_append(self, done: Appended) -> None:
         """The append is durable."""
@@ -241,7 +249,7 @@ class SpoolTables:
 
     def _delete(self, connection: sqlite3.Connection, where: str, *values: object) -> None:
         freed, size = connection.execute(
-            f"SELECT count(*), coalesce(sum(bytes), 0) FROM batches WHERE {where}", values
+            f"SELECT count(*), coalesce(sum(length(body)), 0) FROM batches WHERE {where}", values
         ).fetchone()
         if freed:
             connection.execute(f"DELETE FROM batches WHERE {where}", values)
@@ -264,7 +272,7 @@ class SpoolTables:
                 if any(self.books[sink].required for sink in self._wanting(batch, cursors)):
                     return None
                 victims.append(batch)
-                free += batch.bytes + BATCH_OVERHEAD_BYTES
+                free += batch.stored + BATCH_OVERHEAD_BYTES
                 if free >= need:
                     break
             limit *= 2

@@ -12,7 +12,6 @@ import msgspec
 
 from ..record_filter import Matcher
 from ..records import Envelope, Record, decode_envelope
-from . import spool_file
 from .answers import Position
 from .policy import Part
 from .spool_queries import Chunk, Segment
@@ -64,8 +63,8 @@ class Unpacked:
         held = segment.held
         if held is not None and held.records is not None:
             return held.records[segment.first : segment.last], None
-        if held is None and spool_file.checksum(segment.body) != segment.checksum:
-            return self._lose(segment, base, "the batch has changed on the disk (wrong checksum)")
+        if segment.fault:
+            return self._lose(segment, base, segment.fault)
         try:
             decoded = decode_envelope(segment.body)
         except msgspec.DecodeError as error:

@@ -243,7 +243,7 @@ async def check_a_full_spool_keeps_what_it_took(harness: SinkHarness, folder: Pa
     away = _first_of(harness, "absent", "error", "hang")
     if away is None:
         return
-    road = _Road(harness, folder, max_bytes=64 * 1024)
+    road = _Road(harness, folder, max_bytes=16 * 1024)
     await road.start()
     await harness.trouble(away)
     accepted: list[int] = []

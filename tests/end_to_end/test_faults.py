@@ -120,7 +120,7 @@ def test_a_full_spool_closes_the_door_and_opens_it_again(make_lens: MakeLens) ->
     port = receiver.url.rpartition(":")[2]
     receiver.kill()
     config = f"""
-spool: {{max_bytes: 262144}}
+spool: {{max_bytes: 65536}}
 sinks: {{onward: {{type: http, url: "http://127.0.0.1:{port}/api/v1/records"}}}}
 """
     lens = make_lens(config, name="sender").start()

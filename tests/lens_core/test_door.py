@@ -107,7 +107,7 @@ async def test_every_pipeline_gets_the_records(tmp_path: Path) -> None:
 async def test_what_one_required_pipeline_refuses_reaches_no_other(tmp_path: Path) -> None:
     up, down = Keeping(), Keeping(is_up=False)
     first = await started(tmp_path, "first", up)
-    full = await started(tmp_path, "full", down, size=64 * 1024)
+    full = await started(tmp_path, "full", down, size=8 * 1024)
     door = PipelineDoor("api", [first, full], metrics=SelfMetrics())
     taken = 0
     for _ in range(2000):
@@ -132,7 +132,7 @@ async def test_what_one_required_pipeline_refuses_reaches_no_other(tmp_path: Pat
 
 async def test_of_those_that_race_for_the_last_room_none_reaches_only_one_pipeline(tmp_path: Path) -> None:
     up, down = Keeping(), Keeping(is_up=False)
-    pipelines = [await started(tmp_path, "first", up), await started(tmp_path, "full", down, size=64 * 1024)]
+    pipelines = [await started(tmp_path, "first", up), await started(tmp_path, "full", down, size=8 * 1024)]
     door = PipelineDoor("api", pipelines, metrics=SelfMetrics())
     accepted: list[str] = []
 
@@ -162,7 +162,7 @@ async def test_room_that_only_an_optional_sink_holds_is_given(tmp_path: Path) ->
         SinkSlot(name="up", sink=up, limits=BatchLimits(max_wait_seconds=0.0)),
         SinkSlot(name="down", sink=down, required=False, limits=BatchLimits(max_records=50, max_wait_seconds=0.0)),
     ]
-    small = Pipeline("small", Spool(tmp_path / "small.spool", max_bytes=64 * 1024), slots, metrics=SelfMetrics())
+    small = Pipeline("small", Spool(tmp_path / "small.spool", max_bytes=8 * 1024), slots, metrics=SelfMetrics())
     await small.start()
     door = PipelineDoor("api", [await started(tmp_path, "other", other), small], metrics=SelfMetrics())
     for number in range(60):

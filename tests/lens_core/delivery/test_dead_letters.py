@@ -12,6 +12,7 @@ from lens_core.delivery.dead_letters import DeadLetters
 from lens_core.delivery.spool import DeadLetter, Spool
 from lens_core.errors import LensError
 from lens_core.records import Envelope, decode_envelope, encode_envelope
+from tests.lens_core.delivery.noise import noise
 
 ALL = BatchLimits(max_records=1_000_000, max_bytes=1 << 30)
 
@@ -126,7 +127,7 @@ async def test_a_full_spool_refuses_a_replay_and_keeps_the_letters(path: Path | 
     await spool.open({"a": True})
     letters = DeadLetters(spool)
     await refused(spool, "a", 1, 2, 3)
-    await spool.append(b"x" * 3900, 1)
+    await spool.append(noise(3900), 1)
     with pytest.raises(Overloaded):
         await letters.replay("a")
     assert letters.count("a") == len(await letters.entries("a")) == 3

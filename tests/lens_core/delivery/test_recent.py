@@ -28,7 +28,7 @@ def body_of(steps: range) -> bytes:
 
 def hold(recent: RecentBatches, number: int, steps: range, only_sink: str = "") -> None:
     body = body_of(steps)
-    recent.add(SpooledBatch(number, 1.0, len(steps), len(body), only_sink), body)
+    recent.add(SpooledBatch(number, 1.0, len(steps), len(body), only_sink, len(body)), body)
 
 
 def steps_of(chunk: Chunk | None) -> list[int]:

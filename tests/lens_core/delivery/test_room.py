@@ -11,9 +11,10 @@ import pytest
 from lens_core import Overloaded
 from lens_core.delivery.spool import NewBatch, Spool
 from lens_core.delivery.spool_tables import size_of
+from tests.lens_core.delivery.noise import noise
 
-BATCH = NewBatch(b"x" * 1000, 1)
-FIVE = size_of([BATCH] * 5)
+BATCH = NewBatch(noise(1000), 1)
+FIVE = size_of([BATCH.body] * 5)
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ async def test_room_that_is_given_up_is_free_again(spool: Spool) -> None:
 
 
 async def test_an_empty_spool_promises_a_batch_of_any_size_to_one(spool: Spool) -> None:
-    large = NewBatch(b"x" * 10_000, 1)
+    large = NewBatch(noise(10_000), 1)
     asked = await asyncio.gather(spool.promise([large]), spool.promise([large]), return_exceptions=True)
     [room] = [answer for answer in asked if not isinstance(answer, BaseException)]
     with pytest.raises(Overloaded):

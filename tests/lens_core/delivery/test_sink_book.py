@@ -14,7 +14,7 @@ def book_with(*batches: SpooledBatch) -> SinkBook:
 
 
 def batch(number: int, records: int = 10, only_sink: str = "") -> SpooledBatch:
-    return SpooledBatch(number, 100.0 + number, records, 1000, only_sink)
+    return SpooledBatch(number, 100.0 + number, records, 1000, only_sink, 100)
 
 
 def test_what_was_read_before_the_cursor_moved_is_not_handed_out() -> None:

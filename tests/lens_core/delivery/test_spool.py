@@ -15,6 +15,7 @@ import pytest
 from lens_core import BatchLimits, Overloaded, Position
 from lens_core.delivery.spool import Chunk, NewBatch, Spool
 from lens_core.errors import SpoolError
+from tests.lens_core.delivery.noise import noise
 
 WIDE = BatchLimits(max_records=1_000_000, max_bytes=1 << 30)
 ONE = {"a": True}
@@ -76,7 +77,7 @@ async def test_each_sink_reads_everything_in_order(path: Path | None) -> None:
 async def test_whole_batches_up_to_the_limits(path: Path | None) -> None:
     spool = await opened(path, ONE)
     for _ in range(5):
-        await spool.append(b"x" * 100, 10)
+        await spool.append(noise(100), 10)
     chunk = await spool.read("a", BatchLimits(max_records=35, max_bytes=1 << 20))
     assert chunk is not None
     assert (chunk.records, chunk.start, chunk.end) == (30, Position(0, 0), Position(3, 10))
@@ -113,7 +114,7 @@ async def test_a_batch_for_one_sink_is_seen_by_that_one_alone_and_holds_nobody(p
 async def test_what_every_cursor_has_passed_is_deleted_and_the_file_shrinks(tmp_path: Path) -> None:
     path = tmp_path / "x.spool"
     spool = await opened(path, TWO, max_bytes=1 << 30)
-    body = b"x" * 1_000_000
+    body = noise(1_000_000)
     for _ in range(40):
         await spool.append(body, 1)
     await drain(spool, "a")
@@ -128,7 +129,7 @@ async def test_what_a_dead_process_did_not_tidy_is_tidied_after_the_start(tmp_pa
     path = tmp_path / "x.spool"
     spool = await opened(path, ONE, max_bytes=1 << 30)
     for _ in range(20):
-        await spool.append(b"x" * 1_000_000, 1)
+        await spool.append(noise(1_000_000), 1)
     await spool.close()
     connection = sqlite3.connect(path)
     with connection:
@@ -192,12 +193,12 @@ async def test_full_because_of_a_required_sink(path: Path | None) -> None:
     taken = await fill(spool)
     assert 5 < taken <= 10
     with pytest.raises(Overloaded, match="required sink") as refused:
-        await spool.append(b"x" * 1000, 1)
+        await spool.append(noise(1000), 1)
     assert refused.value.retry_after_seconds
     with pytest.raises(Overloaded):
         spool.ensure_room()
     assert len(await drain(spool, "a")) == taken
-    await spool.append(b"x" * 1000, 1)
+    await spool.append(noise(1000), 1)
     assert spool.pending("a").records == 1
     await spool.close()
 
@@ -206,7 +207,7 @@ async def fill(spool: Spool) -> int:
     taken = 0
     while True:
         try:
-            await spool.append(b"x" * 1000, 1)
+            await spool.append(noise(1000), 1)
         except Overloaded:
             return taken
         taken += 1
@@ -227,12 +228,12 @@ async def test_full_because_of_an_optional_sink_skips_its_oldest(path: Path | No
 async def test_what_an_optional_sink_has_in_flight_is_not_counted_as_dropped(path: Path | None) -> None:
     spool = await opened(path, {"b": False}, max_bytes=10_000)
     for _ in range(4):
-        await spool.append(b"x" * 1000, 10)
+        await spool.append(noise(1000), 10)
     chunk = await spool.read("b", BatchLimits(max_records=20))
     assert chunk is not None
     assert chunk.records == 20
     for _ in range(20):
-        await spool.append(b"x" * 1000, 10)
+        await spool.append(noise(1000), 10)
     assert spool.was_overtaken("b", chunk.end)
     pending = spool.pending("b")
     assert counted(spool, "b", "dropped", "spool_full") == 240 - pending.records
@@ -245,20 +246,20 @@ async def test_what_an_optional_sink_has_in_flight_is_not_counted_as_dropped(pat
 
 async def test_an_empty_spool_takes_a_batch_of_any_size(path: Path | None) -> None:
     spool = await opened(path, ONE, max_bytes=1000)
-    await spool.append(b"x" * 5000, 1)
+    await spool.append(noise(5000), 1)
     with pytest.raises(Overloaded):
         await spool.append(b"y", 1)
-    assert await drain(spool, "a") == [b"x" * 5000]
+    assert await drain(spool, "a") == [noise(5000)]
     await spool.close()
 
 
 async def test_several_batches_and_their_state_are_one_transaction(path: Path | None) -> None:
     spool = await opened(path, ONE, max_bytes=5_000)
-    await spool.append(b"x" * 3000, 1)
+    await spool.append(noise(3000), 1)
     with pytest.raises(Overloaded):
-        await spool.append_all([NewBatch(b"y" * 1000, 1), NewBatch(b"z" * 3000, 1)], state={"k": b"v"})
+        await spool.append_all([NewBatch(noise(1000, "y"), 1), NewBatch(noise(3000, "z"), 1)], state={"k": b"v"})
     assert await spool.state() == {}
-    assert await drain(spool, "a") == [b"x" * 3000]
+    assert await drain(spool, "a") == [noise(3000)]
     await spool.append_all([], state={"k": b"v"})
     assert await spool.state() == {"k": b"v"}
     await spool.close()
@@ -359,7 +360,7 @@ async def test_nothing_blocks_the_loop(tmp_path: Path) -> None:
             worst = max(worst, time.perf_counter() - before)
 
     watcher = asyncio.create_task(watch())
-    await asyncio.gather(*(spool.append(b"x" * 4_000_000, 1) for _ in range(10)))
+    await asyncio.gather(*(spool.append(noise(4_000_000), 1) for _ in range(10)))
     watcher.cancel()
     assert worst < 2.0  # forty megabytes and ten syncs would hold the loop for longer, if they were done in it
     await spool.close()

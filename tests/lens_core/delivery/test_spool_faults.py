@@ -16,9 +16,12 @@ import pytest
 
 from lens_core import BatchLimits, Overloaded, Position
 from lens_core.delivery.spool import Spool
+from tests.lens_core.delivery.noise import noise
 
 ALL = BatchLimits(max_records=10_000_000, max_bytes=1 << 40)
 BODY = 5_000
+# Incompressible, so that a batch takes as many bytes in the file.
+FILLING = noise(BODY - 10)
 
 # Appends as fast as it can and says each number only after the spool has it.
 APPENDING = """
@@ -120,7 +123,7 @@ async def written(path: Path, count: int, sinks: dict[str, bool]) -> str:
     spool = Spool(path)
     await spool.open(sinks)
     for number in range(count):
-        await spool.append(b"%d".ljust(BODY, b".") % number, 10, state={"last": b"%d" % number})
+        await spool.append((b"%d" % number).ljust(10) + FILLING, 10, state={"last": b"%d" % number})
     await spool.advance("a", Position(2, 10), 20)
     identity = spool.spool_id
     await spool.close()
@@ -160,8 +163,8 @@ async def test_a_damaged_page_costs_only_what_lay_on_it(tmp_path: Path, caplog: 
 async def readable(spool: Spool, sink: str) -> list[int]:
     chunk = await spool.read(sink, ALL)
     assert chunk is not None
-    whole = (segment for segment in chunk.segments if segment.body.endswith(b"." * (BODY - 10)))
-    return [int(segment.body.rstrip(b".")) for segment in whole]
+    whole = (segment for segment in chunk.segments if segment.body.endswith(FILLING))
+    return [int(segment.body[:10]) for segment in whole]
 
 
 @pytest.mark.parametrize("checked", [True, False])
@@ -227,7 +230,7 @@ def garble_interior_pages(path: Path) -> None:
     data = path.read_bytes()
     with path.open("r+b") as file:
         for number in (60, 61, 62):
-            place = data.find(b"%d" % number + b"." * 100)
+            place = data.find(b"%-10d" % number + FILLING[:100])
             assert place > 0
             file.seek(place // 4096 * 4096)
             file.write(b"\xff" * 4096)
@@ -258,7 +261,7 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
     await asyncio.wait_for(append_in_the_end(spool), 20)
     chunk = await spool.read("a", ALL)
     assert chunk is not None
-    assert [segment.body for segment in chunk.segments] == [b"y" * 50_000]
+    assert [segment.body for segment in chunk.segments] == [noise(50_000, "y")]
     assert spool.pending("a").records == 1
     await spool.close()
 
@@ -267,7 +270,7 @@ async def test_a_disk_that_somebody_else_has_filled(small_disk: Path) -> None:
     spool = Spool(small_disk / "x.spool", max_bytes=1 << 30)
     await spool.open({"a": True})
     for _ in range(20):
-        await spool.append(b"x" * 50_000, 1)
+        await spool.append(noise(50_000), 1)
     with (small_disk / "junk").open("wb", buffering=0) as junk, contextlib.suppress(OSError):
         while True:
             junk.write(b"j" * 4096)
@@ -288,7 +291,7 @@ async def fill_disk(spool: Spool) -> int:
     taken = 0
     while taken < 10_000:
         try:
-            await spool.append(b"x" * 50_000, 1)
+            await spool.append(noise(50_000), 1)
         except Overloaded:
             break
         taken += 1
@@ -299,12 +302,12 @@ async def fill_disk(spool: Spool) -> int:
 async def append_in_the_end(spool: Spool) -> None:
     while True:
         with contextlib.suppress(Overloaded):
-            return await spool.append(b"y" * 50_000, 1)
+            return await spool.append(noise(50_000, "y"), 1)
         await asyncio.sleep(0.02)
 
 
 LIMITED = """
-import asyncio, resource, sys
+import asyncio, os, resource, sys
 from pathlib import Path
 from lens_core import BatchLimits, Overloaded
 from lens_core.delivery.spool import Spool
@@ -317,7 +320,7 @@ async def main():
     taken = 0
     try:
         while taken < 1000:
-            await spool.append(b"x" * 50_000, 1)
+            await spool.append(os.urandom(50_000), 1)
             taken += 1
     except Overloaded as error:
         print("refused", error.message)

@@ -1,0 +1,10 @@
+"""Bodies that cannot be packed: for tests in which it matters how many bytes a batch takes."""
+
+from __future__ import annotations
+
+from random import Random
+
+
+def noise(size: int, seed: str = "") -> bytes:
+    """So many bytes, the same ones for the same seed."""
+    return Random(seed).randbytes(size)
