@@ -23,6 +23,7 @@ from .errors import describe
 from .identity import Connection
 from .retention import Policy, retain
 from .retention import describe as describe_retained
+from .sessions import only_here
 from .waiting import IDLE_SECONDS, Waiting
 
 _PAUSE_SECONDS = 2.0
@@ -148,8 +149,15 @@ async def compact_stream(connection: Connection, stream_id: int, *, partial: boo
 
     Where this fails or is interrupted the connection is to be closed, which gives the stream's lock back.
     """
-    if not await _value(connection, "select pg_try_advisory_lock(%s)", [_LOCK + stream_id]):
-        return 0
+    async with only_here(connection, _LOCK + stream_id) as is_ours:
+        if not is_ours:
+            return 0
+        made = await _make_blocks(connection, stream_id, partial=partial)
+        await make_spans(connection, stream_id)
+    return made
+
+
+async def _make_blocks(connection: Connection, stream_id: int, *, partial: bool) -> int:
     await connection.execute("update lens_stream set late_step = null where id = %s", [stream_id])
     made = tries = 0
     while tries < _MOST_TRIES:
@@ -164,8 +172,6 @@ async def compact_stream(connection: Connection, stream_id: int, *, partial: boo
             made += 1
         else:
             tries += 1
-    await make_spans(connection, stream_id)
-    await connection.execute("select pg_advisory_unlock(%s)", [_LOCK + stream_id])
     return made
 
 

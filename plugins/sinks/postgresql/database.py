@@ -20,6 +20,7 @@ from .embedded import EmbeddedPostgres
 from .errors import describe
 from .identity import Connection
 from .migrate import DatabaseTooNew, migrate
+from .sessions import SharedConnection, shares_sessions
 from .settings import PostgreSQLSettings
 
 _FIRST_TRY_SECONDS = 20.0
@@ -27,6 +28,16 @@ _LONGEST_PAUSE_SECONDS = 5.0
 _POOL_WAIT_SECONDS = 5.0
 _STABLE_SECONDS = 10.0
 _OLDEST_SERVER = 150_000
+_WRITER = (
+    "select set_config('statement_timeout', '{timeout_ms}', {local}),"
+    # Acknowledged means on disk, whatever the server's default is.
+    " case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', {local}) end"
+)
+_READER = (
+    "select set_config('statement_timeout', '{timeout_ms}', {local}),"
+    # A reader who takes no more pieces gives the connection back, and the snapshot that it holds.
+    " set_config('idle_in_transaction_session_timeout', '{timeout_ms}', {local})"
+)
 
 
 class NotReady(LensError):
@@ -52,6 +63,7 @@ class Database:
         self._keeper: asyncio.Task[None] | None = None
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._writer: Connection | None = None
+        self._shared = False  # whether a pooler gives each transaction another session
         self._writing = asyncio.Lock()
 
     @property
@@ -95,24 +107,21 @@ class Database:
 
     async def connect(self, timeout_seconds: float | None = None) -> Connection:
         """A new connection in autocommit mode (transactions are explicit). Raises psycopg.OperationalError."""
-        connection: Connection = await psycopg.AsyncConnection.connect(
-            self.dsn, autocommit=True, **self._connection_options()
-        )
         timeout = self._settings.write_timeout_seconds if timeout_seconds is None else timeout_seconds
+        connection = await self._connect(SharedConnection if self._shared else psycopg.AsyncConnection)
         try:
-            await self._configure(connection, timeout)
+            await self._configure(connection, _WRITER, timeout)
         except BaseException:
             await connection.close()
             raise
         return connection
 
+    async def _connect(self, kind: type[Connection] = psycopg.AsyncConnection) -> Connection:
+        return await kind.connect(self.dsn, autocommit=True, **self._connection_options())
+
     async def check(self) -> None:
         """Connect once. Raises psycopg.Error, NotReady for a server that will not do."""
-        connection = await self.connect()
-        try:
-            await self._check_server(connection)
-        finally:
-            await connection.close()
+        await self._check_server()
 
     async def connect_when_ready(self, timeout_seconds: float | None = None) -> Connection:
         """A new connection to a database that is up to date; a timeout of 0 is none. Raises NotReady, psycopg.Error."""
@@ -148,7 +157,11 @@ class Database:
             raise Unavailable(f"PostgreSQL is not available: {self._problem}")
         try:
             async with pool.connection() as connection:
-                yield connection
+                if self._shared:  # so that single statements have their time limit, too
+                    async with connection.transaction():
+                        yield connection
+                else:
+                    yield connection
         except (PoolTimeout, psycopg.OperationalError) as error:
             raise Unavailable(f"PostgreSQL is not available: {describe(error)}") from None
 
@@ -198,9 +211,9 @@ class Database:
     async def _bring_up(self) -> None:
         if self._embedded is not None and self._embedded.pid is None:
             await self._embedded.start()
+        await self._check_server()
         connection = await self.connect()
         try:
-            await self._check_server(connection)
             steps = await migrate(connection)
         finally:
             await connection.close()
@@ -208,6 +221,7 @@ class Database:
             self._logger.info("the database was brought up to date in %d steps", steps)
         pool = AsyncConnectionPool(
             self.dsn,
+            connection_class=SharedConnection if self._shared else psycopg.AsyncConnection,
             kwargs={"autocommit": True, **self._connection_options()},
             min_size=1,
             max_size=self._settings.query_connections,
@@ -226,28 +240,13 @@ class Database:
             raise
         self._pool = pool
 
-    async def _check_server(self, connection: Connection) -> None:
-        """Raise NotReady for a server that is too old, or behind a pooler that hands out sessions by transaction.
-
-        Behind such a one timeouts and locks would be somebody else's. It shows where another transaction goes on: what
-        was set before it began is not known any more.
-        """
-        if connection.info.server_version < _OLDEST_SERVER:
-            raise NotReady(f"PostgreSQL {connection.info.server_version // 10_000} is too old: 15 or newer is needed")
-        await connection.execute("select set_config('lens.session', 'ours', false)")
-        other = await self.connect()
-        try:
-            async with other.transaction():
-                await other.execute("select")
-                cursor = await connection.execute("select current_setting('lens.session', true)")
-                kept = await cursor.fetchone() == ("ours",)
-        finally:
-            await other.close()
-        if not kept:
-            raise NotReady(
-                "the dsn leads to a pooler that gives every transaction another session (PgBouncer's"
-                " pool_mode=transaction); give the address of the server, or of a pool with pool_mode=session"
-            )
+    async def _check_server(self) -> None:
+        """Learn how sessions are; raise NotReady for a server that is too old."""
+        async with await self._connect() as connection:
+            if connection.info.server_version < _OLDEST_SERVER:
+                version = connection.info.server_version // 10_000
+                raise NotReady(f"PostgreSQL {version} is too old: 15 or newer is needed")
+        self._shared = await shares_sessions(self._connect)
 
     async def _disconnect(self) -> None:
         if self._pool is not None:
@@ -267,24 +266,20 @@ class Database:
             await writer.close()
 
     async def _configure_reader(self, connection: Connection) -> None:
-        seconds = self._settings.statement_timeout_seconds
-        await self._configure(connection, seconds)
         # Said with the BEGIN of each transaction, so that it costs no statement of its own.
         await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
         await connection.set_read_only(True)
-        # A reader who takes no more pieces gives the connection back, and the snapshot that it holds.
-        await connection.execute(
-            "select set_config('idle_in_transaction_session_timeout', %s, false)", [str(int(seconds * 1000))]
-        )
+        await self._configure(connection, _READER, self._settings.statement_timeout_seconds)
 
-    async def _configure(self, connection: Connection, timeout_seconds: float) -> None:
-        await connection.execute(
-            "select set_config('statement_timeout', %s, false),"
-            # Acknowledged means on disk, whatever the server's default is.
-            " case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', false)"
-            " end",
-            [str(int(timeout_seconds * 1000))],
-        )
+    async def _configure(self, connection: Connection, settings: str, timeout_seconds: float) -> None:
+        """Say settings once for the session, or have every transaction say them for itself."""
+        is_shared = isinstance(connection, SharedConnection)
+        said = settings.format(timeout_ms=int(timeout_seconds * 1000), local="true" if is_shared else "false")
+        if isinstance(connection, SharedConnection):
+            connection.settings, connection.another = said, self.connect
+            connection.prepare_threshold = None
+        else:
+            await connection.execute(said.encode())
 
     def _connection_options(self) -> dict[str, Any]:
         timeout_ms = int(self._settings.write_timeout_seconds * 1000)

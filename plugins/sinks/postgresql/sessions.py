@@ -1,0 +1,80 @@
+"""What a pooler makes of a session: with PgBouncer's `pool_mode=transaction` every transaction has another one.
+
+What is set, locked or prepared for a session is somebody else's then. Each transaction says its settings itself there,
+nothing is prepared, and a lock that outlasts a transaction is held by one of its own. Where sessions are one's own,
+nothing of this is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+
+from .identity import Connection
+
+Connect = Callable[[], Awaitable[Connection]]
+_ROUNDS = 3
+
+
+async def shares_sessions(connect: Connect) -> bool:
+    """Whether transactions of one connection are in several sessions, or those of two in one. Raises psycopg.Error.
+
+    It shows where another transaction goes on meanwhile; not every time, where the pool has more sessions to give.
+    """
+    async with await connect() as one, await connect() as other:
+        for _ in range(_ROUNDS):
+            before = await _session(one)
+            async with other.transaction():
+                if await _session(other) == before or await _session(one) != before:
+                    return True
+    return False
+
+
+async def _session(connection: Connection) -> Any:
+    return await (await connection.execute("select pg_backend_pid()")).fetchone()
+
+
+class SharedConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """A connection whose transactions are in sessions of others: each begins with `settings`, as SQL.
+
+    `another` makes one more of the same kind.
+    """
+
+    settings: str = ""
+    another: Connect
+
+    @asynccontextmanager
+    async def transaction(
+        self, savepoint_name: str | None = None, force_rollback: bool = False
+    ) -> AsyncIterator[psycopg.AsyncTransaction]:
+        """As psycopg's; one inside of another needs no settings of its own."""
+        is_first = self.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        async with super().transaction(savepoint_name, force_rollback) as transaction:
+            if is_first and self.settings:
+                await self.execute(self.settings.encode())
+            yield transaction
+
+
+@asynccontextmanager
+async def only_here(connection: Connection, number: int) -> AsyncIterator[bool]:
+    """Whether nobody else has the advisory lock of this number, which is held meanwhile.
+
+    Where what is done with it fails, the connection is to be closed, which gives the lock back.
+    """
+    if isinstance(connection, SharedConnection):
+        # A transaction that only waits with a lock keeps its session, and nothing from being vacuumed.
+        async with await connection.another() as holder, holder.transaction():
+            yield await _is_true(holder, "select pg_try_advisory_xact_lock(%s)", number)
+        return
+    is_ours = await _is_true(connection, "select pg_try_advisory_lock(%s)", number)
+    yield is_ours
+    if is_ours:
+        await connection.execute("select pg_advisory_unlock(%s)", [number])
+
+
+async def _is_true(connection: Connection, statement: str, number: int) -> bool:
+    row = await (await connection.execute(statement.encode(), [number])).fetchone()
+    return row == (True,)
