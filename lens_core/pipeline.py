@@ -205,15 +205,26 @@ class Pipeline:
             wanted = self._select(records)
             done = await self._process(processor, wanted)
             out = _matching(self.matcher, done.records)
-            try:
-                await self._store(out, done.state_changes, room)
-            except BaseException:
-                processor.rollback()
-                raise
+            waits = bool(done.state_changes) or len(out) > RECORDS_PER_BATCH
+            if waits:
+                await self._store_with_state(processor, out, done.state_changes, room)
+        if not waits:
+            # There is no state to take back, and the spool's queue keeps the order: thousands share one sync.
+            await self._store(out, {}, room)
         self.ledger.count("derived", done.derived)
         self.ledger.count("merged", done.merged)
         unwanted = len(records) - len(wanted) + len(done.records) - len(out)
         self._count(len(records), unwanted, len(out))
+
+    async def _store_with_state(
+        self, processor: RecordProcessor, records: list[Record], state: Mapping[str, bytes | None], room: Room | None
+    ) -> None:
+        """Before the processor sees what comes next, which may rest on this state."""
+        try:
+            await self._store(records, state, room)
+        except BaseException:
+            processor.rollback()
+            raise
 
     async def _process(self, processor: RecordProcessor, records: list[Record]) -> Processed:
         """The processor's answer; if it fails, the records go on as they came."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lens_plugins.detectors.megatron import Megatron
@@ -239,6 +240,57 @@ async def test_a_processors_state_is_stored_with_the_records_it_came_from(tmp_pa
     await later.start()
     assert again.number == 40
     await later.stop()
+
+
+class Passing(Counter):
+    """A processor that changes nothing; it holds what it is told to be state."""
+
+    def __init__(self, state: Mapping[str, bytes | None]) -> None:
+        super().__init__()
+        self.state = state
+
+    def process(self, records: Sequence[Record]) -> Processed:
+        return Processed(records=records, state_changes=self.state)
+
+
+class Watched(Spool):
+    """Knows how many submissions waited for the disk at one time."""
+
+    waiting = most = 0
+
+    async def append_all(self, *args: Any, **named: Any) -> None:
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        try:
+            await super().append_all(*args, **named)
+        finally:
+            self.waiting -= 1
+
+
+@pytest.mark.parametrize(("state", "share"), [({}, True), ({"number": b"1"}, False)])
+async def test_submissions_share_a_sync_unless_the_next_rests_on_their_state(
+    tmp_path: Path, state: dict[str, bytes | None], share: bool
+) -> None:
+    sink, spool = Keeping(), Watched(tmp_path / "p.spool")
+    pipeline = Pipeline("p", spool, [slot("s", sink)], metrics=SelfMetrics(), processor=Passing(state))
+    await pipeline.start()
+    await asyncio.gather(*(pipeline.submit(rows(step)) for step in range(100)))
+    await until(lambda: quiet(pipeline))
+    assert sink.steps == list(range(100))
+    assert (spool.most > 10) is share
+    assert_adds_up(pipeline)
+    await pipeline.stop()
+
+
+async def test_what_has_no_state_and_is_not_stored_takes_nothing_back(tmp_path: Path) -> None:
+    dead, passing = Keeping(lambda batch: Retry("no")), Passing({})
+    spool = Spool(tmp_path / "p.spool", max_bytes=2_000)
+    pipeline = Pipeline("p", spool, [slot("s", dead)], metrics=SelfMetrics(), processor=passing)
+    await pipeline.start()
+    assert await fill(pipeline) > 0
+    assert passing.rolled_back == 0
+    assert_adds_up(pipeline)
+    await pipeline.stop()
 
 
 async def test_a_processor_is_asked_although_nothing_came(tmp_path: Path) -> None:
