@@ -15,6 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .errors import LensError
 
+# uvloop takes one connection from a socket in each round of its loop. While thousands of requests are answered in a
+# round, those who have just come would wait for minutes: so it looks at the same socket several times.
+ACCEPTS_PER_ROUND = 64
+BACKLOG = 65_535  # the kernel allows less (net.core.somaxconn); what it allows is wanted
+
 
 def parse_address(address: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, `[IPv6]:PORT` or `:PORT` (all addresses). Raises LensError."""
@@ -93,6 +98,7 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
+                backlog=BACKLOG,
                 ssl_certfile=tls.certificate if tls else None,
                 ssl_keyfile=tls.key if tls else None,
             )
@@ -102,9 +108,15 @@ class HttpServer:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.app(scope, receive, send)
 
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._server.server_state.connections)
+
     async def start(self) -> None:
         """Begin to answer."""
-        self._task = asyncio.create_task(self._server.serve(sockets=[self._listener]), name=f"http {self.url}")
+        listeners = [self._listener, *(self._listener.dup() for _ in range(ACCEPTS_PER_ROUND - 1))]
+        self._task = asyncio.create_task(self._server.serve(sockets=listeners), name=f"http {self.url}")
         while not self._server.started:
             if self._task.done():
                 self._task.result()

@@ -91,8 +91,10 @@ def _run(daemon: Daemon, exit_with_parent: int | None) -> None:
     import uvloop
 
     from ..memory import keep_large_blocks
+    from ..open_files import allow_many_files
 
     keep_large_blocks()
+    allow_many_files()
     uvloop.run(daemon.run(exit_with_parent))
 
 
