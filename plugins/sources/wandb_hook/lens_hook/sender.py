@@ -17,6 +17,19 @@ _MAX_BACKOFF_SECONDS = 60.0
 _REFUSED_SECONDS = 30.0
 _ASK_AGAIN_SECONDS = 600.0  # how long a receiver without /records is taken for upstream's
 _RETRIED = frozenset({408, 421, 425, 429})
+# Not the module's own: the user's seed would give all ranks the same pauses, and each pause change the user's numbers.
+_dice = random.SystemRandom()
+
+
+def pause_after(failures: int, retry_after_seconds: float | None) -> float:
+    """Seconds until the next try after so many failures in a row: what the receiver asks for, and full jitter.
+
+    A whole job's ranks must not come back at once, and a receiver asks all of them for the same: their pauses are
+    spread over as much again, a minute at most.
+    """
+    asked = retry_after_seconds or 0.0
+    ceiling = max(asked, _FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 10))
+    return asked + _dice.uniform(0.0, min(_MAX_BACKOFF_SECONDS, ceiling))
 
 
 class Sender:
@@ -121,9 +134,7 @@ class Sender:
     def _failed(self, error: str, retry_after_seconds: float | None) -> None:
         self._failures += 1
         self.last_error = error
-        ceiling = min(_MAX_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures - 1, 10))
-        pause = random.uniform(0.0, ceiling)  # full jitter: a whole job's ranks must not come back at once
-        self._not_before = time.monotonic() + max(pause, retry_after_seconds or 0.0)
+        self._not_before = time.monotonic() + pause_after(self._failures, retry_after_seconds)
         say.debug(f"{self._client.shown_url}: {error}; next try in {self.wait_seconds():.1f} s")
 
     def _recovered(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import pytest
 from lens_hook import say
 from lens_hook.buffer import Counts
 from lens_hook.client import Client
-from lens_hook.sender import Sender
+from lens_hook.sender import Sender, pause_after
 from lens_hook.settings import Settings
 from lens_hook.store import Batch
 from lens_hook.wire import Line
@@ -128,7 +129,25 @@ def test_retry_after_is_obeyed() -> None:
     with receiving(lambda request: (503, b"", {"Retry-After": "17"})) as receiver:
         sending, _ = sender(receiver)
         assert not sending.send(batch(), 5.0)
-        assert 15.0 < sending.wait_seconds() <= 17.0
+        assert 15.0 < sending.wait_seconds() <= 34.0
+
+
+def test_what_all_ranks_are_told_is_spread_over_as_much_again() -> None:
+    pauses = [pause_after(1, 20.0) for _ in range(300)]
+    assert 20.0 <= min(pauses) < 22.0
+    assert 38.0 < max(pauses) <= 40.0
+    assert max(pause_after(12, 300.0) for _ in range(300)) <= 360.0
+
+
+def test_the_pauses_of_ranks_that_share_a_seed_differ_and_their_numbers_stay_their_own() -> None:
+    pauses = []
+    for _ in range(2):
+        random.seed(42)
+        pauses.append([pause_after(number, None) for number in range(1, 9)])
+        after = random.random()
+    assert pauses[0] != pauses[1]
+    random.seed(42)
+    assert random.random() == after
 
 
 def test_backoff_grows_with_full_jitter() -> None:
