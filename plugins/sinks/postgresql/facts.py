@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from lens_core import Detection, Event, Evidence, Pod
 
@@ -61,16 +62,10 @@ async def write_evidence(
     now_us: int,
 ) -> None:
     """Keep the newest evidence of each source and run."""
+    newest = _newest(((subjects[subject], clean(r.source), clean(r.run_id)), r) for subject, r in evidence)
     rows = [
-        (
-            subjects[subject],
-            clean(record.source),
-            clean(record.run_id),
-            clean(record.session),
-            _time(record.event_time, now_us),
-            jsonb(record.facts).decode(),
-        )
-        for subject, record in evidence
+        (*key, clean(record.session), _time(record.event_time, now_us), jsonb(record.facts).decode())
+        for key, record in newest
     ]
     await _many(
         connection,
@@ -89,18 +84,12 @@ async def write_detections(
     now_us: int,
 ) -> None:
     """Keep the newest opinion of each source, layer, framework and method."""
+    newest = _newest(
+        ((subjects[subject], *map(clean, (r.source, r.layer, r.framework, r.method))), r) for subject, r in detections
+    )
     rows = [
-        (
-            subjects[subject],
-            clean(record.source),
-            clean(record.layer),
-            clean(record.framework),
-            clean(record.method),
-            record.confidence,
-            _time(record.event_time, now_us),
-            jsonb(record.facts).decode(),
-        )
-        for subject, record in detections
+        (*key, record.confidence, _time(record.event_time, now_us), jsonb(record.facts).decode())
+        for key, record in newest
     ]
     await _many(
         connection,
@@ -158,6 +147,27 @@ def _lineage(pod: Pod) -> set[tuple[str, str]]:
             passed.add(ancestor)
             ancestor = parents.get(ancestor, "")
     return pairs
+
+
+_Fact = TypeVar("_Fact", Evidence, Detection)
+
+
+def _newest(facts: Iterable[tuple[tuple[Any, ...], _Fact]]) -> list[tuple[tuple[Any, ...], _Fact]]:
+    """Of each key the newest, of equally old ones the last: all ranks of a job say the same when it starts.
+
+    In the order of the keys, so that two daemons never wait for each other's rows.
+    """
+    found: dict[tuple[Any, ...], _Fact] = {}
+    for key, record in facts:
+        known = found.get(key)
+        if known is None or _when(known) <= _when(record):
+            found[key] = record
+    return sorted(found.items(), key=lambda item: item[0])
+
+
+def _when(fact: Evidence | Detection) -> float:
+    """When it was so; now, where it does not say."""
+    return math.inf if fact.event_time is None else fact.event_time
 
 
 def _time(seconds: float | None, now_us: int) -> int:

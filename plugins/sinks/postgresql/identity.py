@@ -99,50 +99,66 @@ async def _number_attempts(
     ids = sorted({subject_ids[key.subject] for key in sessions})
     # The lock makes numbering one daemon's work at a time for each subject.
     await connection.execute("select id from lens_subject where id = any(%s) order by id for update", [ids])
-    known = await _known_sessions(connection, ids)
-    highest = await _highest_attempts(connection, ids)
-    for key in numbers:
+    groups = {key: _Group(subject_ids[key.subject], key.data_source, key.run_id, key.rank) for key in keys}
+    asked = {groups[key] for key in sessions}
+    known = await _known_sessions(connection, asked)
+    highest = await _highest_attempts(connection, asked)
+    for key, group in groups.items():
         if not key.session:
-            group = (subject_ids[key.subject], key.data_source, key.run_id, key.rank)
             highest[group] = max(numbers[key], highest.get(group, 0))
-    fresh = []
+    fresh: dict[tuple[_Group, str], int] = {}
     for key in sessions:
-        group = (subject_ids[key.subject], key.data_source, key.run_id, key.rank)
-        number = known.get((*group, key.session))
+        session = (groups[key], key.session)
+        number = known.get(session)
         if number is None:
-            number = highest[group] = highest.get(group, 0) + 1
-            known[(*group, key.session)] = number
-            fresh.append((*group, key.session, number))
+            number = known[session] = fresh[session] = highest.get(groups[key], 0) + 1
+            highest[groups[key]] = number
         numbers[key] = number
     if fresh:
-        async with connection.cursor() as cursor:
-            await cursor.executemany(
-                "insert into lens_attempt (subject_id, data_source, run_id, rank, session, attempt)"
-                " values (%s, %s, %s, %s, %s, %s)",
-                fresh,
-            )
+        await connection.execute(
+            "insert into lens_attempt (subject_id, data_source, run_id, rank, session, attempt)"
+            " select * from unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::text[], %s::int[])",
+            _columns_of((*group, session, number) for (group, session), number in fresh.items()),
+        )
     return numbers
 
 
-async def _known_sessions(connection: Connection, ids: list[int]) -> dict[tuple[Any, ...], int]:
+class _Group(NamedTuple):
+    """Within which sessions are numbered."""
+
+    subject_id: int
+    data_source: str
+    run_id: str
+    rank: int
+
+
+# Each by itself, out of an index: a job of ten thousand ranks comes in hundreds of batches, and what all others have need
+# not be read for each of them.
+_OF_GROUPS = "unnest(%s::bigint[], %s::text[], %s::text[], %s::int[]) k (subject_id, data_source, run_id, rank)"
+
+
+async def _known_sessions(connection: Connection, groups: Iterable[_Group]) -> dict[tuple[_Group, str], int]:
     cursor = await connection.execute(
-        "select subject_id, data_source, run_id, rank, session, attempt from lens_attempt where subject_id = any(%s)",
-        [ids],
+        f"select k.*, a.session, a.attempt from {_OF_GROUPS} cross join lateral"
+        " (select session, attempt from lens_attempt a where a.subject_id = k.subject_id"
+        " and a.data_source = k.data_source and a.run_id = k.run_id and a.rank = k.rank) a".encode(),
+        _columns_of(groups),
     )
-    return {tuple(row[:5]): row[5] for row in await cursor.fetchall()}
+    return {(_Group(*row[:4]), row[4]): row[5] for row in await cursor.fetchall()}
 
 
-async def _highest_attempts(connection: Connection, ids: list[int]) -> dict[tuple[Any, ...], int]:
+async def _highest_attempts(connection: Connection, groups: Iterable[_Group]) -> dict[_Group, int]:
     """Numbers in use, those that producers gave themselves included."""
-    cursor = await connection.execute(
-        "select subject_id, data_source, run_id, rank, max(attempt) from ("
-        " select subject_id, data_source, run_id, rank, attempt from lens_attempt where subject_id = any(%(ids)s)"
-        " union all"
-        " select subject_id, data_source, run_id, rank, attempt from lens_stream where subject_id = any(%(ids)s)"
-        ") numbers group by 1, 2, 3, 4",
-        {"ids": ids},
+    newest = (
+        "(select max(attempt) from {} t where t.subject_id = k.subject_id and t.data_source = k.data_source"
+        " and t.run_id = k.run_id and t.rank = k.rank)"
     )
-    return {tuple(row[:4]): row[4] for row in await cursor.fetchall()}
+    cursor = await connection.execute(
+        f"select k.*, greatest({newest.format('lens_attempt')}, {newest.format('lens_stream')}, 0)"
+        f" from {_OF_GROUPS}".encode(),
+        _columns_of(groups),
+    )
+    return {_Group(*row[:4]): row[4] for row in await cursor.fetchall()}
 
 
 async def _make_streams(

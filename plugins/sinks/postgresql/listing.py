@@ -24,6 +24,7 @@ from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names,
 
 EVENT = "type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, rank, pod_name, node"
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
+_MOST_EVIDENCE = 100
 
 
 async def metric_sources(connection: Connection, uid: str) -> list[SourceCount]:
@@ -170,12 +171,17 @@ async def count_events(connection: Connection, uid: str) -> int:
 
 
 async def evidence(connection: Connection, uids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """By workload the newest evidence of each source and run: source, run_id, session, timestamp (s) and the facts."""
+    """By workload the newest evidence of each source and run: source, run_id, session, timestamp (s) and the facts.
+
+    Of each source the newest hundred: ten thousand ranks of one job say ten thousand times the same.
+    """
     cursor = await connection.execute(
-        "select uid, source, run_id, session, event_time_us, facts"
+        "select uid, source, run_id, session, event_time_us, facts from ("
+        " select uid, id, row_number() over (partition by uid, source order by event_time_us desc, id desc) as place"
         f" from {SUBJECTS_OF_NAMES} join lens_evidence using (subject_id)"
+        ") places join lens_evidence using (id) where place <= %(most)s"
         " order by event_time_us desc, id desc".encode(),
-        {"uids": list(uids)},
+        {"uids": list(uids), "most": _MOST_EVIDENCE},
     )
     found: dict[str, list[dict[str, Any]]] = {uid: [] for uid in uids}
     for uid, source, run_id, session, time_us, facts in await cursor.fetchall():

@@ -1,0 +1,59 @@
+"""A job of thousands of ranks costs what its batches bring, not what it has already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lens_core import Detection, Evidence, Origin
+from tests.plugins.sinks.postgresql.support import Spool, row
+
+JOB = Origin(workload_uid="job")
+
+
+def said(number: int, source: str = "wandb") -> Evidence:
+    """What one rank of the job says when it starts."""
+    return Evidence(origin=JOB, source=source, facts={"n": number}, run_id=f"run-{number}", event_time=float(number))
+
+
+def opinion(confidence: float, at: float | None) -> Detection:
+    """What a detector makes of it."""
+    return Detection(
+        origin=JOB,
+        workload_uid="job",
+        source="wandb",
+        framework="megatron",
+        layer="base",
+        confidence=confidence,
+        method="import_detection",
+        event_time=at,
+    )
+
+
+async def test_sessions_are_numbered_for_each_rank_by_itself(spool: Spool, store: Any) -> None:
+    for session in ("a", "b", "a"):
+        ranks = [Origin(workload_uid="job", rank=rank) for rank in range(3)]
+        await spool.deliver(*(row(rank, origin=where, run_id="r", session=session) for rank, where in enumerate(ranks)))
+    late = Origin(workload_uid="job", rank=3)
+    await spool.deliver(row(0, origin=late, run_id="r", session="z"), row(0, origin=late, run_id="r", session="y"))
+    detail = await store.workload("job")
+    assert sorted((run.rank, run.attempt) for run in detail.runs) == [
+        *[(rank, attempt) for rank in range(3) for attempt in (1, 2)],
+        (3, 1),
+        (3, 2),
+    ]
+
+
+async def test_of_what_all_ranks_say_in_one_batch_the_newest_stays(spool: Spool, store: Any) -> None:
+    await spool.deliver(opinion(0.9, 5.0), *[opinion(0.1 + rank / 1000, 1.0) for rank in range(100)])
+    (kept,) = await store.detections("job")
+    assert (kept.confidence, kept.event_time) == (0.9, 5.0)
+    await spool.deliver(opinion(0.3, None), opinion(0.2, 6.0))
+    (kept,) = await store.detections("job")
+    assert kept.confidence == 0.3
+
+
+async def test_of_the_evidence_of_thousands_of_runs_the_newest_of_each_source_is_read(spool: Spool, store: Any) -> None:
+    await spool.deliver(*map(said, range(250)), said(3, source="user"))
+    found = await store.evidence("job")
+    assert [item["facts"]["n"] for item in found if item["source"] == "wandb"] == list(range(249, 149, -1))
+    assert [item["facts"]["n"] for item in found if item["source"] == "user"] == [3]
