@@ -132,8 +132,8 @@ class _Group(NamedTuple):
     rank: int
 
 
-# Each by itself, out of an index: a job of ten thousand ranks comes in hundreds of batches, and none of them needs to read
-# what all the other ranks have.
+# Each by itself, out of an index: a job of ten thousand ranks comes in hundreds of batches, and what all other ranks
+# have need not be read for any of them.
 _OF_GROUPS = "unnest(%s::bigint[], %s::text[], %s::text[], %s::int[]) k (subject_id, data_source, run_id, rank)"
 
 
