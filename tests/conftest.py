@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -12,10 +13,20 @@ import pytest
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
 from psycopg.conninfo import make_conninfo
 
+from tests.side_by_side import SideBySide
+
 _numbers = itertools.count(1)
 
 # A skip that says so is about what this machine is; any other is a missing part, and in CI a failure.
 DOES_NOT_APPLY = "does not apply"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests may run in several processes, and Ctrl-C means something to what they start."""
+    config.pluginmanager.register(SideBySide())
+    # A shell that runs the tests in the background has them ignore it, and children inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -34,7 +45,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One real PostgreSQL for the whole session (LENS_TEST_POSTGRES_DSN: that one); how to connect to it."""
+    """One real PostgreSQL for a process of tests (LENS_TEST_POSTGRES_DSN: that one); how to connect to it."""
     other = os.environ.get("LENS_TEST_POSTGRES_DSN")
     if other:
         yield other
@@ -53,7 +64,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def postgres_dsn(postgres_server: str) -> Iterator[str]:
     """A fresh database of the session's PostgreSQL; how to connect to it."""
-    name = f"test_{next(_numbers)}"
+    name = f"test_{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(f"create database {name}".encode())
     yield make_conninfo(postgres_server, dbname=name)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -36,6 +37,7 @@ def new_database(postgres_server: str) -> Callable[[str], str]:
     """Make a database of this name that lasts for the session."""
 
     def make(name: str) -> str:
+        name = f"{name}_{os.getpid()}"  # LENS_TEST_POSTGRES_DSN is one for all processes
         with psycopg.connect(postgres_server, autocommit=True) as connection:
             connection.execute(f"create database {name}".encode())
         return make_conninfo(postgres_server, dbname=name)
