@@ -5,20 +5,19 @@ Third-party packages are those of the environment that runs the tests (a .pth fi
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.side_by_side import made_once
 
 CHECKOUT = Path(__file__).parent.parent
 _PIP = ["--disable-pip-version-check", "--no-input", "-q"]
@@ -94,16 +93,24 @@ class FreshEnvironment:
         assert done.returncode == 0, f"pip {action} {arguments}:\n{done.stdout}\n{done.stderr}"
 
 
-@functools.cache
 def agent_wheel() -> Path:
-    """The wheel of lens-agent from this checkout, built once for all tests of a process."""
-    folder = Path(tempfile.mkdtemp(prefix="lens-agent-wheel-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return build_wheel(CHECKOUT, folder)
+    """The wheel of lens-agent from this checkout, built once for all tests of a run."""
+    (wheel,) = made_once("agent_wheel", lambda folder: build_wheel(CHECKOUT, folder)).glob("wheels/*.whl")
+    return wheel
 
 
-def build_wheel(source: Path, folder: Path) -> Path:
-    """Build a wheel from a copy of a source folder; the checkout stays as it is."""
+def build_wheel(source: Path, folder: Path, *options: str) -> Path:
+    """Build a wheel from a copy of a source folder, which stays as it is; pip's `options`, none for offline."""
+    command = [sys.executable, "-m", "pip", "wheel", *_PIP, *(options or _OFFLINE), "-w", str(folder / "wheels")]
+    command.append(str(clean_copy(source, folder)))
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    (wheel,) = (folder / "wheels").glob("*.whl")
+    return wheel
+
+
+def clean_copy(source: Path, folder: Path) -> Path:
+    """What a source folder's wheel is made of, without what earlier builds left there."""
     copy = folder / f"source-of-{source.name}"
     patterns = shutil.ignore_patterns(".git", ".venv*", "*.egg-info", "__pycache__", ".*_cache", "build", "dist")
 
@@ -112,8 +119,4 @@ def build_wheel(source: Path, folder: Path) -> Path:
         return patterns(folder, names) | ({"tests"} if Path(folder) == source else set())
 
     shutil.copytree(source, copy, ignore=ignored)
-    command = [sys.executable, "-m", "pip", "wheel", *_PIP, *_OFFLINE, "-w", str(folder / "wheels"), str(copy)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    (wheel,) = (folder / "wheels").glob("*.whl")
-    return wheel
+    return copy

@@ -34,6 +34,8 @@ from .waiting import until
 _LIMITS = BatchLimits(max_records=100, max_wait_seconds=0.01)
 _DELIVERY = DeliverySettings(retry_base_seconds=0.005, retry_cap_seconds=0.05, send_timeout_seconds=10.0)
 _STOP_SECONDS = 1.0
+# A record takes more than 20 bytes, and the spool that is filled holds 64 KiB.
+_MORE_THAN_FITS = 20_000
 
 
 class SinkHarness(ABC):
@@ -248,7 +250,7 @@ async def check_a_full_spool_keeps_what_it_took(harness: SinkHarness, folder: Pa
     await harness.trouble(away)
     accepted: list[int] = []
     with contextlib.suppress(Overloaded):
-        while len(accepted) < 1_000_000:
+        while len(accepted) < _MORE_THAN_FITS:  # a sink that throws records away never lets it fill up
             numbers = range(len(accepted), len(accepted) + 50)
             await road.pipeline.submit(_records(harness, numbers))
             accepted += numbers
