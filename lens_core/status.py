@@ -35,7 +35,7 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole daemon."""
+    """The whole daemon; `store_notice` is what the store says of the way to its answers."""
 
     state: str
     ready: bool
@@ -47,6 +47,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     uptime_seconds: float
     store: str | None
+    store_notice: str
     sources: Sequence[SourceStatus]
     pipelines: Sequence[PipelineStatus]
     plugins: Sequence[PluginInfo]
@@ -84,6 +85,7 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         started_at=daemon.started_at,
         uptime_seconds=time.time() - daemon.started_at,
         store=config.store,
+        store_notice=assembly.store.notice() if assembly and assembly.store else "",
         sources=_sources(assembly) if assembly else [],
         pipelines=[pipeline.status() for pipeline in assembly.pipelines] if assembly else [],
         plugins=daemon.host.plugins(),

@@ -51,6 +51,10 @@ class Store(Sink):
         """The same as `iteration_times`, as columns."""
         return as_columns(self.iteration_times(query))
 
+    def notice(self) -> str:
+        """What those who run Lens should know of the way to the answers, for `lens status`; '' for nothing."""
+        return ""
+
     async def news(self, query: PointQuery, cursor: str) -> News:
         """What came since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters count."""
         raise Unavailable(f"the store {self.name!r} cannot say what is new")

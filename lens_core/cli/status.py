@@ -54,6 +54,8 @@ def _show(status: dict[str, Any]) -> None:
     rows = [_source_row(source) for source in status["sources"]]
     rows += [_sink_row(pipeline["name"], sink) for pipeline in status["pipelines"] for sink in pipeline["sinks"]]
     console.print(fitting_table(columns, rows, console.width))
+    if status["store_notice"]:
+        console.print(plain(f"{status['store']}: {status['store_notice']}", 400))
 
 
 def _source_row(source: dict[str, Any]) -> list[tuple[str, str]]:

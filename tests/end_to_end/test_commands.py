@@ -62,6 +62,17 @@ def test_status_for_people_and_for_programs(lens: RunningLens) -> None:
     assert (source["received"], source["accepted"]) == (50, 50)
 
 
+def test_status_says_where_queries_go(tmp_path: Path, postgres_dsn: str) -> None:
+    config = f'sinks:\n  store: {{type: postgresql, dsn: "{postgres_dsn}", read_dsn: "{postgres_dsn}"}}\n'
+    daemon = RunningLens(tmp_path / "lens", config).start()
+    try:
+        wait_for(lambda: "s behind" in daemon.get("/status")["store_notice"])
+        shown = run("status", "--data-dir", str(daemon.data_dir))
+        assert "store: queries go to the replica (read_dsn), which is 0.0 s behind" in shown.stdout
+    finally:
+        daemon.end()
+
+
 def test_a_command_without_a_daemon_says_how_to_start_one(tmp_path: Path) -> None:
     done = run("status", "--data-dir", str(tmp_path), "--url", "http://127.0.0.1:9")
     assert done.returncode == 1

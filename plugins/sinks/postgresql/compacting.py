@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import psycopg
 
+from .address import NotReady
 from .blocks import BLOCK_ROWS, LOWEST_STEP, PARTIAL_ROWS, Block, Rows, build_block
 from .coarsening import make_spans, mark_spans, spans_are_due
-from .database import Database, NotReady
+from .database import Database
 from .encoding import StreamChange
 from .errors import describe
 from .identity import Connection

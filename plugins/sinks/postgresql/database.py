@@ -9,39 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
-from lens_core import ConfigurationError, Context, LensError, Unavailable
+from lens_core import ConfigurationError, Context, Secret, Unavailable
 
+from .address import Address, NotReady
 from .embedded import EmbeddedPostgres
 from .errors import describe
 from .identity import Connection
 from .migrate import DatabaseTooNew, migrate
-from .sessions import SharedConnection, shares_sessions
+from .readers import Readers
+from .replica import Replica
 from .settings import PostgreSQLSettings
 
 _FIRST_TRY_SECONDS = 20.0
 _LONGEST_PAUSE_SECONDS = 5.0
 _POOL_WAIT_SECONDS = 5.0
 _STABLE_SECONDS = 10.0
-_OLDEST_SERVER = 150_000
-_WRITER = (
-    "select set_config('statement_timeout', '{timeout_ms}', {local}),"
-    # Acknowledged means on disk, whatever the server's default is.
-    " case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', {local}) end"
-)
-_READER = (
-    "select set_config('statement_timeout', '{timeout_ms}', {local}),"
-    # A reader who takes no more pieces gives the connection back, and the snapshot that it holds.
-    " set_config('idle_in_transaction_session_timeout', '{timeout_ms}', {local})"
-)
-
-
-class NotReady(LensError):
-    """PostgreSQL is not there now; the text says why."""
 
 
 class Database:
@@ -61,9 +47,10 @@ class Database:
         self._ready = asyncio.Event()
         self._problem = "not started"
         self._keeper: asyncio.Task[None] | None = None
-        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._address: Address | None = None
+        self._readers: Readers | None = None
+        self._replica: Replica | None = None
         self._writer: Connection | None = None
-        self._shared = False  # whether a pooler gives each transaction another session
         self._writing = asyncio.Lock()
 
     @property
@@ -79,12 +66,21 @@ class Database:
         """The process id of the embedded server, while there is one."""
         return None if self._embedded is None else self._embedded.pid
 
+    @property
+    def notice(self) -> str:
+        """Where queries go, where there is a replica for them; else nothing."""
+        return "" if self._replica is None else self._replica.notice
+
     async def start(self) -> None:
         """Try once, go on trying in the background if that fails.
 
         Raises ConfigurationError for a dsn that cannot be read, DatabaseTooNew for a database of a newer Lens.
         """
-        self._check_dsn()
+        _check("dsn", self._settings.dsn)
+        _check("read_dsn", self._settings.read_dsn)
+        if self._settings.read_dsn is not None:
+            self._replica = Replica(self._settings.read_dsn.reveal(), self._settings, self._logger)
+            self._replica.start()
         first_try: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep_up(first_try))
         try:
@@ -101,6 +97,8 @@ class Database:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
+        if self._replica is not None:
+            await self._replica.stop()
         await self._disconnect()
         if self._embedded is not None:
             await self._embedded.stop()
@@ -108,20 +106,13 @@ class Database:
     async def connect(self, timeout_seconds: float | None = None) -> Connection:
         """A new connection in autocommit mode (transactions are explicit). Raises psycopg.OperationalError."""
         timeout = self._settings.write_timeout_seconds if timeout_seconds is None else timeout_seconds
-        connection = await self._connect(SharedConnection if self._shared else psycopg.AsyncConnection)
-        try:
-            await self._configure(connection, _WRITER, timeout)
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
-
-    async def _connect(self, kind: type[Connection] = psycopg.AsyncConnection) -> Connection:
-        return await kind.connect(self.dsn, autocommit=True, **self._connection_options())
+        return await (self._address or await self._look()).connect(timeout)
 
     async def check(self) -> None:
-        """Connect once. Raises psycopg.Error, NotReady for a server that will not do."""
-        await self._check_server()
+        """Connect once, to the replica, too. Raises psycopg.Error, NotReady for a server that will not do."""
+        await self._look()
+        if self._settings.read_dsn is not None:
+            await Replica(self._settings.read_dsn.reveal(), self._settings, self._logger).check()
 
     async def connect_when_ready(self, timeout_seconds: float | None = None) -> Connection:
         """A new connection to a database that is up to date; a timeout of 0 is none. Raises NotReady, psycopg.Error."""
@@ -152,27 +143,21 @@ class Database:
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncIterator[Connection]:
         """A connection to read with; a transaction on it sees one snapshot. Raises Unavailable."""
-        pool = self._pool
-        if not self._ready.is_set() or pool is None:
-            raise Unavailable(f"PostgreSQL is not available: {self._problem}")
         try:
-            async with pool.connection() as connection:
-                if self._shared:  # so that single statements have their time limit, too
-                    async with connection.transaction():
-                        yield connection
-                else:
-                    yield connection
+            async with contextlib.AsyncExitStack() as stack:
+                connection = None
+                if self._replica is not None:
+                    connection = await stack.enter_async_context(self._replica.connection())
+                if connection is None:
+                    connection = await stack.enter_async_context(self._here().connection())
+                yield connection
         except (PoolTimeout, psycopg.OperationalError) as error:
             raise Unavailable(f"PostgreSQL is not available: {describe(error)}") from None
 
-    def _check_dsn(self) -> None:
-        if self._settings.dsn is None:
-            return
-        try:
-            psycopg.conninfo.conninfo_to_dict(self._settings.dsn.reveal())
-        except psycopg.Error:
-            # The parser quotes what it could not read, which may be the password.
-            raise ConfigurationError("dsn is no connection string that PostgreSQL's client can read") from None
+    def _here(self) -> Readers:
+        if not self._ready.is_set() or self._readers is None:
+            raise Unavailable(f"PostgreSQL is not available: {self._problem}")
+        return self._readers
 
     async def _keep_up(self, first_try: asyncio.Future[None]) -> None:
         pause = 0.1
@@ -211,7 +196,7 @@ class Database:
     async def _bring_up(self) -> None:
         if self._embedded is not None and self._embedded.pid is None:
             await self._embedded.start()
-        await self._check_server()
+        self._address = await self._look()
         connection = await self.connect()
         try:
             steps = await migrate(connection)
@@ -219,39 +204,17 @@ class Database:
             await connection.close()
         if steps:
             self._logger.info("the database was brought up to date in %d steps", steps)
-        pool = AsyncConnectionPool(
-            self.dsn,
-            connection_class=SharedConnection if self._shared else psycopg.AsyncConnection,
-            kwargs={"autocommit": True, **self._connection_options()},
-            min_size=1,
-            max_size=self._settings.query_connections,
-            timeout=_POOL_WAIT_SECONDS,
-            reconnect_timeout=3600.0,
-            configure=self._configure_reader,
-            check=AsyncConnectionPool.check_connection,
-            open=False,
-            name="lens-queries",
-        )
-        try:
-            # Its first connection is waited for: a pool that is closed while it makes one leaves it open.
-            await pool.open(wait=True, timeout=_FIRST_TRY_SECONDS)
-        except BaseException:
-            await pool.close(timeout=1.0)
-            raise
-        self._pool = pool
+        self._readers = await Readers(self._address, self._settings, "lens-queries", _POOL_WAIT_SECONDS).open()
 
-    async def _check_server(self) -> None:
-        """Learn how sessions are; raise NotReady for a server that is too old."""
-        async with await self._connect() as connection:
-            if connection.info.server_version < _OLDEST_SERVER:
-                version = connection.info.server_version // 10_000
-                raise NotReady(f"PostgreSQL {version} is too old: 15 or newer is needed")
-        self._shared = await shares_sessions(self._connect)
+    async def _look(self) -> Address:
+        address = Address(self.dsn, self._settings, "read-write")
+        await address.look()
+        return address
 
     async def _disconnect(self) -> None:
-        if self._pool is not None:
-            await self._pool.close(timeout=1.0)
-            self._pool = None
+        if self._readers is not None:
+            await self._readers.close()
+        self._readers = self._address = None  # an embedded server may listen elsewhere when it is started again
         await self._drop_writer()
 
     async def _drop_unless_idle(self) -> None:
@@ -265,31 +228,12 @@ class Database:
         if writer is not None:
             await writer.close()
 
-    async def _configure_reader(self, connection: Connection) -> None:
-        # Said with the BEGIN of each transaction, so that it costs no statement of its own.
-        await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
-        await connection.set_read_only(True)
-        await self._configure(connection, _READER, self._settings.statement_timeout_seconds)
 
-    async def _configure(self, connection: Connection, settings: str, timeout_seconds: float) -> None:
-        """Say settings once for the session, or have every transaction say them for itself."""
-        is_shared = isinstance(connection, SharedConnection)
-        said = settings.format(timeout_ms=int(timeout_seconds * 1000), local="true" if is_shared else "false")
-        if isinstance(connection, SharedConnection):
-            connection.settings, connection.another = said, self.connect
-            connection.prepare_threshold = None
-        else:
-            await connection.execute(said.encode())
-
-    def _connection_options(self) -> dict[str, Any]:
-        timeout_ms = int(self._settings.write_timeout_seconds * 1000)
-        options: dict[str, Any] = {
-            "connect_timeout": self._settings.connect_timeout_seconds,
-            "application_name": "lens",
-            "tcp_user_timeout": timeout_ms,
-        }
-        given = psycopg.conninfo.conninfo_to_dict(self.dsn)
-        if "," in f"{given.get('host', '')}{given.get('hostaddr', '')}":
-            # Several servers are a primary and its standbys: the one that writes is wanted, whichever that is today.
-            options["target_session_attrs"] = given.get("target_session_attrs", "read-write")
-        return options
+def _check(option: str, dsn: Secret | None) -> None:
+    if dsn is None:
+        return
+    try:
+        psycopg.conninfo.conninfo_to_dict(dsn.reveal())
+    except psycopg.Error:
+        # The parser quotes what it could not read, which may be the password.
+        raise ConfigurationError(f"{option} is no connection string that PostgreSQL's client can read") from None

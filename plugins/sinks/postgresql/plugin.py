@@ -32,9 +32,10 @@ from lens_core import (
 )
 
 from . import upkeep
+from .address import NotReady
 from .asking import Asking
 from .compacting import Compactor
-from .database import Database, NotReady
+from .database import Database
 from .diagnoses import write_diagnoses
 from .embedded import running_dsn
 from .errors import DATA_ERRORS, StreamsGone, answer_for, describe
@@ -86,6 +87,10 @@ class PostgreSQL(Asking):
     def is_exclusive(cls, settings: PostgreSQLSettings) -> bool:
         """Without a DSN it runs its own server."""
         return not settings.dsn
+
+    def notice(self) -> str:
+        """Where queries go, where there is a replica for them."""
+        return self._database.notice
 
     async def start(self) -> None:
         """Bring PostgreSQL up; an absent one raises nothing, a database of a newer Lens does."""

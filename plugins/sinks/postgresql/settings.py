@@ -19,6 +19,10 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Secret | None,
         Meta(description="a libpq connection string or URL; without one Lens runs a PostgreSQL of its own"),
     ] = None
+    read_dsn: Annotated[
+        Secret | None,
+        Meta(description="the address of a replica for queries, which `dsn` answers while the replica is away"),
+    ] = None
     history_limit: Annotated[
         int, Meta(ge=0, le=1000, description="how many overwritten versions of a row are kept")
     ] = 16
@@ -48,3 +52,7 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     retention_max_workload_bytes: Annotated[
         Annotated[int, Meta(ge=1024 * 1024)] | None, Meta(description="the same of one workload")
     ] = None
+
+    def __post_init__(self) -> None:
+        if self.read_dsn is not None and self.dsn is None:
+            raise ValueError("read_dsn: a replica needs a dsn beside it, of the server that is written to")

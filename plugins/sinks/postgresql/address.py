@@ -1,0 +1,92 @@
+"""One address of a server: how to connect to it, what each connection is told, and how its sessions are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from lens_core import LensError
+
+from .identity import Connection
+from .sessions import SharedConnection, shares_sessions
+from .settings import PostgreSQLSettings
+
+_OLDEST_SERVER = 150_000
+WRITER = (
+    "select set_config('statement_timeout', '{timeout_ms}', {local}),"
+    # Acknowledged means on disk, whatever the server's default is.
+    " case current_setting('synchronous_commit') when 'off' then set_config('synchronous_commit', 'on', {local}) end"
+)
+READER = (
+    "select set_config('statement_timeout', '{timeout_ms}', {local}),"
+    # A reader who takes no more pieces gives the connection back, and the snapshot that it holds.
+    " set_config('idle_in_transaction_session_timeout', '{timeout_ms}', {local})"
+)
+
+
+class NotReady(LensError):
+    """PostgreSQL is not there now, or not fit; the text says why."""
+
+
+class Address:
+    """`server` is which of several hosts is wanted, in libpq's words; `is_shared` whether sessions are, after `look`.
+
+    The connection string may hold a password.
+    """
+
+    def __init__(self, dsn: str, settings: PostgreSQLSettings, server: str) -> None:
+        self.dsn = dsn
+        self.is_shared = False
+        self._settings = settings
+        self._server = server
+
+    async def look(self) -> None:
+        """Learn how sessions are. Raises psycopg.Error, NotReady for a server that is too old."""
+        async with await self._open() as connection:
+            if connection.info.server_version < _OLDEST_SERVER:
+                version = connection.info.server_version // 10_000
+                raise NotReady(f"PostgreSQL {version} is too old: 15 or newer is needed")
+        self.is_shared = await shares_sessions(self._open)
+
+    @property
+    def kind(self) -> type[Connection]:
+        """The class of its connections."""
+        return SharedConnection if self.is_shared else psycopg.AsyncConnection
+
+    async def connect(self, timeout_seconds: float, told: str = WRITER) -> Connection:
+        """A new connection in autocommit mode (transactions are explicit). Raises psycopg.OperationalError."""
+        connection = await self._open(self.kind)
+        try:
+            await self.tell(connection, timeout_seconds, told)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _open(self, kind: type[Connection] = psycopg.AsyncConnection) -> Connection:
+        return await kind.connect(self.dsn, **self.options())
+
+    async def tell(self, connection: Connection, timeout_seconds: float, told: str) -> None:
+        """Say settings once for the session, or have every transaction say them for itself."""
+        is_shared = isinstance(connection, SharedConnection)
+        said = told.format(timeout_ms=int(timeout_seconds * 1000), local="true" if is_shared else "false")
+        if isinstance(connection, SharedConnection):
+            connection.settings, connection.another = said, lambda: self.connect(timeout_seconds, told)
+            connection.prepare_threshold = None
+        else:
+            await connection.execute(said.encode())
+
+    def options(self) -> dict[str, Any]:
+        """What psycopg is told beside the connection string."""
+        options: dict[str, Any] = {
+            "autocommit": True,
+            "connect_timeout": self._settings.connect_timeout_seconds,
+            "application_name": "lens",
+            "tcp_user_timeout": int(self._settings.write_timeout_seconds * 1000),
+        }
+        given = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        if "," in f"{given.get('host', '')}{given.get('hostaddr', '')}":
+            # Several servers are a primary and its standbys: one kind of them is wanted, whichever that is today.
+            options["target_session_attrs"] = given.get("target_session_attrs", self._server)
+        return options
