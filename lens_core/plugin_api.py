@@ -38,7 +38,7 @@ from .records import AnyRecord, Evidence, Record, StepMetrics
 from .self_metrics import SelfMetrics
 from .verdict import Verdict
 
-API_VERSION = "1.1"
+API_VERSION = "1.2"
 
 hookspec = pluggy.HookspecMarker("lens")
 hookimpl = pluggy.HookimplMarker("lens")

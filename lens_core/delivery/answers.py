@@ -19,7 +19,11 @@ class Position(NamedTuple):
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of one spool in their order, from `start` (exclusive) to `end` (inclusive)."""
+    """Records of one spool in their order, from `start` (exclusive) to `end` (inclusive).
+
+    `packed` are the same records as an envelope in the content encoding `zstd`, where the spool has them so; None
+    where they would have to be packed for it. Since API 1.2.
+    """
 
     records: Sequence[Record]
     start: Position
@@ -28,6 +32,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str
     sink: str
     attempt: int = 1
+    packed: bytes | None = None
 
 
 class Delivered(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import zstandard
 
-# Higher levels take longer and save a few percent more.
-_LEVEL = 1
+from ..bodies import compress
+
 # A body below that fits into a page of the file anyway.
 _WORTH_BYTES = 1024
 # What a packed body begins with (RFC 8878, 3.1.1); an envelope begins with a map of MessagePack.
@@ -25,17 +25,26 @@ class Stored(NamedTuple):
     body: bytes
     checksum: int
 
+    @property
+    def packed(self) -> bytes | None:
+        """The body, if it is packed."""
+        return self.body if self.body.startswith(_MAGIC) else None
+
 
 class Opened(NamedTuple):
-    """A body as it was before it was stored; if that cannot be had, what is there, and the `fault`."""
+    """A body as it was before it was stored; if that cannot be had, what is there, and the `fault`.
+
+    `packed` is the same body by Zstandard, if it was stored so.
+    """
 
     body: bytes
     fault: str = ""
+    packed: bytes | None = None
 
 
 def pack(body: bytes) -> Stored:
     """A body for the file."""
-    packed = zstandard.ZstdCompressor(level=_LEVEL).compress(body) if len(body) >= _WORTH_BYTES else body
+    packed = compress(body, "zstd") if len(body) >= _WORTH_BYTES else body
     smaller = min(packed, body, key=len)
     return Stored(smaller, zlib.crc32(smaller))
 
@@ -45,9 +54,9 @@ def unpack(stored: Stored) -> Opened:
     body = stored.body
     if zlib.crc32(body) != stored.checksum:
         return Opened(body, "the batch has changed on the disk (wrong checksum)")
-    if not body.startswith(_MAGIC):
+    if stored.packed is None:
         return Opened(body)
     try:
-        return Opened(zstandard.ZstdDecompressor().decompress(body))
+        return Opened(zstandard.ZstdDecompressor().decompress(body), packed=body)
     except zstandard.ZstdError as error:
         return Opened(body, f"the batch cannot be unpacked: {error}")

@@ -22,13 +22,14 @@ MAX_BYTES = 8 * 1024 * 1024
 
 
 class HeldBatch:
-    """One batch: its body until somebody has decoded it, then its records, which nobody may change."""
+    """One batch: its body until somebody has decoded it, then its records, which nobody may change; packed as well."""
 
-    __slots__ = ("batch", "body", "records")
+    __slots__ = ("batch", "body", "packed", "records")
 
-    def __init__(self, batch: SpooledBatch, body: bytes) -> None:
+    def __init__(self, batch: SpooledBatch, body: bytes, packed: bytes | None) -> None:
         self.batch = batch
         self.body = body
+        self.packed = packed
         self.records: list[Record] | None = None
 
     def keep(self, records: list[Record]) -> None:
@@ -40,7 +41,9 @@ class HeldBatch:
         """A part of the batch, as the file would give it."""
         batch = self.batch
         size = batch.bytes if last == batch.records else 0
-        return Segment(batch.id, first, last, batch.records, size, batch.created_at, self.body, held=self)
+        return Segment(
+            batch.id, first, last, batch.records, size, batch.created_at, self.body, packed=self.packed, held=self
+        )
 
 
 class RecentBatches:
@@ -64,10 +67,10 @@ class RecentBatches:
             self._bytes = 0
             self._since = since
 
-    def add(self, batch: SpooledBatch, body: bytes) -> None:
+    def add(self, batch: SpooledBatch, body: bytes, packed: bytes | None = None) -> None:
         """A batch was committed."""
         with self._lock:
-            self._held.append(HeldBatch(batch, body))
+            self._held.append(HeldBatch(batch, body, packed))
             self._bytes += batch.bytes
             while self._bytes > self._max_bytes:
                 self._drop_oldest()

@@ -74,6 +74,7 @@ class Shipment:
             pipeline=self._crew.pipeline,
             sink=self._crew.sink,
             attempt=self._attempt,
+            packed=self._unpacked.packed if whole else None,
         )
 
     async def _finish(self, part: Part, answer: Delivered | Rejected | Poisoned) -> None:

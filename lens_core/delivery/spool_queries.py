@@ -27,7 +27,7 @@ class NewBatch(NamedTuple):
 class Segment(NamedTuple):
     """Records `first` (inclusive) to `last` (exclusive) of one batch; `held` if it was not read from the file.
 
-    `fault` says why `body` is not what was written.
+    `fault` says why `body` is not what was written; `packed` is the whole batch's body as it is stored, if packed.
     """
 
     batch: int
@@ -38,6 +38,7 @@ class Segment(NamedTuple):
     created_at: float
     body: bytes
     fault: str = ""
+    packed: bytes | None = None
     held: HeldBatch | None = None
 
 

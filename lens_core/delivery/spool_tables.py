@@ -38,9 +38,9 @@ class Skip(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What an append did: the batches beside their bodies; `reason` says why it was refused."""
+    """What an append did: the batches, their bodies, and those packed; `reason` says why it was refused."""
 
-    batches: Sequence[tuple[SpooledBatch, bytes]]
+    batches: Sequence[tuple[SpooledBatch, bytes, bytes | None]]
     skips: Sequence[Skip]
     reason: str = ""
 
@@ -112,7 +112,7 @@ class SpoolTables:
         if made.reason:
             return made
         written = [
-            (self._insert(connection, batch, one, only_sink, now), batch.body)
+            (self._insert(connection, batch, one, only_sink, now), batch.body, one.packed)
             for batch, one in zip(batches, stored, strict=True)
         ]
         self.live_bytes += need
@@ -159,8 +159,8 @@ class SpoolTables:
         """The append is durable."""
         for skip in done.skips:
             self.books[skip.sink].skipped(skip.batches, skip.oldest_at)
-        for batch, body in done.batches:
-            self.recent.add(batch, body)
+        for batch, body, packed in done.batches:
+            self.recent.add(batch, body, packed)
             for book in self.books.values():
                 book.appended(batch)
 

@@ -105,6 +105,14 @@ class Unpacked:
         self.unreadable.append(Unreadable(base, base + count, reason, segment.body))
         return [], []
 
+    @property
+    def packed(self) -> bytes | None:
+        """All records as one envelope packed by Zstandard, if the spool has them so."""
+        if len(self.chunk.segments) != 1 or self.ordinals is not None:
+            return None
+        segment = self.chunk.segments[0]
+        return segment.packed if len(self.records) == segment.records else None
+
     def end_of(self, part: Part) -> int:
         """The ordinal after a part; what is not wanted and comes after the last part belongs to that one."""
         if part.last >= len(self.records):

@@ -187,7 +187,7 @@ def nonsense(honest: threading.Event, rows: dict[int, dict[str, float]]) -> Iter
                 return
             status, answer = (200, b'{"success": true}') if honest.is_set() else dice.choice(NONSENSE)
             if honest.is_set():
-                for record in decode_envelope(decompress(body, "gzip", 1 << 26)).records:
+                for record in decode_envelope(decompress(body, "zstd", 1 << 26)).records:
                     if isinstance(record, StepMetrics):
                         rows[record.row_step] = record.values
             self.send_response(status)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator, Sequence
 
 import msgspec
-import zstandard
+
+from lens_core.bodies import compress
 
 from .series import Series
 from .settings import DatadogSettings
@@ -56,10 +56,3 @@ def _fit(encoded: Sequence[bytes], first: int, end: int, settings: DatadogSettin
         middle = (first + end) // 2
         yield from _fit(encoded, first, middle, settings)
         yield from _fit(encoded, middle, end, settings)
-
-
-def compress(text: bytes, how: str) -> bytes:
-    """The bytes in the encoding of the settings."""
-    if how == "gzip":
-        return gzip.compress(text, 1, mtime=0)
-    return zstandard.ZstdCompressor(level=1).compress(text) if how == "zstd" else text

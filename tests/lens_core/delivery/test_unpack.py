@@ -90,6 +90,15 @@ def test_a_batch_that_the_disk_has_changed_is_not_believed() -> None:
     assert "checksum" in found.unreadable[0].reason
 
 
+def test_what_the_spool_has_packed_goes_with_all_of_its_records_only() -> None:
+    whole = segment(1, [row(1), Event(type="t")])._replace(packed=b"packed")
+    assert Unpacked(chunk(whole), ALL).packed == b"packed"
+    assert Unpacked(chunk(whole), ROWS).packed is None
+    assert Unpacked(chunk(whole._replace(last=1)), ALL).packed is None
+    assert Unpacked(chunk(whole, segment(2, [row(3)])), ALL).packed is None
+    assert Unpacked(chunk(segment(1, [row(1)])), ALL).packed is None
+
+
 def test_a_batch_that_is_no_envelope_or_lies_about_its_size() -> None:
     found = Unpacked(chunk(raw_segment(1, b"\xc1garbage", 4), raw_segment(2, encode_envelope([row(1)]), 2)), ALL)
     assert found.records == []

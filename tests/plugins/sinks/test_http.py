@@ -1,11 +1,24 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lens_plugins.sinks.http import HttpSettings, classify
+from lens_plugins.sinks.http import Http, HttpSettings, classify
 
-from lens_core import Delivered, Poisoned, Rejected, Retry, Secret
+from lens_core import BatchLimits, Delivered, Poisoned, Rejected, Retry, Secret, StepMetrics
+from lens_core.bodies import decompress
+from lens_core.delivery.sender import SinkSlot
+from lens_core.delivery.spool import Spool
+from lens_core.pipeline import Pipeline
+from lens_core.records import decode_envelope
+from lens_core.self_metrics import SelfMetrics
+from lens_core.testing import HttpReceiver, make_context, until
+
+Compression = Literal["zstd", "gzip", "none"]
+ARRIVAL = 1_700_000_000.0
 
 
 @given(status=st.integers(100, 599), body=st.binary(max_size=200), size=st.integers(0, 5))
@@ -34,3 +47,39 @@ def test_rejections_out_of_range_or_of_another_type_are_ignored() -> None:
 
 def test_the_token_is_not_in_the_settings_repr() -> None:
     assert "hunter2" not in repr(HttpSettings(url="http://x", token=Secret("hunter2")))
+
+
+def rows(count: int) -> list[StepMetrics]:
+    return [StepMetrics(data_source="wandb", row_step=step, values={"loss": step * 0.37}) for step in range(count)]
+
+
+async def forward(folder: Path, compression: Compression, records: list[StepMetrics]) -> list[tuple[str, bytes]]:
+    """What comes of records that go through a pipeline: the encoding and the body of each request."""
+    async with HttpReceiver(answer=lambda received: b'{"success": true}') as receiver:
+        sink = Http(HttpSettings(url=receiver.url, compression=compression), make_context("web", folder))
+        limits = BatchLimits(max_wait_seconds=0.0)
+        spool = Spool(folder / "x.spool")
+        slot = SinkSlot(name="web", sink=sink, limits=limits)
+        pipeline = Pipeline("p", spool, [slot], metrics=SelfMetrics(), clock=lambda: ARRIVAL)
+        await sink.start()
+        await pipeline.start()
+        await pipeline.submit(records)
+        await until(lambda: spool.pending("web").records == 0, "everything is delivered")
+        await pipeline.stop()
+        await sink.stop()
+        return [(request.headers.get("content-encoding", "none"), request.body) for request in receiver.received]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gzip", "none"])
+@pytest.mark.parametrize("count", [3, 1000], ids=["not packed by the spool", "packed by the spool"])
+async def test_every_compression_carries_the_records(tmp_path: Path, compression: Compression, count: int) -> None:
+    [(encoding, body)] = await forward(tmp_path, compression, rows(count))
+    assert encoding == compression
+    plain = decompress(body, "" if encoding == "none" else encoding, 1 << 20)
+    assert decode_envelope(plain).records == rows(count)
+
+
+async def test_what_the_spool_has_packed_goes_on_as_it_is(tmp_path: Path) -> None:
+    """With the time of its arrival, which only the spool's own body has."""
+    [(_, body)] = await forward(tmp_path, "zstd", rows(1000))
+    assert decode_envelope(decompress(body, "zstd", 1 << 20)).received_at == ARRIVAL
