@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lens_plugins.sinks.postgresql.blocks import PARTIAL_ROWS
+from lens_plugins.sinks.postgresql.compacting import _worth_it, compact_stream
+
 from lens_core import Detection, Evidence, Origin
 from tests.plugins.sinks.postgresql.support import Spool, row
 
@@ -57,3 +60,18 @@ async def test_of_the_evidence_of_thousands_of_runs_the_newest_of_each_source_is
     found = await store.evidence("job")
     assert [item["facts"]["n"] for item in found if item["source"] == "wandb"] == list(range(249, 149, -1))
     assert [item["facts"]["n"] for item in found if item["source"] == "user"] == [3]
+
+
+async def test_blocks_are_made_of_those_ranks_alone_that_have_enough_rows(spool: Spool, store: Any) -> None:
+    await spool.deliver(*(row(step, origin=JOB) for step in range(PARTIAL_ROWS)))
+    await spool.deliver(*(row(step, origin=Origin(workload_uid="other")) for step in range(5)))
+    connection = await store.database.connect_when_ready()
+    try:
+        assert await _worth_it(connection, {1: True, 2: True}) == {1: True}
+        assert await _worth_it(connection, {1: False, 2: False}) == {}
+        assert await compact_stream(connection, 1, partial=True) == 1
+        assert await _worth_it(connection, {1: True}) == {}
+        await spool.deliver(row(2, origin=JOB, values={"loss": 7.0}, sequence=1 << 40))
+        assert await _worth_it(connection, {1: False}) == {1: False}
+    finally:
+        await connection.close()
