@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
+import msgspec
+
 from ..diagnosis import Progress
 from ..plugin_api import Store
-from ..queries import MetricPoint, PointQuery
+from ..queries import MetricPoint, PointQuery, RunSummary
 
 # How far back steps are looked for: no further than is needed to know how long one takes.
 _LOOK_BACK_SECONDS = (60.0, 600.0, 6 * 3600.0)
 _ENOUGH_GAPS = 8
+_MOST_RUNS = 16
 
 
 async def progress_of(store: Store, uid: str, now: float) -> Progress | None:
@@ -22,18 +25,35 @@ async def progress_of(store: Store, uid: str, now: float) -> Progress | None:
     if detail is None or not detail.runs:
         return None
     newest_ms = max(run.last_seen for run in detail.runs)
+    queries = _queries(uid, detail.runs)
     best: Progress | None = None
     for seconds in _LOOK_BACK_SECONDS:
         recent: _Steps = defaultdict(dict)
-        query = PointQuery(workload_uid=uid, start_ms=newest_ms - int(seconds * 1000))
-        async for points in store.iteration_times(query):
-            _remember(points, recent)
+        for query in queries:
+            since = msgspec.structs.replace(query, start_ms=newest_ms - int(seconds * 1000))
+            async for points in store.iteration_times(since):
+                _remember(points, recent)
         found = [_progress_of_steps(source, steps) for (source, _, _), steps in recent.items()]
         best = max(found, key=lambda progress: progress.last_step_at, default=None)
         newest = max(recent.values(), key=lambda steps: max(steps.values()), default={})
         if len(newest) > _ENOUGH_GAPS:
             break
     return best
+
+
+def _queries(uid: str, runs: Sequence[RunSummary]) -> list[PointQuery]:
+    """What is asked for: everything, or of a job whose ranks have thousands of runs those that were written last."""
+    seen: dict[tuple[str, str, int], int] = {}
+    for run in runs:
+        key = (run.data_source, run.run_id, run.attempt)
+        seen[key] = max(run.last_seen, seen.get(key, run.last_seen))
+    if len(seen) <= _MOST_RUNS:
+        return [PointQuery(workload_uid=uid)]
+    newest = sorted(seen, key=seen.__getitem__, reverse=True)[:_MOST_RUNS]
+    return [
+        PointQuery(workload_uid=uid, data_source=source, run_id=run_id, attempt=attempt)
+        for source, run_id, attempt in newest
+    ]
 
 
 # By source, run and attempt: iterations and their times in ms.
