@@ -44,9 +44,11 @@ class Opened(NamedTuple):
 
 def pack(body: bytes) -> Stored:
     """A body for the file."""
-    packed = compress(body, "zstd") if len(body) >= _WORTH_BYTES else body
-    smaller = min(packed, body, key=len)
-    return Stored(smaller, zlib.crc32(smaller))
+    stored = compress(body, "zstd") if len(body) >= _WORTH_BYTES else body
+    if len(stored) >= len(body):
+        # No envelope looks packed; what does all the same is packed, so that it comes back as it was.
+        stored = compress(body, "zstd") if body.startswith(_MAGIC) else body
+    return Stored(stored, zlib.crc32(stored))
 
 
 def unpack(stored: Stored) -> Opened:

@@ -268,6 +268,7 @@ class Spool:
         await self._thread().submit(
             lambda connection: engine.advance(connection, sink, end, records, size, dead_letters, known, now),
             engine.after_advance,
+            repeatable=True,  # a sink that is given a batch again is part of the promise
         )
 
     def was_overtaken(self, sink: str, end: Position) -> bool:

@@ -1,6 +1,6 @@
 """The spool's file: its tables, its settings, and which of SQLite's errors mean what.
 
-One SQLite database per spool, in WAL mode with synchronous=FULL: a commit that returned is on the disk. The
+One SQLite database per spool, in WAL mode: a commit of batches that returned is on the disk (`group_commit`). The
 numbers of batches only ever grow (AUTOINCREMENT), also across restarts, because sinks that write exactly once keep
 their own position beside the data.
 """
