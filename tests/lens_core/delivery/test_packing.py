@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,6 @@ def test_a_changed_body_is_not_believed() -> None:
 def test_a_body_that_only_looks_packed_has_a_fault() -> None:
     whole = pack(rows(1000)).body
     half = whole[: len(whole) // 2]
-    found = unpack(Stored(half, pack(half).checksum))
+    found = unpack(Stored(half, zlib.crc32(half)))
     assert found.body == half
     assert "cannot be unpacked" in found.fault
