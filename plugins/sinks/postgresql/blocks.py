@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -25,13 +26,14 @@ _decode_integers = msgspec.json.Decoder(list[int]).decode
 
 
 class Column(NamedTuple):
-    """One metric of a block, as its columns in the database."""
+    """One metric of a block, as its columns in the database; `total` is the sum of the values that are numbers."""
 
     metric: str
     points: int
     positions: bytes | None
     summary: bytes
     values: bytes
+    total: float
 
 
 class Block(NamedTuple):
@@ -183,7 +185,16 @@ def _column(metric: str, points: _Points, rows: Rows) -> Column:
         array("q"),
     )
     packed = None if everywhere else pack_positions(points.positions)
-    return Column(metric, len(values), packed, pack_summary(summary), pack(values))
+    return Column(metric, len(values), packed, pack_summary(summary), pack(values), total_of(values))
+
+
+def total_of(values: Sequence[float]) -> float:
+    """The sum of values as exact as can be, without those that are NaN; infinities of both signs have none (NaN)."""
+    numbers = values if math.isfinite(sum(values)) else [value for value in values if value == value]
+    try:
+        return math.fsum(numbers)
+    except (OverflowError, ValueError):  # beyond the largest double on the way, or infinities of both signs
+        return float(sum(numbers))
 
 
 def _telling(values: array[float], part: int) -> list[int]:

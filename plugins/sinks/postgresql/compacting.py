@@ -34,7 +34,7 @@ _LOCK = 0x4C454E53 << 32
 _MOST_TRIES = 5
 _GROWN_ROWS = 2 * BLOCK_ROWS
 _PIECE_ROWS = 1024
-_COPY = b"""copy lens_column (stream_id, metric, last_step, points, positions, summary, "values")
+_COPY = b"""copy lens_column (stream_id, metric, last_step, points, positions, summary, "values", total)
     from stdin (format binary)"""
 _ROWS = b"""
     select count(*), string_agg(row_step::text, ','), string_agg(iteration::text, ','), string_agg(at::text, ','),
@@ -284,10 +284,10 @@ async def _insert(connection: Connection, stream_id: int, block: Block) -> None:
         [stream_id, *block[:-1]],
     )
     async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        copy.set_types(["int8", "text", "int8", "int4", "bytea", "bytea", "bytea"])
+        copy.set_types(["int8", "text", "int8", "int4", "bytea", "bytea", "bytea", "float8"])
         for column in block.columns:
             head = (stream_id, column.metric, block.last_step, column.points)
-            await copy.write_row((*head, column.positions, column.summary, column.values))
+            await copy.write_row((*head, column.positions, column.summary, column.values, column.total))
 
 
 async def _value(connection: Connection, statement: str, parameters: list[Any]) -> Any:

@@ -13,6 +13,7 @@ import msgspec
 from lens_core import PointColumns, PointQuery
 from lens_core.queries import metric_name
 
+from .aggregating import aggregate
 from .blocks import Series
 from .charts import read_reduced, reads_spans
 from .counting import count_points
@@ -232,8 +233,7 @@ async def _aggregated(
         ranks = list(group)
         gathered = Aggregator(query.aggregate, query.interval_ms * _MILLISECOND)
         for stream in ranks:
-            async for series in read_whole(reader, stream, blocks[stream.id], stored, window):
-                gathered.add(series)
+            await aggregate(reader, stream, blocks[stream.id], stored, window, gathered)
         found.append((ranks[0], aggregated(gathered.buckets())))
     for piece in _interleaved(found):
         yield piece

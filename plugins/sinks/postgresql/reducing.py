@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lens_core import BadRequest
 
-from .blocks import Series, extremes
+from .blocks import Series, extremes, total_of
 
 _MOST_INTERVALS = 1_000_000
 
@@ -75,6 +75,16 @@ class Bucket(NamedTuple):
     value: float
 
 
+class Known(NamedTuple):
+    """Of values without NaN: the highest iteration, how many, their sum and extremes."""
+
+    iteration: int
+    points: int
+    total: float
+    lowest: float
+    highest: float
+
+
 @dataclass(slots=True)
 class _Sums:
     iteration: int
@@ -87,13 +97,17 @@ class _Sums:
 
     def add(self, times: array[int], values: array[float]) -> None:
         """Take in values without NaN, in the order of their times."""
-        self.count += len(values)
-        self.lowest = min(self.lowest, min(values))
-        self.highest = max(self.highest, max(values))
-        finite = math.isfinite(self.lowest) and math.isfinite(self.highest)
-        self.total += math.fsum(values) if finite else sum(values)
+        self.add_known(Known(self.iteration, len(values), total_of(values), min(values), max(values)))
         self.first = min(self.first, (times[0], values[0]), key=lambda pair: pair[0])
         self.last = max(self.last, (times[-1], values[-1]), key=lambda pair: pair[0])
+
+    def add_known(self, known: Known) -> None:
+        """Take in what is known of values; their times are not."""
+        self.iteration = max(self.iteration, known.iteration)
+        self.count += known.points
+        self.total += known.total
+        self.lowest = min(self.lowest, known.lowest)
+        self.highest = max(self.highest, known.highest)
 
 
 class Aggregator:
@@ -114,6 +128,24 @@ class Aggregator:
             high = bisect_left(times, (number + 1) * self._interval_us, low) if ascending else low + 1
             self._take(number, series, low, high)
             low = high
+        self._check()
+
+    @property
+    def takes_sums(self) -> bool:
+        """Whether what is known of many points will do: of the first and the last in time it does not say which."""
+        return self._aggregate not in ("first", "last")
+
+    def is_one(self, first_us: int, last_us: int) -> bool:
+        """Whether two times are in one interval."""
+        return first_us // self._interval_us == last_us // self._interval_us
+
+    def add_known(self, time_us: int, known: Known) -> None:
+        """Take in what is known of points that are all in the interval of this time. Raises BadRequest as `add`."""
+        number = time_us // self._interval_us
+        self._sums.setdefault(number, _Sums(known.iteration)).add_known(known)
+        self._check()
+
+    def _check(self) -> None:
         if len(self._sums) > _MOST_INTERVALS:
             raise BadRequest(f"the interval makes more than {_MOST_INTERVALS:,} points of one metric")
 

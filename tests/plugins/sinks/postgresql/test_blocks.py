@@ -71,6 +71,7 @@ async def answers(store: Any) -> list[list[str]]:
         {"max_points": 200},
         {"metrics": ("odd",), "max_points": 200, "start_ms": 1_700_000_123_000},
         {"aggregate": "mean", "interval_ms": 60_000},
+        *({"aggregate": figure, "interval_ms": 20_000_000} for figure in ("count", "min", "max", "first", "last")),
     ]
     found = [text(await points(store, **query)) for query in queries]
     return [*found, text(await times(store)), text(await times(store, max_points=200))]
