@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from . import say, spool
 from .buffer import Counts
-from .store import Batch, MemoryStore
+from .store import CROWDED_BYTES, Batch, MemoryStore
 from .wire import Line
 
 
@@ -81,6 +81,10 @@ class DiskStore:
 
     def waiting(self) -> bool:
         return (self._file is not None and self._file.waiting()) or self._memory.waiting()
+
+    def is_crowded(self) -> bool:
+        waiting = self._file.size - self._file.cursor if self._file is not None else 0
+        return waiting > CROWDED_BYTES or self._memory.is_crowded()
 
     def rows_left(self) -> tuple[int, int]:
         """Rows and points in memory that have not been delivered (those on disk are safe)."""

@@ -15,6 +15,10 @@ from .wire import Line, envelope
 _FIRST_BACKOFF_SECONDS = 1.0
 _MAX_BACKOFF_SECONDS = 60.0
 _REFUSED_SECONDS = 30.0
+# After a request that took long the next one waits so many times as long: then few of a job's ranks wait for an answer
+# at one time, and each request has more rows in it, which costs the receiver less.
+_REST_FACTOR = 10.0
+_MAX_REST_SECONDS = 10.0
 _ASK_AGAIN_SECONDS = 600.0  # how long a receiver without /records is taken for upstream's
 _RETRIED = frozenset({408, 421, 425, 429})
 # Not the module's own: the user's seed would give all ranks the same pauses, and each pause change the user's numbers.
@@ -32,6 +36,11 @@ def pause_after(failures: int, retry_after_seconds: float | None) -> float:
     return asked + _dice.uniform(0.0, min(_MAX_BACKOFF_SECONDS, ceiling))
 
 
+def rest_after(seconds: float) -> float:
+    """Seconds until the next request, after one that took so long: a busy receiver gets fewer and fuller ones."""
+    return min(_MAX_REST_SECONDS, _REST_FACTOR * seconds)
+
+
 class Sender:
     """Sends batches and remembers how the receiver is."""
 
@@ -40,6 +49,7 @@ class Sender:
         self._counts = counts
         self._failures = 0
         self._not_before = 0.0
+        self._rest_until = 0.0
         self._upstream_until = 0.0
         self._outage_rows = 0
         self.last_error = ""
@@ -53,8 +63,21 @@ class Sender:
         """How long not to try (0: now)."""
         return max(0.0, self._not_before - time.monotonic())
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether the receiver is so busy that what is not much had better wait for more."""
+        return time.monotonic() < self._rest_until
+
     def send(self, batch: Batch, seconds: float) -> bool:
         """Send `batch`; True when it is done with (delivered, or refused for good and counted)."""
+        begun = time.monotonic()
+        done = self._send(batch, seconds)
+        if done:
+            ended = time.monotonic()
+            self._rest_until = ended + rest_after(ended - begun)
+        return done
+
+    def _send(self, batch: Batch, seconds: float) -> bool:
         if not batch.lines:
             return True
         if time.monotonic() < self._upstream_until:
@@ -96,10 +119,10 @@ class Sender:
             return True
         # Done line by line from the front, so that a failure in the second half does not send the first again.
         half = len(batch.lines) // 2
-        if not self.send(Batch(batch.origin, batch.lines[:half]), seconds):
+        if not self._send(Batch(batch.origin, batch.lines[:half]), seconds):
             return False
         batch.lines = batch.lines[half:]
-        return self.send(batch, seconds)
+        return self._send(batch, seconds)
 
     def _send_upstream(self, batch: Batch, seconds: float) -> bool:
         while batch.lines:

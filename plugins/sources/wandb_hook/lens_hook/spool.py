@@ -12,6 +12,7 @@ import contextlib
 import errno
 import json
 import os
+import random
 import socket
 import time
 
@@ -28,6 +29,7 @@ _ROW = b'{"record":"step_metrics"'
 LIMIT_BYTES = 1 << 30
 _SHRINK_BYTES = 1 << 20
 _CURSOR_DIGITS = 20
+_LOOK_FILES = 100
 
 
 class SpoolFile:
@@ -123,19 +125,27 @@ def orphans(directory: str, own: str | None) -> list[SpoolFile]:
     """Spool files of dead processes, locked for us; unreadable ones are passed over."""
     found: list[SpoolFile] = []
     try:
-        names = sorted(os.listdir(directory))
+        names = sorted(name for name in os.listdir(directory) if _is_spool(name))
     except OSError as error:
         say.debug(f"cannot list the spool directory: {error.strerror}")
         return found
-    for name in names:
+    for name in _few(names):
         path = os.path.join(directory, name)
-        if fcntl is not None and name.startswith("lens-hook-") and name.endswith(".jsonl") and path != own:
-            orphan = _adopt(path)
-            if orphan is not None:
-                found.append(orphan)
+        orphan = _adopt(path) if fcntl is not None and path != own else None
+        if orphan is not None:
+            found.append(orphan)
         if len(found) >= 20:
             break
     return found
+
+
+def _is_spool(name: str) -> bool:
+    return name.startswith("lens-hook-") and name.endswith(".jsonl")
+
+
+def _few(names: list[str]) -> list[str]:
+    """All of a node's files; of those of thousands of ranks in one directory some, others each time."""
+    return names if len(names) <= _LOOK_FILES else random.SystemRandom().sample(names, _LOOK_FILES)
 
 
 def _adopt(path: str) -> SpoolFile | None:

@@ -11,6 +11,7 @@ from .buffer import Counts
 from .wire import Line
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
+CROWDED_BYTES = 256 * 1024  # about a thousand rows
 _MAX_OTHERS = 200  # evidence and events that wait
 
 
@@ -42,6 +43,9 @@ class Store(Protocol):
 
     def waiting(self) -> bool:
         """Whether anything is left."""
+
+    def is_crowded(self) -> bool:
+        """Whether so much waits that it has to go, however busy the receiver is."""
 
     def rows_left(self) -> tuple[int, int]:
         """Rows and points that would be lost with the process."""
@@ -106,6 +110,9 @@ class MemoryStore:
 
     def waiting(self) -> bool:
         return bool(self._out or self._texts or self._others)
+
+    def is_crowded(self) -> bool:
+        return self._bytes > min(CROWDED_BYTES, self._limit_bytes // 2)
 
     def rows_left(self) -> tuple[int, int]:
         """Rows and points that have not been delivered."""

@@ -132,10 +132,16 @@ class Worker:
         self.drain(gently=not self._buffer.urgent)
         self._look_around(final=False)
         self._meet_daemon(0.0)
-        while self._send_one(REQUEST_SECONDS):
+        while not self._is_resting() and self._send_one(REQUEST_SECONDS):
             continue
         self._sync()
         self._adopt()
+
+    def _is_resting(self) -> bool:
+        """Whether what waits is to wait for more, because the receiver is slow; not in a process about to end."""
+        if self._sender is None or self._store is None or self._buffer.urgent:
+            return False
+        return self._sender.is_resting and not self._store.is_crowded()
 
     def _sync(self, *, final: bool = False) -> None:
         """After a round of sending, for nothing that has been delivered needs it."""
