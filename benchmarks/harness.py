@@ -142,8 +142,9 @@ def postgres(folder: Path) -> Iterator[Callable[[str], str]]:
 class Daemon:
     """A `lens up` as a child process."""
 
-    def __init__(self, data_dir: Path, config: str | None = None) -> None:
-        self._command = [sys.executable, "-m", "lens_core.cli", "up", "--announce-json", "--listen", "127.0.0.1:0"]
+    def __init__(self, data_dir: Path, config: str | None = None, port: int = 0) -> None:
+        listen = f"127.0.0.1:{port}"
+        self._command = [sys.executable, "-m", "lens_core.cli", "up", "--announce-json", "--listen", listen]
         self._command += ["--data-dir", str(data_dir), "--exit-with-parent", str(os.getpid())]
         if config is not None:
             file = data_dir.with_suffix(".yaml")
@@ -170,6 +171,12 @@ class Daemon:
         self._process.send_signal(signal.SIGTERM)
         self._process.wait()
         return time.perf_counter() - started
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process id."""
+        assert self._process is not None
+        return self._process.pid
 
     def rss_mib(self) -> float:
         """Resident memory of the daemon alone, without its database."""
