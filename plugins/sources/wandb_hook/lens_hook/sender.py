@@ -17,7 +17,7 @@ _MAX_BACKOFF_SECONDS = 60.0
 _REFUSED_SECONDS = 30.0
 # After a request that took long the next one waits so many times as long: then few of a job's ranks wait for an answer
 # at one time, and each request has more rows in it, which costs the receiver less.
-_REST_FACTOR = 10.0
+_REST_FACTOR = 5.0
 _MAX_REST_SECONDS = 10.0
 _ASK_AGAIN_SECONDS = 600.0  # how long a receiver without /records is taken for upstream's
 _RETRIED = frozenset({408, 421, 425, 429})

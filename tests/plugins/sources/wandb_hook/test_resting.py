@@ -17,7 +17,7 @@ from lens_hook.worker import Worker
 
 from tests.plugins.sources.wandb_hook.receiver import Receiver, Request, accept, receiving
 
-SLOW_SECONDS = 0.1
+SLOW_SECONDS = 0.2
 
 
 class Hook:
