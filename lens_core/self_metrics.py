@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
 from .log_lines.latency import LogLatency
@@ -54,6 +54,7 @@ class SelfMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # CPU, memory and open files under everybody's names; on Linux alone
         # The ledgers of this process by component: a reload builds new components, which go on counting in them.
         self.ledgers: dict[str, Any] = {}
         self._seed_counters: list[SeedCounter] = []
