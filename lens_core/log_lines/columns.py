@@ -10,7 +10,7 @@ from .formats import Field
 from .numbers import parse_number, read_into
 from .vocabulary import lookup, normalise
 
-_KEY = re.compile(r"[A-Za-z_][\w ./()%@#:+-]{0,98}")
+_KEY = re.compile(r"[A-Za-z_][\w ./()%@#:+'-]{0,98}")
 _AVERAGED = re.compile(r"\s*([^\s/()]+)\s*(?:/\s*|\(\s*(?:avg\s*)?)([^\s/()]+)\)?\s*")
 _MEMO_LIMIT = 4096
 

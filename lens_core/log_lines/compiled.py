@@ -118,7 +118,7 @@ class CompiledFormat(_Declared):
         has_step = reading.iteration is not None and "iteration" in needs
         if needs and not has_step and reading.values.keys().isdisjoint(needs):
             return f"none of {', '.join(needs)} is on it"
-        if not reading.values and reading.iteration is None:
+        if not reading.values and reading.iteration is None and reading.joins != "repeats":
             return "it holds no number"
         return ""
 

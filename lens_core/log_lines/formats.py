@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-Layout = Literal["groups", "pipes", "commas", "spaced", "loose", "dashes", "mapping", "bar"]
+Layout = Literal["groups", "pipes", "commas", "spaced", "loose", "dashes", "tabs", "boxes", "mapping", "bar"]
 Kind = Literal["number", "rounded", "time", "memory", "compute", "percent", "text"]
 
 
@@ -38,6 +38,8 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     - `groups`: nothing but the groups of the head;
     - `pipes`, `commas`, `spaced`, `dashes`: `key: value` or `key=value`, separated by `|`, `, `, blanks or ` - `;
+    - `tabs`: `key: value`, separated by tabs or several blanks, so that a key may hold a blank;
+    - `boxes`: `│ key │ value │ key │ value │`, the rows of a drawn table;
     - `loose`: `key value`, `key: value`, `key=value` between whatever people put there;
     - `mapping`: a Python or JSON dictionary that begins in the head;
     - `bar`: the postfix of a progress bar, `[05:12<01:00, 2.5it/s, key=value]`.
@@ -48,7 +50,8 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     (`validation loss at iteration 7`). `epoch_base` is the number of the first epoch where steps are counted per epoch.
     `time_limit_seconds` above 0 is for a head that nobody has tried: a line that takes longer is left alone.
     `joins`: the line names no step; its numbers belong to the next or the previous step of its stream, or its epoch to
-    all steps below it that count within one and name none (`epoch`). `sums_up_epoch`: it is a step, that of its epoch,
+    all steps below it that count within one and name none (`epoch`), or the next step of its stream is none, but one
+    from before that is printed once more (`repeats`). `sums_up_epoch`: it is a step, that of its epoch,
     only where its stream prints no others. `is_alone`: a banner, beside which nothing but prefixes stands on its line;
     lines that hold more words are not even looked at. `unlabelled` false leaves out keys that nobody knows.
     `confidence` is how sure such a line makes the framework.
@@ -65,7 +68,7 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     standalone: bool = True
     epoch_base: int = 0
     unlabelled: bool = True
-    joins: Literal["", "next", "previous", "epoch"] = ""
+    joins: Literal["", "next", "previous", "epoch", "repeats"] = ""
     sums_up_epoch: bool = False
     is_alone: bool = False
     confidence: float = 0.6

@@ -13,6 +13,7 @@ _LOOSE = re.compile(
     r"((?:[-+]?\.?\d|[-+]?(?:nan|inf)\b)[^\s|;)]*(?: (?:ms|s|secs?|seconds)\b)?)",
     re.IGNORECASE,
 )
+_TABS = re.compile(r"\t|\s{2,}")
 _DASHED = re.compile(r"(?:^|\s)-?\s*([A-Za-z_][^\s:]*):(\S+)(?=\s|$)")
 _LAST_PAIR = re.compile(r"([A-Za-z][\w/ ().%-]*?)\s*:\s*([-+\w.%,/]+)\s*$")
 _MAPPED = re.compile(r"['\"]([^'\"]+)['\"]\s*:\s*(?:'([^']*)'|\"([^\"]*)\"|([^,{}\[\]'\"]+?))\s*(?=[,}])")
@@ -58,6 +59,20 @@ def loose(before: str, rest: str) -> list[Pair]:
     return [(key, value.rstrip(",")) for key, value in _LOOSE.findall(rest)]
 
 
+def tabs(before: str, rest: str) -> Iterator[Pair]:
+    """`key: value<tab>key: value`; a key may hold single blanks, and a value something behind its number."""
+    for segment in _TABS.split(rest):
+        key, colon, value = segment.partition(": ")
+        if colon and value.strip():
+            yield key.strip(), value.split()[0]
+
+
+def boxes(before: str, rest: str) -> Iterator[Pair]:
+    """`│ key │ value │ key │ value │`."""
+    cells = [cell.strip() for cell in rest.split("│")]
+    return zip(cells[::2], cells[1::2], strict=False)
+
+
 def dashes(before: str, rest: str) -> Iterator[Pair]:
     """`key:value - key:value`."""
     for segment in rest.split(" - "):
@@ -101,6 +116,8 @@ LAYOUTS: dict[str, Callable[[str, str], Iterable[Pair]]] = {
     "spaced": spaced,
     "loose": loose,
     "dashes": dashes,
+    "tabs": tabs,
+    "boxes": boxes,
     "mapping": mapping,
     "bar": bar,
 }

@@ -52,7 +52,8 @@ class Stream(msgspec.Struct, kw_only=True):
 
     `last` are the steps by format; `latest` the time of the newest step's line; `held` values wait for the next step;
     `table` and `columns` the header above; `bar` the progress bar that was seen last; `ordinal` counts unnumbered rows;
-    `epoch` was announced last, for steps that count within it and do not name it.
+    `epoch` was announced last, for steps that count within it and do not name it. `repeats`: the next step is one from
+    before.
     `partial` are the beginnings of lines, by stdout and stderr, whose ends have not come.
     `positions` are how far what is read by position (a file) has been taken.
     """
@@ -66,6 +67,7 @@ class Stream(msgspec.Struct, kw_only=True):
     bar: tuple[int, int | None] | None = None
     epoch: float | None = None
     last_row: int | None = None
+    repeats: bool = False
     ordinal: int = 0
     sequence: int = 0
     partial: dict[str, str] = {}

@@ -185,6 +185,9 @@ class StreamReader:
         if reading.joins == "epoch":
             stream.epoch = reading.values.get("epoch")
             return
+        if reading.joins == "repeats" or stream.repeats:
+            stream.repeats = reading.joins == "repeats"
+            return
         if reading.sums_up_epoch and not stream.last.keys() <= {reading.format}:
             return
         if reading.joins == "previous" and stream.last_row is not None and stream.attempt:

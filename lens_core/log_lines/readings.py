@@ -48,6 +48,6 @@ class Reading(msgspec.Struct):
     @property
     def kind(self) -> str:
         """metric, event or none."""
-        if self.format:
+        if self.format and self.joins != "repeats":
             return "metric"
         return "event" if self.happening is not None else "none"

@@ -1,6 +1,7 @@
 """XGBoost: `[12]	train-rmse:0.364576	eval-rmse:0.381200`, a round of boosting a line.
 
 The sets have the names of the watch list; a round counts where one of them is called train. Rounds count from 0.
+Where versions before 1.3 stop early they print their best round once more.
 """
 
 from __future__ import annotations
@@ -20,17 +21,26 @@ class XgBoost(Detector):
     modules = ("xgboost",)
     distributions = ("xgboost",)
     project_keywords = ("xgboost",)
-    formats = tuple(
+    formats = (
+        *(
+            LogFormat(
+                name=measure,
+                words=("train", measure),
+                head=rf"(?:^|\s)\[(?P<iteration>\d+)\]\s+(?=(?:\S.*?\s)?train-{measure}:)",
+                layout="spaced",
+                loss=tuple(f"train-{loss}" for loss in _LOSSES),
+                standalone=False,
+                example=f"[12]\ttrain-{measure}:0.364576\teval-{measure}:0.381200",
+            )
+            for measure in (*_LOSSES, *_OTHERS)
+        ),
         LogFormat(
-            name=measure,
-            words=("train", measure),
-            head=rf"(?:^|\s)\[(?P<iteration>\d+)\]\s+(?=(?:\S.*?\s)?train-{measure}:)",
-            layout="spaced",
-            loss=tuple(f"train-{loss}" for loss in _LOSSES),
-            standalone=False,
-            example=f"[12]\ttrain-{measure}:0.364576\teval-{measure}:0.381200",
-        )
-        for measure in (*_LOSSES, *_OTHERS)
+            name="best",
+            words=("stopping", "best", "iteration"),
+            head=r"^Stopping\. Best iteration:\s*$",
+            joins="repeats",
+            example="Stopping. Best iteration:",
+        ),
     )
 
 
