@@ -16,7 +16,9 @@ _COMMON = (
     b" failed done reached named checkpoint g epoch iter loss it with".split()
 )
 # What loggers, launchers and containers put before a line.
-OF_PREFIXES = frozenset(b"info debug warning error root py pid ip rank default stdout stderr worker log node host".split())
+OF_PREFIXES = frozenset(
+    b"info debug warning error root py pid ip rank default stdout stderr worker log node host".split()
+)
 _RARITY = {word: index for index, word in enumerate(_COMMON)}
 
 
