@@ -14,13 +14,13 @@ from typing import Protocol
 
 import msgspec
 
+from .delivery.chunk import NewBatch
 from .delivery.dead_letters import DeadLetters
 from .delivery.ledger import Ledger, LedgerStatus
 from .delivery.room import Room
 from .delivery.sender import Sender, SinkSlot, describe
 from .delivery.sender_status import SinkStatus
 from .delivery.spool import Spool, SpoolStatus
-from .delivery.spool_queries import NewBatch
 from .errors import Overloaded
 from .record_filter import EVERYTHING, Matcher, RecordFilter
 from .records import Record, encode_envelope

@@ -13,8 +13,8 @@ import msgspec
 
 from ..errors import LensError, Overloaded
 from ..records import NOWHERE, Envelope
+from .chunk import NewBatch
 from .spool import Spool
-from .spool_queries import NewBatch
 from .spool_tables import Appended
 
 REPLAY_AT_ONCE = 1000

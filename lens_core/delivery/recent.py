@@ -12,38 +12,12 @@ from collections.abc import Iterable
 from itertools import dropwhile
 from threading import Lock
 
-from ..records import Record
 from .answers import BatchLimits, Position
+from .chunk import Chunk, HeldBatch, choose
 from .sink_book import START, SpooledBatch
-from .spool_queries import Chunk, Segment, choose
 
 # Sinks of unequal speed drift apart by some megabytes under load; records take about four times as much as bodies.
 MAX_BYTES = 8 * 1024 * 1024
-
-
-class HeldBatch:
-    """One batch: its body until somebody has decoded it, then its records, which nobody may change; packed as well."""
-
-    __slots__ = ("batch", "body", "packed", "records")
-
-    def __init__(self, batch: SpooledBatch, body: bytes, packed: bytes | None) -> None:
-        self.batch = batch
-        self.body = body
-        self.packed = packed
-        self.records: list[Record] | None = None
-
-    def keep(self, records: list[Record]) -> None:
-        """All records of the body; from now on they stand for it. Segments that were cut before have the body."""
-        self.records = records
-        self.body = b""
-
-    def cut(self, first: int, last: int) -> Segment:
-        """A part of the batch, as the file would give it."""
-        batch = self.batch
-        size = batch.bytes if last == batch.records else 0
-        return Segment(
-            batch.id, first, last, batch.records, size, batch.created_at, self.body, packed=self.packed, held=self
-        )
 
 
 class RecentBatches:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from ..errors import LensError
 from .answers import Position
+from .chunk import DeadLetter
 from .policy import Backoff
 from .sink_book import Outcome
 from .spool import Spool
-from .spool_queries import DeadLetter
 
 logger = logging.getLogger("lens.delivery")
 

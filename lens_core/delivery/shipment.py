@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from ..records import Record, encode_envelope
 from .answers import Answer, Batch, Delivered, Poisoned, Rejected, Retry
+from .chunk import DeadLetter
 from .policy import Backoff, Part, halves
 from .settling import Settlement, Settler
 from .sink_book import Outcome
 from .spool import Spool
-from .spool_queries import DeadLetter
 from .unpack import Unpacked
 
 

@@ -20,11 +20,11 @@ import msgspec
 from ..errors import Overloaded
 from . import spool_file, spool_queries, spool_tables
 from .answers import BatchLimits, Position
+from .chunk import Chunk, DeadLetter, NewBatch
 from .group_commit import CommitThread
 from .room import Room
 from .sink_book import Outcome, Pending, SinkBook
 from .spool_engine import SpoolEngine
-from .spool_queries import Chunk, DeadLetter, NewBatch
 from .spool_reader import SpoolReader
 
 T = TypeVar("T")

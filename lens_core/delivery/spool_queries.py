@@ -4,67 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
 
 from .answers import BatchLimits, Position
+from .chunk import Chunk, Segment, choose
 from .packing import Stored, unpack
 from .sink_book import START, Pending, SpooledBatch
 
-if TYPE_CHECKING:
-    from .recent import HeldBatch
-
 # The fields of a SpooledBatch; to know how long a body is, SQLite does not read it.
 _BATCH = "id, created_at, records, bytes, only_sink, length(body)"
-
-
-class NewBatch(NamedTuple):
-    """An encoded envelope and how many records it holds."""
-
-    body: bytes
-    records: int
-
-
-class Segment(NamedTuple):
-    """Records `first` (inclusive) to `last` (exclusive) of one batch; `held` if it was not read from the file.
-
-    `fault` says why `body` is not what was written; `packed` is the whole batch's body as it is stored, if packed.
-    """
-
-    batch: int
-    first: int
-    last: int
-    records: int
-    size: int
-    created_at: float
-    body: bytes
-    fault: str = ""
-    packed: bytes | None = None
-    held: HeldBatch | None = None
-
-
-class Chunk(NamedTuple):
-    """What a sink gets next: segments in their order."""
-
-    start: Position
-    end: Position
-    segments: list[Segment]
-
-    @property
-    def records(self) -> int:
-        """How many records these are, readable or not."""
-        return sum(segment.last - segment.first for segment in self.segments)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the batches that end in it."""
-        return sum(segment.size for segment in self.segments)
-
-
-class DeadLetter(NamedTuple):
-    """One record that a sink will never take, as an envelope, and why."""
-
-    reason: str
-    body: bytes
 
 
 def read_chunk(connection: sqlite3.Connection, sink: str, start: Position, limits: BatchLimits) -> Chunk | None:
@@ -74,27 +21,6 @@ def read_chunk(connection: sqlite3.Connection, sink: str, start: Position, limit
         return None
     segments = [_segment(connection, batch.id, first, last) for batch, first, last in chosen]
     return Chunk(start, Position(segments[-1].batch, segments[-1].last), segments)
-
-
-def choose(
-    batches: Iterable[SpooledBatch], start: Position, limits: BatchLimits
-) -> list[tuple[SpooledBatch, int, int]]:
-    """Which of the batches make a chunk, each with its first (inclusive) and last (exclusive) record."""
-    wanted: list[tuple[SpooledBatch, int, int]] = []
-    records = size = 0
-    for batch in batches:
-        first = start.offset if batch.id == start.batch else 0
-        left = batch.records - first
-        if left <= 0:
-            continue
-        if wanted and (records + left > limits.max_records or size + batch.bytes > limits.max_bytes):
-            break
-        last = first + min(left, max(1, limits.max_records))
-        wanted.append((batch, first, last))
-        records, size = records + last - first, size + batch.bytes
-        if records >= limits.max_records or size >= limits.max_bytes:
-            break
-    return wanted
 
 
 def _after(connection: sqlite3.Connection, sink: str, start: Position) -> Iterable[SpooledBatch]:

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from . import spool_file, spool_queries
 from .answers import Position
+from .chunk import DeadLetter, NewBatch
 from .packing import Stored, pack
 from .recent import RecentBatches
 from .room import Promises, Room
 from .sink_book import Outcome, SinkBook, SpooledBatch
-from .spool_queries import DeadLetter, NewBatch
 
 logger = logging.getLogger("lens.spool")
 

@@ -6,9 +6,9 @@ import asyncio
 
 from ..record_filter import Matcher
 from .answers import BatchLimits
+from .chunk import Chunk
 from .policy import is_full
 from .spool import Spool
-from .spool_queries import Chunk
 from .unpack import Unpacked
 
 # A millisecond or two; a thread costs about as much until it has its turn.

@@ -13,8 +13,8 @@ import msgspec
 from ..record_filter import Matcher
 from ..records import Envelope, Record, decode_envelope
 from .answers import Position
+from .chunk import Chunk, Segment
 from .policy import Part
-from .spool_queries import Chunk, Segment
 
 _raw = msgspec.msgpack.Decoder(Envelope)
 _encoder = msgspec.msgpack.Encoder()

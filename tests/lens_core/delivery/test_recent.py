@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from lens_core import BatchLimits, StepMetrics
 from lens_core.delivery import spool_queries
 from lens_core.delivery.answers import Position
+from lens_core.delivery.chunk import Chunk, NewBatch
 from lens_core.delivery.recent import RecentBatches
 from lens_core.delivery.sink_book import SpooledBatch
 from lens_core.delivery.spool import Spool
-from lens_core.delivery.spool_queries import Chunk, NewBatch
 from lens_core.delivery.unpack import Unpacked
 from lens_core.record_filter import EVERYTHING, Matcher
 from lens_core.records import encode_envelope

@@ -10,8 +10,8 @@ import pytest
 
 from lens_core import BatchLimits, StepMetrics
 from lens_core.delivery.answers import Position
+from lens_core.delivery.chunk import NewBatch
 from lens_core.delivery.spool import Spool
-from lens_core.delivery.spool_queries import NewBatch
 from lens_core.delivery.supply import MAX_BYTES_AHEAD, Supply
 from lens_core.delivery.unpack import Unpacked
 from lens_core.record_filter import EVERYTHING, Matcher

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_core import Event, LogLine, Position, Record, StepMetrics
+from lens_core.delivery.chunk import Chunk, Segment
 from lens_core.delivery.policy import Part
-from lens_core.delivery.spool_queries import Chunk, Segment
 from lens_core.delivery.unpack import Unpacked
 from lens_core.record_filter import EVERYTHING, Matcher
 from lens_core.records import Envelope, decode_envelope, encode_envelope
