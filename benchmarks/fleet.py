@@ -158,14 +158,17 @@ async def let_run(daemon: Daemon, job: Job, onlooker: Onlooker, restart_at: floa
     say(f"{job.ranks} ranks in {job.jobs} jobs, a row every {job.step_seconds} s, for {job.seconds} s")
     samples: list[Sample] = []
     seconds: list[dict[str, Any]] = []
+    acknowledged = 0
     while line := await asyncio.to_thread(process.stdout.readline):
         seconds.append(json.loads(line))
+        acknowledged += seconds[-1]["rows"]
         if len(seconds) == 5:
             samples.append(_sample(seconds, daemon, used))
             seconds = []
     for helper in helpers:
         helper.cancel()
     process.wait()
+    say(f"{acknowledged} rows were acknowledged")
     return samples
 
 
