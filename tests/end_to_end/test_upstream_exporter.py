@@ -14,9 +14,7 @@ import httpx
 import pytest
 
 from tests.end_to_end.running_lens import RunningLens
-from tests.plugins.sources.wandb_hook.environments import environment, write_script
-
-EXPORTER = ("primus-lens-wandb-exporter==0.2.0", "wandb==0.31.0", "numpy", "psutil")
+from tests.plugins.sources.wandb_hook.environments import EXPORTER, environment, write_script
 
 TRAIN = """
 import primus_lens_wandb_exporter.wandb_hook as hook

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.plugins.sources.wandb_hook.environments import Environment, environment, write_script
-
-PACKAGES = ("dlrover[k8s]==0.6.1", "protobuf")
+from tests.plugins.sources.wandb_hook.environments import DLROVER, Environment, environment, write_script
 
 # DLRover's servers listen on all addresses whatever they are told: they are held to loopback here.
 _MASTER = """
@@ -72,7 +70,7 @@ class RealMaster:
 
 def dlrover_environment() -> Environment:
     """The environment with DLRover."""
-    return environment("dlrover", PACKAGES)
+    return environment("dlrover", DLROVER)
 
 
 @contextmanager

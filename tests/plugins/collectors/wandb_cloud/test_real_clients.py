@@ -15,11 +15,10 @@ import pytest
 
 from tests.plugins.collectors.wandb_cloud.test_figures import EXPECTED
 from tests.plugins.collectors.wandb_cloud.wandb_server import KEY, WandbServer, node, serving
-from tests.plugins.sources.wandb_hook.environments import WANDB_VERSIONS, environment
+from tests.plugins.sources.wandb_hook.environments import WANDB_LAZY, WANDB_VERSIONS, environment
 
 NEWEST = "0.31.0"
-# 0.22.2 is the one whose lazy runs have texts for summaries.
-VERSIONS = {"0.22.2": ("wandb==0.22.2",), NEWEST: WANDB_VERSIONS[NEWEST]}
+VERSIONS = {"0.22.2": WANDB_LAZY, NEWEST: WANDB_VERSIONS[NEWEST]}
 ALL_VERSIONS = {**WANDB_VERSIONS, **VERSIONS}
 every_version = pytest.mark.parametrize("version", list(VERSIONS))
 

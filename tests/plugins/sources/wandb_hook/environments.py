@@ -1,4 +1,7 @@
-"""Virtual environments with real packages, made once and kept; scripts that run in them with the hook on."""
+"""Virtual environments with real packages, made once and kept; scripts that run in them with the hook on.
+
+`python -m tests.plugins.sources.wandb_hook.environments` makes all that are missing: no test waits for packages then.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -35,6 +39,19 @@ TORCH: Sequence[str] = (
     "psutil",
 )
 TENSORFLOW: Sequence[str] = ("tensorflow-cpu==2.21.0", "tensorboard")
+DLROVER: Sequence[str] = ("dlrover[k8s]==0.6.1", "protobuf")
+EXPORTER: Sequence[str] = ("primus-lens-wandb-exporter==0.2.0", "wandb==0.31.0", "numpy", "psutil")
+# Of the W&B API, the version whose lazy runs have texts for summaries.
+WANDB_LAZY: Sequence[str] = ("wandb==0.22.2",)
+# Those that take long to make come first.
+EVERY: Mapping[str, Sequence[str]] = {
+    "torch-2.13.0": TORCH,
+    "tensorflow-2.21.0": TENSORFLOW,
+    "dlrover": DLROVER,
+    "upstream-exporter": EXPORTER,
+    "wandb-0.22.2": WANDB_LAZY,
+    **{f"wandb-{version}": packages for version, packages in WANDB_VERSIONS.items()},
+}
 
 
 class Environment:
@@ -128,3 +145,16 @@ def _made(directory: Path, packages: Sequence[str], python: str) -> Environment:
         assert done.returncode == 0, done.stderr[-3000:]
         mark.write_text(wanted)
     return Environment(directory)
+
+
+def make_every() -> None:
+    """Make what is missing, one at a time for each core; what cannot be made is said, and left to its tests."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        made = {name: pool.submit(environment, name, packages) for name, packages in EVERY.items()}
+    for name, done in made.items():
+        if error := done.exception():
+            print(f"{name} could not be made: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    make_every()

@@ -187,9 +187,7 @@ def test_enhancement_adds_the_machine(newest: Environment, receiver: Receiver, t
 
 
 def test_upstreams_exporter_makes_us_stand_back(receiver: Receiver, tmp_path: Path) -> None:
-    exporter = environments.environment(
-        "exporter-0.2.0", ("primus-lens-wandb-exporter==0.2.0", "wandb==0.31.0", "numpy")
-    )
+    exporter = environments.environment("upstream-exporter", environments.EXPORTER)
     script = """
         import primus_lens_wandb_exporter.wandb_hook
         import wandb
