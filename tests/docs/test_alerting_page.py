@@ -15,7 +15,7 @@ import yaml
 from tests.docs.pages import DOCS, ROOT, blocks, run_console
 from tests.end_to_end.conftest import make_lens
 from tests.end_to_end.prometheus_world import World, world_in
-from tests.end_to_end.running_lens import RunningLens, wait_for
+from tests.end_to_end.running_lens import PLAIN, RunningLens, wait_for
 
 __all__ = ["make_lens"]
 
@@ -75,7 +75,7 @@ def test_a_failure_in_a_log_becomes_an_alert(world: World, make_lens: Callable[.
     assert lens.post("/logs", [line]).status_code == 200
 
     def alert() -> dict[str, Any] | None:
-        answer = httpx.get(f"{prometheus.url}/api/v1/alerts").json()
+        answer = httpx.get(f"{prometheus.url}/api/v1/alerts", verify=PLAIN).json()
         return next(
             (found for found in answer["data"]["alerts"] if found["labels"]["alertname"] == "TrainingFailed"), None
         )

@@ -17,7 +17,7 @@ from lens_core.data_dir import running_address
 from tests.docs.pages import blocks, run_console
 from tests.docs.servers_elsewhere import datadog, secrets_manager
 from tests.end_to_end.conftest import make_lens
-from tests.end_to_end.running_lens import RunningLens
+from tests.end_to_end.running_lens import PLAIN, RunningLens
 from tests.plugins.collectors.wandb_cloud.conftest import wandb_server
 from tests.plugins.collectors.wandb_cloud.wandb_server import KEY, WandbServer
 
@@ -49,7 +49,7 @@ def always_sending(lens: Callable[[], str]) -> Iterator[None]:
             # The daemon may be on its way up or down.
             with contextlib.suppress(httpx.TransportError):
                 if url := lens():
-                    httpx.post(f"{url}/api/v1/records", json=envelope, timeout=10)
+                    httpx.post(f"{url}/api/v1/records", json=envelope, timeout=10, verify=PLAIN)
 
     sender = threading.Thread(target=send)
     sender.start()

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from lens_plugins.sinks.postgresql import embedded_launcher
 
-from tests.end_to_end.running_lens import RunningLens, ledgers_add_up, metrics_body, wait_for
+from tests.end_to_end.running_lens import PLAIN, RunningLens, ledgers_add_up, metrics_body, wait_for
 
 LAUNCHER = Path(embedded_launcher.__file__)
 LENS = [sys.executable, "-m", "lens_core.cli"]
@@ -143,7 +143,7 @@ def test_sighup_takes_a_new_file_and_refuses_a_broken_one(
     lens.configure(f"sinks: {{file: {{type: jsonl, path: '{out}'}}, two: {{type: jsonl, path: '{other}'}}}}\n")
     lens.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "Reloaded." in lens.log.read_text(), what="the reload")
-    wait_for(lambda: httpx.get(f"{lens.url}/readyz").status_code == 200)
+    wait_for(lambda: httpx.get(f"{lens.url}/readyz", verify=PLAIN).status_code == 200)
     lens.post("/wandb/metrics", metrics_body("w", range(4, 6)))
     ledgers_add_up(lens.drained())
 
@@ -189,7 +189,7 @@ def test_sighup_loads_a_file_that_is_new_in_the_folder_of_plugins(
     lens.configure(f"sinks: {{count: {{type: counting, path: '{out}'}}}}\n")
     lens.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "Reloaded." in lens.log.read_text(), what="the reload")
-    wait_for(lambda: httpx.get(f"{lens.url}/readyz").status_code == 200)
+    wait_for(lambda: httpx.get(f"{lens.url}/readyz", verify=PLAIN).status_code == 200)
     lens.post("/wandb/metrics", metrics_body("w", range(3)))
     lens.drained()
     assert sum(map(int, out.read_text().split())) == 3
@@ -221,7 +221,7 @@ def test_an_ordinary_user_has_an_embedded_postgresql_too(tmp_path_factory: pytes
             url = json.loads(process.stdout.readline())["listening"]
             assert psutil.Process(process.pid).uids().effective == account.pw_uid
             httpx.post(f"{url}/v1/wandb/metrics", json=metrics_body("w", range(5))).raise_for_status()
-            data = wait_for(lambda: httpx.get(f"{url}/v1/workloads/w/metrics/data").json().get("data"))
+            data = wait_for(lambda: httpx.get(f"{url}/v1/workloads/w/metrics/data", verify=PLAIN).json().get("data"))
             assert len(data) == 25
             process.terminate()
     finally:

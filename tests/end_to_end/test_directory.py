@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.end_to_end.running_lens import RunningLens, wait_for
+from tests.end_to_end.running_lens import PLAIN, RunningLens, wait_for
 
 POD = """
 pods:
@@ -22,7 +22,9 @@ pods:
 
 
 def losses(lens: RunningLens, workload: str) -> list[float]:
-    answer = httpx.get(f"{lens.url}/api/v1/workloads/{workload}/metrics/data", params={"metrics": "loss"}).json()
+    answer = httpx.get(
+        f"{lens.url}/api/v1/workloads/{workload}/metrics/data", params={"metrics": "loss"}, verify=PLAIN
+    ).json()
     return [point["value"] for point in answer["data"]]
 
 

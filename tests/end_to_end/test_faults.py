@@ -23,7 +23,7 @@ from lens_core import StepMetrics
 from lens_core.bodies import decompress
 from lens_core.records import decode_envelope
 from tests.end_to_end.load import every_acknowledged_point_is_there_exactly_once, load
-from tests.end_to_end.running_lens import RunningLens, ledgers_add_up, metrics_body, wait_for
+from tests.end_to_end.running_lens import PLAIN, RunningLens, ledgers_add_up, metrics_body, wait_for
 
 MakeLens = Callable[..., RunningLens]
 
@@ -130,7 +130,9 @@ sinks: {{onward: {{type: http, url: "http://127.0.0.1:{port}/api/v1/records"}}}}
         full = lens.post("/wandb/metrics", metrics_body("w", range(10**9, 10**9 + 100)))
         assert (full.status_code, full.json()["code"]) == (503, "Unavailable")
         assert int(full.headers["retry-after"]) >= 1
-        wait_for(lambda: httpx.get(f"{lens.url}/readyz").status_code == 503, what="a daemon that is not ready")
+        wait_for(
+            lambda: httpx.get(f"{lens.url}/readyz", verify=PLAIN).status_code == 503, what="a daemon that is not ready"
+        )
         receiver.start(listen=f"127.0.0.1:{port}")
         client.wait_for_more(1000)
     ledgers_add_up(lens.drained(60))

@@ -143,6 +143,8 @@ def test_a_sink_that_is_gone_fails_the_push(tmp_path: Path) -> None:
         "collectors": {"machine": {"type": "host"}},
         "sinks": {"dd": {"type": "http", "url": "http://127.0.0.1:9/api/v1/records"}},
         "pipelines": {"p": {"from": ["machine"], "to": ["dd"]}},
+        # A sink that rests is not waited for: this one does so from its first failure on.
+        "delivery": {"retry_base_seconds": 3600, "retry_cap_seconds": 3600},
     }
     path = tmp_path / "lens.yaml"
     path.write_text(json.dumps(content))
