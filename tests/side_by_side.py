@@ -68,6 +68,22 @@ def made_once(name: str, make: Callable[[Path], object]) -> Path:
     return folder
 
 
+class Turns:
+    """Who may run now: any number of tests beside each other, or one that is alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._door, self._room = folder / "door", folder / "room"
+
+    @contextlib.contextmanager
+    def turn(self, *, alone: bool) -> Iterator[None]:
+        """Wait for a turn, and have it until the block ends."""
+        with contextlib.ExitStack() as room:
+            # Who waits to be alone keeps the door: those who come later do not overtake.
+            with held(self._door):
+                room.enter_context(held(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+            yield
+
+
 class SideBySide:
     """The hooks of a process among others, or of the only one."""
 
@@ -75,7 +91,7 @@ class SideBySide:
         self._mine = _SHARED not in os.environ
         if self._mine:
             os.environ[_SHARED] = tempfile.mkdtemp(prefix="lens-tests-")
-        self._folder = Path(os.environ[_SHARED])
+        self._turns = Turns(Path(os.environ[_SHARED]))
 
     def pytest_unconfigure(self) -> None:
         """Remove what was shared."""
@@ -100,13 +116,5 @@ class SideBySide:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Wait for its turn, outside of the test's timeout."""
-        with self._turn(alone=item.get_closest_marker("alone") is not None):
+        with self._turns.turn(alone=item.get_closest_marker("alone") is not None):
             return (yield)
-
-    @contextlib.contextmanager
-    def _turn(self, *, alone: bool) -> Iterator[None]:
-        # Who waits to be alone keeps the door: those who come later do not overtake.
-        with contextlib.ExitStack() as room:
-            with held(self._folder / "door"):
-                room.enter_context(held(self._folder / "room", fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
-            yield

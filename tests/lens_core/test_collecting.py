@@ -215,6 +215,7 @@ async def test_looking_is_not_remembering(tmp_path: Path) -> None:
     assert (collector.left, collector.remembered) == (2, 0)
 
 
+@pytest.mark.alone
 async def test_one_run_at_a_time(tmp_path: Path) -> None:
     runner, _ = runner_of(make(Odd, tmp_path, "wait"), timeout_seconds=0.2)
     await asyncio.gather(runner.collect_once(), runner.collect_once())

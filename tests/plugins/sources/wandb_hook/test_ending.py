@@ -121,6 +121,7 @@ SLOW_END = """
 """
 
 
+@pytest.mark.alone
 def test_a_receiver_that_is_down_is_counted_and_said_once(newest: Environment, tmp_path: Path) -> None:
     url = f"http://user:secret@127.0.0.1:{free_port()}/api/v1"
     variables = {"PRIMUS_LENS_API_BASE_URL": url, "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "1"}
@@ -132,6 +133,7 @@ def test_a_receiver_that_is_down_is_counted_and_said_once(newest: Environment, t
     assert "secret" not in done.stderr
 
 
+@pytest.mark.alone
 def test_a_receiver_that_never_answers_does_not_hold_the_exit(newest: Environment, tmp_path: Path) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
@@ -178,6 +180,7 @@ def test_rows_behind_a_request_that_hangs_are_spooled_or_counted(
         assert file.read_text().count('"step_metrics"') == 51
 
 
+@pytest.mark.alone
 def test_a_name_that_does_not_resolve(newest: Environment, tmp_path: Path) -> None:
     variables = {
         "PRIMUS_LENS_API_BASE_URL": "http://no-such-host.invalid:8080/api/v1",
@@ -343,6 +346,7 @@ def test_rows_logged_after_our_exit_handler_arrive(newest: Environment, receiver
     assert receiver.points() == [(0, "early", 1), (1, "late", 2)]
 
 
+@pytest.mark.alone
 def test_the_exit_of_a_quiet_process_is_quick(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
     begun = time.monotonic()
     done = newest.run(SLOW_END, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
