@@ -10,7 +10,7 @@ import msgspec
 class Passed(msgspec.Struct):
     """What became of the series of one request; `pieces` joined are the time series that go on."""
 
-    pieces: list[bytes] = []
+    pieces: list[bytes | memoryview] = []
     series: int = 0
     samples: int = 0
     histograms: int = 0

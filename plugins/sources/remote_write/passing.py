@@ -9,21 +9,27 @@ is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import islice
+from operator import length_hint
+from typing import TYPE_CHECKING
 
+from .alone import Alone
 from .drops import Drops
 from .enriching import Enricher
 from .entry import Entry, head_of
-from .newcomers import Newcomers
 from .passed import Passed
 from .samples import VALUE_SIZE, VALUE_TAGS, ZERO_SIZE
 from .slow_road import SlowRoad
 from .tails import Tails
 
+if TYPE_CHECKING:
+    from .crowd import Crowd
+
 _DOUBLE_SIZE = 8
-# After so many that are new, it is looked whether the next one is known.
-_GROUP = 256
+# Fewer new series are quicker one by one.
+_FEW = 24
 
 
 class Passage:
@@ -33,20 +39,15 @@ class Passage:
         self._enricher = enricher
         self._tails = Tails()
         self._slow_road = SlowRoad(enricher, drops)
-        self._newcomers = Newcomers(enricher, self._tails, self._slow_road)
+        self._alone = Alone(enricher, self._tails, self._slow_road)
 
-    def take(self, series: Iterable[bytes], passed: Passed) -> None:
+    def take(self, series: Sequence[bytes], passed: Passed) -> None:
         """Add these series to `passed`. Raises WireError where the request is damaged."""
         remaining = iter(series)
-        try:
-            one = self._take_known(remaining, passed)
-            while one is not None:
-                one = self._take_new(one, remaining, passed)
-                if one is not None:
-                    one = self._take_known(chain((one,), remaining), passed)
-            self._newcomers.finish(passed)
-        finally:
-            self._newcomers.forget()
+        while (one := self._take_known(remaining, passed)) is not None:
+            place = len(series) - length_hint(remaining)
+            more = self._new_after(series, place) - place
+            self._take_new([one, *islice(remaining, more)], passed)
 
     def _take_known(self, series: Iterable[bytes], passed: Passed) -> bytes | None:
         """Pass on series until there is a single sample whose label set is not remembered; that one."""
@@ -93,15 +94,30 @@ class Passage:
         passed.add(quick, unattached)
         return new
 
-    def _take_new(self, one: bytes, others: Iterator[bytes], passed: Passed) -> bytes | None:
-        """Pass on a series whose label set is not remembered, and others until one is known; that one."""
-        group = [one]
-        while True:
-            self._newcomers.take(group, passed)
-            first = next(others, None)
-            if first is None or not (tail := self._tails.of(first)) or self._look_up(first[: -len(tail)]) is not None:
-                return first
-            group = [first, *islice(others, min(2 * len(group), _GROUP) - 1)]
+    def _take_new(self, series: Sequence[bytes], passed: Passed) -> None:
+        """Pass on series that are not remembered, or few of them. Raises WireError."""
+        if len(series) < _FEW:
+            for one in series:
+                self._alone.take(one, passed)
+        else:
+            self._crowd.take(series, passed)
+
+    @cached_property
+    def _crowd(self) -> Crowd:
+        # Numpy takes a while to load, and 20 MiB: not for daemons to which nothing new comes.
+        from .crowd import Crowd
+
+        return Crowd(self._enricher, self._alone)
+
+    def _new_after(self, series: Sequence[bytes], place: int) -> int:
+        """Up to where series are new, judged by the last of half as many each time: neighbours came together."""
+        end = len(series)
+        while end > place:
+            tail = self._tails.of(series[end - 1])
+            if not tail or self._look_up(series[end - 1][: -len(tail)]) is None:
+                break
+            end = place + (end - place) // 2
+        return end
 
     def _look_up(self, block: bytes, guess: Entry | None = None) -> Entry | None:
         """The entry of a label set that is remembered."""

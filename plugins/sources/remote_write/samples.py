@@ -24,10 +24,11 @@ class Tail(NamedTuple):
     example: bytes
 
 
-# A value that is not negative and a timestamp of six bytes; and the timestamp alone, because proto3 leaves out a 0.
-_STAMP = b"\x10" + b"\x80" * 5 + b"\x01"
-VALUE_TAIL = Tail(b"\xff\xff\xff" + b"\0" * 7 + b"\x80" + b"\xff" + b"\0" * 6, VALUE_TAGS + _ZERO + _STAMP)
-ZERO_TAIL = Tail(b"\xff\xff\xff" + b"\0" * 6, ZERO_TAGS + _STAMP)
+# A value that is not negative and a timestamp of six bytes, which the highest bits of each byte tell; and the timestamp
+# alone, because proto3 leaves out a 0.
+_STAMP = Tail(b"\xff" + b"\x80" * 6, b"\x10" + b"\x80" * 5 + b"\x01")
+VALUE_TAIL = Tail(b"\xff\xff\xff" + b"\0" * 7 + b"\x80" + _STAMP.mask, VALUE_TAGS + _ZERO + _STAMP.example)
+ZERO_TAIL = Tail(b"\xff\xff" + _STAMP.mask, ZERO_TAGS + _STAMP.example)
 
 
 class Examined(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from .samples import VALUE_SIZE, VALUE_TAGS, ZERO_SIZE, ZERO_TAGS
 
 STAMP_SIZE = 7
@@ -40,7 +38,3 @@ class Tails:
         self.stamps.add(stamp)
         self.zeros.add(ZERO_TAGS + stamp)
         return True
-
-    def know(self, series: Iterable[bytes]) -> bool:
-        """Whether all these series end in a timestamp."""
-        return all(self.learn(stamp) for stamp in {one[-STAMP_SIZE:] for one in series} - self.stamps)

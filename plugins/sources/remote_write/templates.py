@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -19,9 +19,6 @@ from .labels import Label, make_label
 from .samples import VALUE_TAIL, ZERO_TAIL, Tail
 from .seen import Seen
 
-if TYPE_CHECKING:
-    from .sheets import Sheet
-
 # The part before the pod's labels, from there to the workload's, the rest, and the labels that may tell the pod.
 Cut: TypeAlias = Callable[[bytes], tuple[bytes, bytes, bytes, bytes]]
 
@@ -29,19 +26,15 @@ _PRINTABLE = bytes(range(0x20, 0x7F))
 _REMEMBERED = 2048
 # Names of the same lengths look alike at first; so many are kept side by side.
 _ALIKE = 16
-_FOLLOWERS = 64
-_SHEETS = 64
 _from_bytes = int.from_bytes
 
 
 class Template(msgspec.Struct, gc=False):
     """A series with `size` bytes which are `fixed` under `mask` has labels as `cut` expects, and a single sample.
 
-    Its timestamp must be looked at besides. `labels` is where its labels end, `pod` and `workload` where what they give
-    belongs, `told` are the labels that may tell the pod, `name` is the metric's name. Values of labels are ASCII, so
-    that they need no look for text that is not UTF-8, and the sample's is not negative. `followers` are what came
-    after it the last time, by size; `sheets` what is stacked, by the lengths of what is attached. There are circles,
-    which `Templates` cuts.
+    `labels` is where its labels end, `pod` and `workload` where what they give belongs, `told` are the labels that may
+    tell the pod, `name` is the metric's name. Values of labels are ASCII, so that they need no look for text that is
+    not UTF-8, and the sample's is not negative.
     """
 
     size: int
@@ -50,34 +43,13 @@ class Template(msgspec.Struct, gc=False):
     labels: int
     cut: Cut
     name: slice
-    pod: int = 0
-    workload: int = 0
-    told: slice = slice(0)
-    followers: dict[int, Template] = {}
-    sheets: dict[tuple[int, int], Sheet] = {}
+    pod: int
+    workload: int
+    told: slice
 
     def fits(self, series: bytes) -> bool:
-        """Whether a series is of this kind, its timestamp aside."""
+        """Whether a series is of this kind."""
         return self.size == len(series) and _from_bytes(series, "little") & self.mask == self.fixed
-
-    def must_be_ascii(self, column: int) -> bool:
-        """Whether it matters of a byte that may differ that its highest bit is 0."""
-        return self.mask >> 8 * column & 0xFF == 0x80
-
-    def follow(self, follower: Template) -> None:
-        """Expect a template after this one."""
-        if len(self.followers) >= _FOLLOWERS:
-            self.followers.clear()
-        self.followers[follower.size] = follower
-
-    def sheet(self, sizes: tuple[int, int], make: Callable[[Template, tuple[int, int]], Sheet]) -> Sheet:
-        """Where series of this kind are stacked whose pods give labels of these lengths."""
-        found = self.sheets.get(sizes)
-        if found is None:
-            if len(self.sheets) >= _SHEETS:
-                self.sheets.clear()
-            found = self.sheets[sizes] = make(self, sizes)
-        return found
 
 
 class Templates:
@@ -101,19 +73,12 @@ class Templates:
         if not self._seen.again(skeleton) or not _fit(labels, shape):
             return
         if len(self._known) >= _REMEMBERED:
-            self._forget()
+            self._known.clear()
+            self._seen = Seen(_REMEMBERED)
         alike = self._known.get(skeleton, ())
         if len(alike) < _ALIKE:
             made = (_template(block, labels, shape, tail) for tail in (VALUE_TAIL, ZERO_TAIL))
             self._known[skeleton] = (*alike, *made)
-
-    def _forget(self) -> None:
-        for alike in self._known.values():
-            for template in alike:
-                template.followers.clear()
-                template.sheets.clear()
-        self._known.clear()
-        self._seen = Seen(_REMEMBERED)
 
 
 def _fit(labels: Sequence[Label], shape: Shape) -> bool:
@@ -147,8 +112,3 @@ def _template(block: bytes, labels: Sequence[Label], shape: Shape, tail: Tail) -
         workload=workload,
         told=told,
     )
-
-
-def no_template() -> Template:
-    """One that fits nothing; what begins a chain of guesses."""
-    return Template(size=-1, mask=0, fixed=1, labels=0, cut=itemgetter(*[slice(0)] * 4), name=slice(0))

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import random
+import struct
 from collections.abc import Sequence
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lens_core import Pod
+from tests.plugins.sources.remote_write.conftest import PODS
 from tests.plugins.sources.remote_write.road import Road, outcome
 from tests.plugins.sources.remote_write.wire import WriteRequest, labels_of, request, series
 
 NOW = 1_795_000_000_000
+STALE = struct.unpack("<d", bytes.fromhex("020000000000f07f"))[0]
 Row = tuple[str, str, str, float, int]
 
 
@@ -33,10 +38,10 @@ def rows_of(rows: Sequence[Row], rack: int) -> list[bytes]:
 # Names and texts of the same lengths, so that what is of another kind does not show before it is looked at closely.
 kinds = st.tuples(
     st.sampled_from(["up", "us", "gpu_x"]),
-    st.sampled_from(["llama-0", "llama-1"]),
-    st.sampled_from(["aa", "ab", "\xe9", "\x0a\x00", "aaa"]),
-    st.sampled_from([1.0, 2.0, 0.0, -1.0, float("nan")]),
-    st.sampled_from([0, 1, 2**32]),
+    st.sampled_from(["llama-0", "llama-1", "lonely"]),
+    st.sampled_from(["aa", "ab", "\xe9", "\x0a\x00", "a\x00", "aaa", "a" * 1100]),
+    st.sampled_from([1.0, 2.0, 0.0, -1.0, -0.0, float("nan"), STALE]),
+    st.sampled_from([0, 1, 2**32, 2**42]),
 )
 
 
@@ -55,11 +60,26 @@ def test_what_is_stacked_is_what_reading_gives_to_the_byte(
         assert outcome(quick, raw) == outcome(slow, raw)
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.lists(kinds, min_size=1, max_size=8), st.randoms(use_true_random=False), st.integers(0, 4))
+def test_kinds_in_any_order_and_pods_that_change_are_what_reading_gives_to_the_byte(
+    some: list[Row], order: random.Random, changed: int
+) -> None:
+    quick, slow = Road(), Road(templates=False)
+    for rack in range(5):
+        raw = rows_of(order.choices(some, k=80), rack)
+        if rack == changed:
+            for road in (quick, slow):
+                road.directory.replace([*PODS[1:], Pod(uid="u-new", name="llama-1", namespace="ml")], "test")
+        assert outcome(quick, raw) == outcome(slow, raw)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 59), st.integers(1, 30), st.integers(0, 90), st.integers(0, 255), st.integers(1, 3))
-@example(20, 1, 2, 0, 3)  # alone on its sheet
-@example(20, 20, 2, 0, 3)  # with others of the same kind on it, all of them damaged
+@example(20, 1, 2, 0, 3)  # alone with its pod
+@example(20, 20, 2, 0, 3)  # with others of the same kind, all of them damaged
 @example(20, 20, 85, 0xFF, 3)  # a negative value
+@example(20, 20, 88, 0x7F, 3)  # a timestamp that ends too early
 def test_damaged_rows_among_others_are_what_they_would_be_alone(
     row: int, count: int, place: int, byte: int, known: int
 ) -> None:
@@ -85,6 +105,13 @@ def test_rows_of_sheets_keep_the_order_of_the_request() -> None:
         assert [labels_of(one).get("workload_uid") for one in message.timeseries] == ["w-job", None] * 40
 
 
+def test_series_without_labels_that_tell_a_pod_are_stacked() -> None:
+    quick, slow = Road(), Road(templates=False)
+    for rack in range(5):
+        raw = cut_out(*(series({"__name__": "up", "a": f"{rack}-{n:02}"}, (1.0, NOW)) for n in range(60)))
+        assert outcome(quick, raw) == outcome(slow, raw)
+
+
 def test_stacked_rows_that_come_again_are_remembered_all() -> None:
     road = Road()
     rows: list[Row] = [("up", "llama-0", "aa", float(n), 0) for n in range(200)]
@@ -93,3 +120,14 @@ def test_stacked_rows_that_come_again_are_remembered_all() -> None:
     assert road.enricher.remembered == 200
     assert b"".join(road.take(rows_of(rows, 1)).pieces) == first
     assert b"".join(Road(templates=False).take(rows_of(rows, 1)).pieces) == first
+
+
+def test_who_is_asked_does_not_depend_on_how_long_others_are() -> None:
+    road = Road()
+    rows: list[Row] = [("up", "llama-0", "aa", float(n), 0) for n in range(200)]
+    for rack in (0, 1):
+        road.take(rows_of(rows, rack))
+    # The first one is another, so that it speaks for nobody.
+    longer = rows_of([("up", "llama-0", "a" * 200, 1.0, 0)], 9)
+    road.take([*longer, *rows_of(rows, 1)])
+    assert road.enricher.remembered > 100
