@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _DOUBLE_SIZE = 8
 # Fewer new series are quicker one by one.
 _FEW = 24
+# By so many it is judged whether all are new.
+_JUDGED = 8
 
 
 class Passage:
@@ -110,14 +112,15 @@ class Passage:
         return Crowd(self._enricher, self._alone)
 
     def _new_after(self, series: Sequence[bytes], place: int) -> int:
-        """Up to where series are new, judged by the last of half as many each time: neighbours came together."""
+        """Up to where series are new, judged by a few of half as many each time: neighbours came together."""
         end = len(series)
-        while end > place:
-            tail = self._tails.of(series[end - 1])
-            if not tail or self._look_up(series[end - 1][: -len(tail)]) is None:
-                break
+        while any(map(self._is_known, series[end - 1 : place - 1 : -max(1, (end - place) // _JUDGED)])):
             end = place + (end - place) // 2
         return end
+
+    def _is_known(self, one: bytes) -> bool:
+        tail = self._tails.of(one)
+        return bool(tail) and self._look_up(one[: -len(tail)]) is not None
 
     def _look_up(self, block: bytes, guess: Entry | None = None) -> Entry | None:
         """The entry of a label set that is remembered."""
