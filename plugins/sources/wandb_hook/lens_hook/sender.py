@@ -15,11 +15,12 @@ from .wire import Line, envelope
 _FIRST_BACKOFF_SECONDS = 1.0
 _MAX_BACKOFF_SECONDS = 60.0
 _REFUSED_SECONDS = 30.0
-# After a request that took long the next one waits so many times as long: then few of a job's ranks wait for an answer
-# at one time, and each request has more rows in it, which costs the receiver less.
-_REST_FACTOR = 5.0
-_MAX_REST_SECONDS = 10.0
+# After a request that took long the next one waits up to so many times as long: then few of a job's ranks wait for an
+# answer at one time, and each request has more rows in it, which costs the receiver less.
+_REST_FACTOR = 10.0
+_MAX_REST_SECONDS = 20.0
 _ASK_AGAIN_SECONDS = 600.0  # how long a receiver without /records is taken for upstream's
+_SAID_AFTER_FAILURES = 6  # about half a minute: a daemon that is started again is back by then
 _RETRIED = frozenset({408, 421, 425, 429})
 # Not the module's own: the user's seed would give all ranks the same pauses, and each pause change the user's numbers.
 _dice = random.SystemRandom()
@@ -37,8 +38,11 @@ def pause_after(failures: int, retry_after_seconds: float | None) -> float:
 
 
 def rest_after(seconds: float) -> float:
-    """Seconds until the next request, after one that took so long: a busy receiver gets fewer and fuller ones."""
-    return min(_MAX_REST_SECONDS, _REST_FACTOR * seconds)
+    """Seconds until the next request, after one that took so long: a busy receiver gets fewer and fuller ones.
+
+    With full jitter: those whom one stall held up together would come back together, and make the next one.
+    """
+    return _dice.uniform(0.0, min(_MAX_REST_SECONDS, _REST_FACTOR * seconds))
 
 
 class Sender:
@@ -131,7 +135,9 @@ class Sender:
                 answer = self._client.post(route, body, seconds)
                 if answer.status == 404:
                     self._upstream_until = 0.0
-                    self._failed("status 404 for every route: is the base URL right?", None)
+                    self._failed(
+                        "status 404 for every route: does the base URL (PRIMUS_LENS_API_BASE_URL) end in /api/v1?", None
+                    )
                     return False
                 if not self._judge(answer, Batch(batch.origin, used), trusted=answer.status == 200):
                     return False
@@ -159,6 +165,9 @@ class Sender:
         self.last_error = error
         self._not_before = time.monotonic() + pause_after(self._failures, retry_after_seconds)
         say.debug(f"{self._client.shown_url}: {error}; next try in {self.wait_seconds():.1f} s")
+        if self._failures == _SAID_AFTER_FAILURES:
+            what = f"{self._client.shown_url} cannot be reached: {error}"
+            say.once("away", f"{what}; going on trying (`lens doctor` looks where it stops)")
 
     def _recovered(self) -> None:
         if self._failures:
