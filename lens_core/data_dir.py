@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,6 +29,21 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "lens"
 
 
+def _whose(error: OSError, directory: Path) -> str:
+    """Whose a directory is, or the nearest that exists above it, where that is the trouble."""
+    if not isinstance(error, PermissionError):
+        return ""
+    nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    return f" ({nearest} belongs to {_name(nearest.stat().st_uid)}, and this process is {_name(os.geteuid())}'s)"
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # an arbitrary user of a container
+        return f"user {uid}"
+
+
 class DataDirLock:
     """Held by the one daemon of a data directory, and let go by the kernel when it dies, however it dies."""
 
@@ -42,7 +58,8 @@ class DataDirLock:
             descriptor = os.open(self._dir / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise LensError(
-                f"the data directory {self._dir} cannot be used: {error.strerror}; choose another with --data-dir"
+                f"the data directory {self._dir} cannot be used: {error.strerror}{_whose(error, self._dir)};"
+                " choose another with --data-dir, or with LENS_DATA_DIR"
             ) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

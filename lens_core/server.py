@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import Iterator
@@ -40,9 +41,30 @@ def bind(address: str) -> socket.socket:
     except OSError as error:
         listener.close()
         raise LensError(
-            f"cannot listen on {address}: {error.strerror or error}; choose another with --listen"
+            f"cannot listen on {address}: {error.strerror or error}{_why(error, port)}; choose another with --listen,"
+            " or with server.listen in the configuration"
         ) from None
     return listener
+
+
+def _why(error: OSError, port: int) -> str:
+    """Who has a port, where the system tells; what it takes to have a low one."""
+    if error.errno == errno.EADDRINUSE:
+        return _holder(port)
+    if error.errno == errno.EACCES and port < 1024:
+        return " (ports below 1024 are root's, and of processes with the capability CAP_NET_BIND_SERVICE)"
+    return ""
+
+
+def _holder(port: int) -> str:
+    import psutil  # only here: it is not needed where all goes well
+
+    try:
+        listening = [one for one in psutil.net_connections("tcp") if one.status == "LISTEN"]
+        pid = next(one.pid for one in listening if tuple(one.laddr)[1:] == (port,) and one.pid is not None)
+        return f" (by process {pid}, {psutil.Process(pid).name()})"
+    except (psutil.Error, OSError, StopIteration):  # another user's: nobody but root is told
+        return ""
 
 
 class TlsFiles(NamedTuple):

@@ -44,7 +44,10 @@ def require_role(connection: HTTPConnection, state: ApiState, role: str) -> None
 def _check_token(token: str, state: ApiState, role: str) -> None:
     held = state.tokens.role_of(token)
     if held is None:
-        raise Unauthorized("this token is not known here; it may have been revoked")
+        raise Unauthorized(
+            "this token is not known here; it may have been revoked: `lens token create` on the daemon's machine makes"
+            " another"
+        )
     _check_held(held, role)
 
 

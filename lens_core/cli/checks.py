@@ -8,11 +8,13 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
+from ..durations import duration
 from ..queries import PROBE_WORKLOAD
 
 State = Literal["ok", "warning", "failed", "skipped"]
@@ -20,6 +22,7 @@ State = Literal["ok", "warning", "failed", "skipped"]
 FULL_SHARE = 0.8
 LATE_SECONDS = 60.0
 PROBE_SECONDS = 15.0
+_CLOCKS_DIFFER_SECONDS = 10.0
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -96,6 +99,7 @@ def daemon(url: str, headers: Mapping[str, str]) -> tuple[list[Finding], dict[st
         found.append(
             Finding("daemon", "failed", f"{url} takes nothing now: {ready.text.strip()}", "see the sinks below")
         )
+    found += clocks(ready.headers.get("date", ""), time.time())
     if status.status_code in (401, 403):
         remedy = "on its machine: lens token create --role read NAME; here: export LENS_TOKEN=…"
         found.append(Finding("token", "failed", f"it lets nobody ask without a token ({status.status_code})", remedy))
@@ -104,6 +108,21 @@ def daemon(url: str, headers: Mapping[str, str]) -> tuple[list[Finding], dict[st
         found.append(Finding("daemon", "failed", f"its status is {status.status_code}: {status.text[:200]}", "its log"))
         return found, None
     return found, status.json()
+
+
+def clocks(told: str, now: float) -> Iterator[Finding]:
+    """Whether the daemon's clock, as its answer tells it, and this machine's agree."""
+    try:
+        theirs = parsedate_to_datetime(told).timestamp()
+    except (TypeError, ValueError):
+        return
+    ahead = now - theirs
+    if abs(ahead) > _CLOCKS_DIFFER_SECONDS:
+        which = "ahead of" if ahead > 0 else "behind"
+        text = (
+            f"this machine's is {duration(abs(ahead))} {which} the daemon's: times of rows and events are off by that"
+        )
+        yield Finding("clock", "warning", text, "set both by NTP (chronyd, systemd-timesyncd)")
 
 
 def sending(url: str, environ: Mapping[str, str]) -> Iterator[Finding]:

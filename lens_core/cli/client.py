@@ -63,9 +63,16 @@ def resolve_data_dir(data_dir: Path | None) -> Path:
 def daemon_url(url: str | None, data_dir: Path | None) -> str:
     """The address that was given, or that of the daemon running on this machine, or the default one."""
     if url:
-        return url.rstrip("/")
+        return _base(url)
     address = running_address(resolve_data_dir(data_dir))
     return address.url if address else DEFAULT_URL
+
+
+def _base(url: str) -> str:
+    """An address as commands use it; that of the hook, which ends in /api/v1, will do. Raises LensError."""
+    if not url.startswith(("http://", "https://")):
+        raise LensError(f"{url} is no address of a daemon; write http://{url.rpartition('://')[2]}, or https://")
+    return url.rstrip("/").removesuffix("/api/v1")
 
 
 def request_headers(environ: Mapping[str, str]) -> dict[str, str]:
@@ -100,11 +107,20 @@ def _ask(
     try:
         response = httpx.request(method, url + path, params=asked, headers=headers, timeout=timeout)
     except httpx.HTTPError as error:
-        raise LensError(f"no daemon answers at {url} ({error}); `lens up` starts one") from None
+        raise LensError(_unanswered(url, error)) from None
     if response.is_success:
         return response.json()
     try:
         message = response.json()["message"]
     except (ValueError, KeyError, TypeError):
         message = response.text[:200]
-    raise LensError(f"{url} answered {response.status_code}: {message}")
+    hint = "; commands send what LENS_TOKEN holds" if response.status_code == 401 else ""
+    raise LensError(f"{url} answered {response.status_code}: {message}{hint}")
+
+
+def _unanswered(url: str, error: Exception) -> str:
+    if url.startswith("https:") and "WRONG_VERSION_NUMBER" in str(error):
+        return f"what listens at {url} speaks no TLS; try http:{url.partition(':')[2]}"
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return f"the certificate of {url} is not trusted here ({error}); SSL_CERT_FILE names a file of one that is"
+    return f"no daemon answers at {url} ({error}); `lens up` starts one, --url and LENS_URL name another"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 import psycopg
@@ -28,6 +29,7 @@ _FIRST_TRY_SECONDS = 20.0
 _LONGEST_PAUSE_SECONDS = 5.0
 _POOL_WAIT_SECONDS = 5.0
 _STABLE_SECONDS = 10.0
+_SAY_AGAIN_SECONDS = 300.0
 
 
 class Database:
@@ -46,6 +48,7 @@ class Database:
             )
         self._ready = asyncio.Event()
         self._problem = "not started"
+        self._said_at = 0.0
         self._keeper: asyncio.Task[None] | None = None
         self._address: Address | None = None
         self._readers: Readers | None = None
@@ -76,8 +79,7 @@ class Database:
 
         Raises ConfigurationError for a dsn that cannot be read, DatabaseTooNew for a database of a newer Lens.
         """
-        _check("dsn", self._settings.dsn)
-        _check("read_dsn", self._settings.read_dsn)
+        self._check_addresses()
         if self._settings.read_dsn is not None:
             self._replica = Replica(self._settings.read_dsn.reveal(), self._settings, self._logger)
             self._replica.start()
@@ -90,6 +92,10 @@ class Database:
         except DatabaseTooNew:
             await self.stop()
             raise
+
+    def _check_addresses(self) -> None:
+        _check("dsn", self._settings.dsn)
+        _check("read_dsn", self._settings.read_dsn)
 
     async def stop(self) -> None:
         """Close all connections; end the embedded server."""
@@ -109,7 +115,8 @@ class Database:
         return await (self._address or await self._look()).connect(timeout)
 
     async def check(self) -> None:
-        """Connect once, to the replica, too. Raises psycopg.Error, NotReady for a server that will not do."""
+        """Connect once, to the replica, too. Raises psycopg.Error, LensError for what will not do."""
+        self._check_addresses()
         await self._look()
         if self._settings.read_dsn is not None:
             await Replica(self._settings.read_dsn.reveal(), self._settings, self._logger).check()
@@ -171,13 +178,15 @@ class Database:
                     first_try.set_exception(error)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, it is said and tried again
-                self._problem = describe(error)
-                self._logger.warning("PostgreSQL is not available, trying again in %.1f s: %s", pause, self._problem)
+                self._say_away(describe(error))
                 if not first_try.done():
                     first_try.set_result(None)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 continue
+            if self._said_at:
+                self._logger.info("PostgreSQL is available again")
+            self._said_at = 0.0
             self._ready.set()
             if not first_try.done():
                 first_try.set_result(None)
@@ -192,6 +201,15 @@ class Database:
             stable = asyncio.get_running_loop().time() - came_up > _STABLE_SECONDS
             pause = 0.1 if stable else min(2 * pause, _LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause)
+
+    def _say_away(self, problem: str) -> None:
+        """Say what is wrong: at once where it is something else, and every few minutes where it stays the same."""
+        now = time.monotonic()
+        if problem != self._problem or now - self._said_at > _SAY_AGAIN_SECONDS:
+            self._said_at = now
+            hint = "" if self._embedded is not None else "; `lens validate --connect FILE` tries the dsn alone"
+            self._logger.warning("PostgreSQL is not available and is tried again and again: %s%s", problem, hint)
+        self._problem = problem
 
     async def _bring_up(self) -> None:
         if self._embedded is not None and self._embedded.pid is None:
@@ -236,4 +254,7 @@ def _check(option: str, dsn: Secret | None) -> None:
         psycopg.conninfo.conninfo_to_dict(dsn.reveal())
     except psycopg.Error:
         # The parser quotes what it could not read, which may be the password.
-        raise ConfigurationError(f"{option} is no connection string that PostgreSQL's client can read") from None
+        raise ConfigurationError(
+            f"{option} is no connection string that PostgreSQL's client can read; write"
+            " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the password as %XX"
+        ) from None

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import pwd
+import re
 import shutil
 import signal
 import stat
@@ -34,6 +35,7 @@ _LOG_LIMIT_BYTES = 4 * 1024 * 1024
 _SOCKET_DIRECTORY_LIMIT_BYTES = 85  # a socket's whole path must be under 108
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
+_WRONG = re.compile(r"\b(?:FATAL|PANIC|ERROR|error):|could not |No space left")
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -178,8 +180,11 @@ class EmbeddedPostgres:
             self._socket_directory = None
 
     def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        """The newest line of the log that says what is wrong; where none does, the newest."""
+        lines = self._log.read_text(errors="replace").splitlines()[-20:] if self._log.exists() else []
+        newest = [line.strip() for line in reversed(lines) if line.strip()]
+        telling = (line for line in newest if _WRONG.search(line))
+        return next(telling, newest[0] if newest else "it said nothing")
 
 
 def _server_settings(shared_buffers: int, max_wal: int) -> dict[str, str]:
