@@ -67,7 +67,8 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Literal["disk", "memory"], Meta(description="disk survives a crash; memory loses what is not delivered yet")
     ] = "disk"
     max_bytes: Annotated[
-        int, Meta(ge=64 * 1024, description="how much may wait, as stored: rows are packed to about a tenth")
+        int,
+        Meta(ge=64 * 1024, description="how much may wait, as stored: many rows in a body are packed to about a fifth"),
     ] = 1024 * 1024 * 1024
     max_dead_letter_bytes: Annotated[
         Annotated[int, Meta(ge=0)] | None,

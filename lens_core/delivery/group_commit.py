@@ -4,7 +4,7 @@ A job that fails is taken back alone (a savepoint of its own); a transaction tha
 jobs are tried one by one, and nobody was told that it had succeeded.
 
 Where every job of a group may be done again after a power failure, the commit is not synced: the next one that is
-brings it to the disk, because the log is read in its order, and one a second is. A process that dies loses nothing.
+brings it to the disk, because the log is written in its order, and one a second is. A process that dies loses nothing.
 """
 
 from __future__ import annotations
