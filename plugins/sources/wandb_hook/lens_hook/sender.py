@@ -15,10 +15,10 @@ from .wire import Line, envelope
 _FIRST_BACKOFF_SECONDS = 1.0
 _MAX_BACKOFF_SECONDS = 60.0
 _REFUSED_SECONDS = 30.0
-# After a request that took long the next one waits so many times as long: then few of a job's ranks wait for an answer
-# at one time, and each request has more rows in it, which costs the receiver less.
-_REST_FACTOR = 5.0
-_MAX_REST_SECONDS = 10.0
+# After a request that took long the next one waits up to so many times as long: then few of a job's ranks wait for an
+# answer at one time, and each request has more rows in it, which costs the receiver less.
+_REST_FACTOR = 10.0
+_MAX_REST_SECONDS = 20.0
 _ASK_AGAIN_SECONDS = 600.0  # how long a receiver without /records is taken for upstream's
 _SAID_AFTER_FAILURES = 6  # about half a minute: a daemon that is started again is back by then
 _RETRIED = frozenset({408, 421, 425, 429})
@@ -38,8 +38,11 @@ def pause_after(failures: int, retry_after_seconds: float | None) -> float:
 
 
 def rest_after(seconds: float) -> float:
-    """Seconds until the next request, after one that took so long: a busy receiver gets fewer and fuller ones."""
-    return min(_MAX_REST_SECONDS, _REST_FACTOR * seconds)
+    """Seconds until the next request, after one that took so long: a busy receiver gets fewer and fuller ones.
+
+    With full jitter: those whom one stall held up together would come back together, and make the next one.
+    """
+    return _dice.uniform(0.0, min(_MAX_REST_SECONDS, _REST_FACTOR * seconds))
 
 
 class Sender:
