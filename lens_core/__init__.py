@@ -21,7 +21,6 @@ from .plugin_api import (
     Route,
     Sink,
     Source,
-    Store,
     hookimpl,
 )
 from .queries import (
@@ -55,6 +54,7 @@ from .records import (
     WorkloadReference,
 )
 from .secrets import Secret
+from .store_api import Store
 
 __version__ = "0.1.0"
 

@@ -22,11 +22,12 @@ from .guard import Guard
 from .identity import API_FEED, RECORDS_FEED, Directory
 from .log_lines.processor import DetectorProcessor
 from .pipeline import Pipeline
-from .plugin_api import Collector, Component, Context, Detector, Sink, Source, Store
+from .plugin_api import Collector, Component, Context, Detector, Sink, Source
 from .plugin_host import PluginHost
 from .record_filter import RecordFilter
 from .records import Evidence
 from .self_metrics import SelfMetrics
+from .store_api import Store
 from .verdict import Verdict, fuse
 
 logger = logging.getLogger("lens.assembly")

@@ -11,8 +11,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from .plugin_api import Store
 from .queries import EventRow, RunSummary, WorkloadSummary
+from .store_api import Store
 
 # Events that say how a job is doing; the newest of them counts.
 STATE_EVENTS = (

@@ -270,10 +270,6 @@ class Sink(Component):
         return None
 
 
-# Only here: it is made of Sink.
-from .store_api import Store  # noqa: E402
-
-
 class HookSpecs:
     """The hooks that a plugin may implement; each returns classes."""
 
@@ -313,7 +309,6 @@ __all__ = [
     "Route",
     "Sink",
     "Source",
-    "Store",
     "hookimpl",
     "hookspec",
 ]

@@ -8,7 +8,8 @@ import msgspec
 
 from .configuration.expectations import describe, field_documentation, field_types, is_secret, split_annotation
 from .deprecation import deprecation_in
-from .plugin_api import Collector, Component, Detector, Sink, Source, Store
+from .plugin_api import Collector, Component, Detector, Sink, Source
+from .store_api import Store
 
 PluginState = Literal["loaded", "disabled", "unavailable", "failed", "conflicting"]
 ComponentKind = Literal["source", "collector", "detector", "sink"]

@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from ..detection import EvidenceRules
 from ..errors import BadRequest, Unavailable
-from ..plugin_api import Store
 from ..records import Detection, Evidence, Origin
+from ..store_api import Store
 from ..verdict import Verdict, fuse
 from .auth import require_role
 from .errors import json_response

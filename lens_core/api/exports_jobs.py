@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 
 from ..errors import NotFound, RequestError, TooManyRequests
-from ..plugin_api import Store
 from ..queries import PointColumns, PointQuery
+from ..store_api import Store
 from .point_arrow import ARROW, stream_arrow
 from .point_csv import CSV, stream_csv
 from .point_xlsx import XLSX, workbook

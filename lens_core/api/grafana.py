@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..errors import BadRequest
-from ..plugin_api import Store
+from ..store_api import Store
 from .auth import require_role
 from .errors import json_response
 from .grafana_query import DEFAULT_POINTS, Query, Target, as_object, cluster_of, milliseconds, read

@@ -10,8 +10,8 @@ from typing import TypeAlias
 import msgspec
 
 from ..diagnosis import Progress
-from ..plugin_api import Store
 from ..queries import MetricPoint, PointQuery, RunSummary
+from ..store_api import Store
 
 # How far back steps are looked for: no further than is needed to know how long one takes.
 _LOOK_BACK_SECONDS = (60.0, 600.0, 6 * 3600.0)

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ..plugin_api import Store
 from ..queries import Progress, WorkloadSummary
+from ..store_api import Store
 from ..verdict import Verdict, fuse
 from .detection import weigh
 from .point_json import special_name

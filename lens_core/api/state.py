@@ -11,8 +11,9 @@ from ..detection import EvidenceRules
 from ..errors import Unavailable
 from ..guard import Guard
 from ..identity import Directory
-from ..plugin_api import Door, Sink, Source, Store
+from ..plugin_api import Door, Sink, Source
 from ..self_metrics import SelfMetrics
+from ..store_api import Store
 from ..tap import Tap
 from ..tokens import TokenStore
 from .sessions import Sessions

@@ -13,8 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ..errors import NotFound, TooManyRequests, Unavailable
-from ..plugin_api import Store
 from ..queries import News, PointQuery
+from ..store_api import Store
 from .auth import require_role
 from .parameters import is_elsewhere, point_query
 from .point_json import encode_points

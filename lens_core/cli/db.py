@@ -15,9 +15,9 @@ from ..config import Config, load_config
 from ..data_dir import DataDirLock, running_address
 from ..errors import LensError
 from ..identity import Directory
-from ..plugin_api import Store
 from ..plugin_host import PluginHost
 from ..self_metrics import SelfMetrics
+from ..store_api import Store
 from .client import data_dir_option, json_option
 from .db_files import header, lines, open_file
 from .db_import import ImportCounts, records_of, store_records

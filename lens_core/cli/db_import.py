@@ -16,10 +16,11 @@ import msgspec
 
 from ..delivery.answers import Answer, Batch, Delivered, Position, Rejected, Retry
 from ..errors import LensError
-from ..plugin_api import Context, Store
+from ..plugin_api import Context
 from ..plugin_host import PluginHost
 from ..records import Record
 from ..self_metrics import SelfMetrics
+from ..store_api import Store
 
 _BATCH = 2_000
 _PATIENCE_SECONDS = 30.0

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ..plugin_api import Store
 from ..records import RECORD_KINDS
+from ..store_api import Store
 from .components import NAME, NAME_RULE, ComponentReader
 from .conversion import FAILED, convert, fields_given, to_struct
 from .document import Node

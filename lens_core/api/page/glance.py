@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ...plugin_api import Store
 from ...queries import MetricInfo, MetricPoint, PointQuery, Progress, RunSummary
+from ...store_api import Store
 from ...verdict import fuse
 from ..detection import all_opinions
 from ..point_json import special_name
