@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .client import data_dir_option, plugins_dir_option
+from .wording import plain
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -113,6 +114,9 @@ def _announce(daemon: Daemon) -> None:
     click.echo(f"  page:     {page}/")
     for name, pipeline in config.pipelines.items():
         click.echo(f"  pipeline {name}: {', '.join(pipeline.sources) or 'nothing'} → {', '.join(pipeline.sinks)}")
+    store = daemon.assembly.store if daemon.assembly is not None else None
+    if store is not None and store.notice():
+        click.echo(f"  {config.store}:    {plain(store.notice(), 400)}")
     click.echo(f"  data:     {config.data_dir}")
     click.echo(f"  plugins:  {len(loaded)} loaded (`lens plugins` lists them)")
     for plugin in states:

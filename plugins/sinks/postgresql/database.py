@@ -71,8 +71,13 @@ class Database:
 
     @property
     def notice(self) -> str:
-        """Where queries go, where there is a replica for them; else nothing."""
-        return "" if self._replica is None else self._replica.notice
+        """Why it is not there, where queries go if there is a replica for them; else nothing."""
+        away = (
+            ""
+            if self._ready.is_set()
+            else f"what comes waits in the spool, as PostgreSQL is not available: {self._problem}"
+        )
+        return "; ".join(filter(None, [away, self._replica.notice if self._replica is not None else ""]))
 
     async def start(self) -> None:
         """Try once, go on trying in the background if that fails.

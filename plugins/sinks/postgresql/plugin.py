@@ -89,7 +89,7 @@ class PostgreSQL(Asking):
         return not settings.dsn
 
     def notice(self) -> str:
-        """Where queries go, where there is a replica for them."""
+        """Why the database is not there, and where queries go, where there is a replica for them."""
         return self._database.notice
 
     async def start(self) -> None:
