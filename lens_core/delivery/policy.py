@@ -45,11 +45,16 @@ class Backoff:
         self.failures = 0
 
     def next_delay(self, after_seconds: float | None = None) -> float:
-        """Seconds until the next try. What the sink asked for (`after_seconds`) is the least, with jitter on top."""
-        doubled = self._settings.retry_base_seconds * 2.0 ** min(self.failures, _MAX_DOUBLINGS)
-        delay = self._dice() * min(self._settings.retry_cap_seconds, doubled)
+        """Seconds until the next try. What the sink asked for (`after_seconds`) is the least; as much may come on top.
+
+        So a thousand daemons that are told the same do not come back in the same moment.
+        """
+        base, cap = self._settings.retry_base_seconds, self._settings.retry_cap_seconds
+        doubled = base * 2.0 ** min(self.failures, _MAX_DOUBLINGS)
         self.failures += 1
-        return delay if after_seconds is None else after_seconds + min(delay, self._settings.retry_base_seconds)
+        if after_seconds is None:
+            return self._dice() * min(cap, doubled)
+        return after_seconds + self._dice() * min(cap, max(base, after_seconds))
 
     def reset(self) -> None:
         """The last try went well."""

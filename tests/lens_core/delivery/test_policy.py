@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 from typing import Any
 
 import pytest
@@ -42,7 +43,13 @@ def test_jitter_is_full_and_bounded_however_often_it_failed(dice: float, failure
 
 @given(asked=st.floats(0, 100), dice=st.floats(0, 1))
 def test_what_the_sink_asked_for_is_the_least(asked: float, dice: float) -> None:
-    assert asked <= Backoff(SETTINGS, lambda: dice).next_delay(asked) <= asked + 1.0
+    assert asked <= Backoff(SETTINGS, lambda: dice).next_delay(asked) <= asked + max(1.0, min(asked, 10.0))
+
+
+def test_those_that_are_told_the_same_come_back_over_as_much_time_again() -> None:
+    delays = [Backoff(SETTINGS, Random(seed).random).next_delay(5.0) for seed in range(1000)]
+    assert min(delays) < 5.2
+    assert max(delays) > 9.8
 
 
 @pytest.mark.parametrize(
