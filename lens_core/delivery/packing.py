@@ -15,7 +15,7 @@ import zstandard
 from ..bodies import compress
 
 # A body below that fits into a page of the file anyway.
-_WORTH_BYTES = 1024
+WORTH_BYTES = 1024
 # What a packed body begins with (RFC 8878, 3.1.1); an envelope begins with a map of MessagePack.
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -43,9 +43,9 @@ class Opened(NamedTuple):
     packed: bytes | None = None
 
 
-def pack(body: bytes) -> Stored:
-    """A body for the file."""
-    stored = compress(body, "zstd") if len(body) >= _WORTH_BYTES else body
+def pack(body: bytes, worth_bytes: float = WORTH_BYTES) -> Stored:
+    """A body for the file, packed if it has so many bytes."""
+    stored = compress(body, "zstd") if len(body) >= worth_bytes else body
     if len(stored) >= len(body):
         # No envelope looks packed; what does all the same is packed, so that it comes back as it was.
         stored = compress(body, "zstd") if body.startswith(_MAGIC) else body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from ..errors import Overloaded, SpoolError
 from . import spool_file, spool_queries, spool_repair
+from .packing import WORTH_BYTES
 from .spool_lock import SpoolLock
 from .spool_reserve import Reserve
 from .spool_tables import SpoolTables
@@ -35,7 +37,13 @@ class SpoolEngine(SpoolTables):
         max_dead_letter_bytes: int,
         notify: Callable[[], None],
     ) -> None:
-        super().__init__(sinks, max_bytes=max_bytes, max_dead_letter_bytes=max_dead_letter_bytes)
+        super().__init__(
+            sinks,
+            max_bytes=max_bytes,
+            max_dead_letter_bytes=max_dead_letter_bytes,
+            # In memory nothing is written and copied: packing would only cost.
+            pack_from_bytes=WORTH_BYTES if path else math.inf,
+        )
         self.path = path
         self.spool_id = ""
         self.closed_reader: Callable[[], AbstractContextManager[None]] = nullcontext

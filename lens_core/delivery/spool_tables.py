@@ -66,7 +66,9 @@ def size_of(bodies: Iterable[bytes]) -> int:
 class SpoolTables:
     """The changing half of the spool's engine."""
 
-    def __init__(self, sinks: Mapping[str, bool], *, max_bytes: int, max_dead_letter_bytes: int) -> None:
+    def __init__(
+        self, sinks: Mapping[str, bool], *, max_bytes: int, max_dead_letter_bytes: int, pack_from_bytes: float
+    ) -> None:
         self.books = {sink: SinkBook(sink, required=required) for sink, required in sinks.items()}
         self.recent = RecentBatches()
         self.promises = Promises()
@@ -78,6 +80,7 @@ class SpoolTables:
         self.refusal = ""
         self._max_bytes = max_bytes
         self._max_dead_letter_bytes = max_dead_letter_bytes
+        self._pack_from_bytes = pack_from_bytes
 
     def count(self, connection: sqlite3.Connection) -> None:
         """Count what the file holds; looks at every batch."""
@@ -106,7 +109,7 @@ class SpoolTables:
         """Write batches and state, or say why not; `room` is what they were promised."""
         if room is not None:
             room.release()
-        stored = [pack(batch.body) for batch in batches]
+        stored = [pack(batch.body, self._pack_from_bytes) for batch in batches]
         need = size_of(one.body for one in stored)
         made = self._make_room(connection, need)
         if made.reason:

@@ -111,6 +111,20 @@ async def test_a_batch_for_one_sink_is_seen_by_that_one_alone_and_holds_nobody(p
     await spool.close()
 
 
+async def test_only_a_file_holds_bodies_packed(tmp_path: Path) -> None:
+    body = b"the same again, " * 1000
+    sizes = {}
+    for path in (tmp_path / "x.spool", None):
+        spool = await opened(path, ONE)
+        await spool.append(body, 1)
+        assert await drain(spool, "a") == [body]
+        await spool.append(body, 1)
+        sizes[path is None] = spool.status().bytes
+        assert spool.pending("a").bytes == len(body)
+        await spool.close()
+    assert sizes[False] < len(body) / 10 < len(body) <= sizes[True]
+
+
 async def test_what_every_cursor_has_passed_is_deleted_and_the_file_shrinks(tmp_path: Path) -> None:
     path = tmp_path / "x.spool"
     spool = await opened(path, TWO, max_bytes=1 << 30)
