@@ -1,7 +1,7 @@
 """Tests in several processes at once: scripts/test starts one for each core, with pytest-xdist.
 
-A file of tests stays in one process, as its fixtures do; the pages' tests stay together, since the last of them looks
-at what the others ran. Long files begin first, so that no process is left with one at the end. A test that is marked
+A file of tests stays in one process, as its fixtures do. The pages' tests stay together, since the last of them looks
+at what the others ran; so do the browser's, whose daemon has been told things that get old. Long files begin first, so that no process is left with one at the end. A test that is marked
 `alone` waits until the others' present tests have ended, and nobody begins another one meanwhile. What takes long to
 make and is the same for all is made once, by the first process that needs it.
 """
@@ -23,7 +23,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 # The variable with the folder that all processes of a run share; the first of them makes and removes it.
 _SHARED = "PYTEST_SHARED_FOLDER"
-_TOGETHER = ("tests/docs/",)
+_TOGETHER = ("tests/docs/", "tests/browser/")
 # Seconds that a test is expected to take, if it is marked as slow and if not: only the order follows from them.
 _SLOW, _QUICK = 15.0, 0.3
 
