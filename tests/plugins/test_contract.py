@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections import Counter
 from pathlib import Path
@@ -18,6 +17,7 @@ from lens_plugins.sources.records_api import RecordsApi
 from lens_plugins.sources.wandb_api import WandbApi
 
 from lens_core import IngestRequest, NoSettings, Secret, Sink, StepMetrics
+from lens_core.bodies import decompress
 from lens_core.records import decode_envelope
 from lens_core.testing import (
     SINK_CHECKS,
@@ -64,7 +64,8 @@ class HttpHarness(SinkHarness):
         await self._receiver.trouble(kind)
 
     async def stored(self) -> Counter[int]:
-        envelopes = [decode_envelope(gzip.decompress(request.body)) for request in self._receiver.received]
+        received = self._receiver.received
+        envelopes = [decode_envelope(decompress(request.body, "zstd", 1 << 26)) for request in received]
         rows = [row for envelope in envelopes for row in envelope.records if isinstance(row, StepMetrics)]
         return Counter(row.row_step for row in rows)
 
