@@ -1,9 +1,10 @@
 """Tests in several processes at once: scripts/test starts one for each core, with pytest-xdist.
 
 A file of tests stays in one process, as its fixtures do. The pages' tests stay together, since the last of them looks
-at what the others ran; so do the browser's, whose daemon has been told things that get old. Long files begin first, so that no process is left with one at the end. A test that is marked
-`alone` waits until the others' present tests have ended, and nobody begins another one meanwhile. What takes long to
-make and is the same for all is made once, by the first process that needs it.
+at what the others ran; so do the browser's, whose daemon has been told things that get old. Long files begin first, so
+that no process is left with one at the end. A test that is marked `alone` waits until the others' present tests have
+ended, and nobody begins another one meanwhile. What takes long to make and is the same for all is made once, by the
+first process that needs it.
 """
 
 from __future__ import annotations
