@@ -169,6 +169,8 @@ class Spool:
         engine = self.engine
         if self._thread().queued_bytes >= self._max_queued_bytes:
             raise Overloaded("too many bytes are on their way into the spool")
+        if engine.refusal:
+            raise Overloaded(engine.refusal, retry_after_seconds=5.0)
         if engine.full_until > time.monotonic():
             raise Overloaded("the spool is full because of a required sink", retry_after_seconds=2.0)
 

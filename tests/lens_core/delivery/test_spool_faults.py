@@ -254,11 +254,14 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
     taken = await fill_disk(spool)
     assert taken > 5
     assert spool.pending("a").records == taken
+    with pytest.raises(Overloaded, match="cannot be written"):
+        spool.ensure_room()  # which readiness rests on
     chunk = await spool.read("a", ALL)
     assert chunk is not None
     assert len(chunk.segments) == taken
     await spool.advance("a", chunk.end, taken, taken * 50_000)
     await asyncio.wait_for(append_in_the_end(spool), 20)
+    spool.ensure_room()
     chunk = await spool.read("a", ALL)
     assert chunk is not None
     assert [segment.body for segment in chunk.segments] == [noise(50_000, "y")]
