@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 import uvloop
@@ -34,8 +35,11 @@ async def _rounds_until_all_are_in() -> int:
     return rounds
 
 
-def test_hundreds_of_connections_are_taken_in_a_few_rounds_of_the_loop() -> None:
-    assert uvloop.run(_rounds_until_all_are_in()) < KNOCKING // 20
+@pytest.mark.parametrize("run", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
+def test_hundreds_of_connections_are_taken_in_a_few_rounds_of_the_loop(
+    run: Callable[[Coroutine[Any, Any, int]], int],
+) -> None:
+    assert run(_rounds_until_all_are_in()) < KNOCKING // 20
 
 
 @pytest.fixture
