@@ -85,4 +85,4 @@ def test_a_failure_in_a_log_becomes_an_alert(world: World, make_lens: Callable[.
     assert "llama-3" in found["labels"]["job_uid"] or "uid-3" in found["labels"]["job_uid"]
     (own,) = blocks("alerting.md", "text")
     assert prometheus.query(own.strip()) == []
-    assert prometheus.query('up{job="lens"} == 1')
+    assert wait_for(lambda: prometheus.query('up{job="lens"} == 1'), 20, "a scrape that was in time")

@@ -263,7 +263,8 @@ async def test_memory_stays_flat_on_a_large_file(make: Make, tmp_path: Path) -> 
         seen += found
         sizes.append(process.memory_info().rss)
     assert seen == 64 * 15_000
-    assert max(sizes) - sizes[len(sizes) // 4] < 16 << 20
+    settled = sizes[len(sizes) // 4 :]  # what other tests left may go meanwhile
+    assert max(settled) - settled[0] < 16 << 20
 
 
 async def test_the_contract_of_a_collector(make: Make, tmp_path: Path) -> None:
