@@ -45,7 +45,7 @@ class RecentBatches:
         """A batch was committed."""
         with self._lock:
             self._held.append(HeldBatch(batch, body, packed))
-            self._bytes += batch.bytes
+            self._bytes += _memory_of(self._held[-1])
             while self._bytes > self._max_bytes:
                 self._drop_oldest()
 
@@ -69,8 +69,12 @@ class RecentBatches:
 
     def _drop_oldest(self) -> None:
         oldest = self._held.popleft()
-        self._bytes -= oldest.batch.bytes
+        self._bytes -= _memory_of(oldest)
         self._since = _end(oldest)
+
+
+def _memory_of(held: HeldBatch) -> int:
+    return held.batch.bytes + len(held.packed or b"")
 
 
 def _end(held: HeldBatch) -> Position:
