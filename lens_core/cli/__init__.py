@@ -74,7 +74,10 @@ def cli() -> None:
 def main(arguments: list[str] | None = None, **extra: Any) -> None:
     """Entry point of the command `lens`; exits with 0 ok, 1 failed, 2 wrong usage, 78 bad configuration."""
     from ..errors import ConfigurationError, LensError
+    from ..memory import collect_rarely
 
+    if arguments is None:  # the process is the command's own
+        collect_rarely()
     _print_anywhere()
     try:
         cli.main(args=arguments, prog_name="lens", **extra)

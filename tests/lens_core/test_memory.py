@@ -27,6 +27,18 @@ def test_large_blocks_stay() -> None:
     assert int(run.stdout) < 2000  # without it nearly a thousand for each of the hundred blocks
 
 
+def test_a_command_collects_rarely() -> None:
+    script = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_threshold()[0]))\n"
+        "sys.argv = ['lens', '--version']\n"
+        "from lens_core.cli import main\n"
+        "main()"
+    )
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert int(run.stdout.splitlines()[-1]) >= 10_000
+
+
 def test_what_stays_is_not_looked_through_again() -> None:
     script = (
         "import gc, lens_core.daemon\n"
