@@ -1,8 +1,8 @@
 """Bodies as they lie in the spool: packed by Zstandard, where that makes them smaller.
 
 Rows of one run repeat names and digits: packed, a thousand of them take a fifth of the bytes (a tenth if their values
-are regular, a fourth if they are noise), which are written, synced, copied from the log into the file and deleted again.
-Packing costs less than writing the rest would.
+are regular, a fourth if they are noise). All that is stored is written, synced, copied from the log into the file and
+deleted again; packing costs less than doing that with the rest.
 """
 
 from __future__ import annotations
