@@ -6,8 +6,7 @@ because neighbours came together before: either all are remembered or none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from .alone import Alone
 from .attaching import NO_POD
 from .enriching import Enricher
 from .given import Given
+from .gone import Gone, Known
 from .kinds import Kinds
 from .laid import Laid, Marks, Numbers
 from .passed import Passed
@@ -35,39 +35,42 @@ class Crowd:
         self._kinds = Kinds()
         self._given = Given(enricher)
 
-    def take(self, series: Sequence[bytes], passed: Passed) -> None:
-        """Pass on series. Raises WireError."""
+    def take(self, series: Sequence[bytes], passed: Passed, then: Callable[[Gone], None] | None = None) -> None:
+        """Pass on series; what `then` makes of them is to be remembered, if it is given. Raises WireError."""
         laid = Laid(series)
         slots = self._kinds.slots(laid)
         kinds = self._kinds.find(laid, slots)
-        again = self._seen_again(series, laid, kinds)
-        sheets = self._sheets(series, laid, np.where(again, 0, kinds), passed)
+        # Of what is remembered otherwise, nothing needs to be remembered here.
+        again = np.zeros(len(series), np.bool_) if then is not None else self._seen_again(series, laid, kinds)
+        places = np.flatnonzero(np.where(again, 0, kinds))
+        given = self._given.find(series, laid, places, self._kinds.told[kinds[places]])
+        sheets = self._sheets(laid, places, kinds[places], given, passed)
         left = np.ones(len(series), np.bool_)
-        for places, _ in sheets:
-            left[places] = False
+        for which, _ in sheets:
+            left[which] = False
         others = self._one_by_one(series, np.flatnonzero(left), kinds, again, slots, passed)
-        passed.pieces.append(in_order(len(series), sheets, others))
+        cells, bounds = in_order(len(series), sheets, others)
+        passed.pieces.append(cells.data)
+        if then is not None:
+            known: list[Known | None] = [None] * len(series)
+            for place, kind, number in zip(places.tolist(), kinds[places].tolist(), given.tolist(), strict=True):
+                known[place] = (self._kinds.templates[kind], self._given.attached[number])
+            then(Gone(series, known, cells, bounds))
 
     def _seen_again(self, series: Sequence[bytes], laid: Laid, kinds: Numbers) -> Marks:
         """Which of those that have a template were seen before, as far as those say that are asked."""
         again: Marks = np.zeros(len(series), np.bool_)
-        asked = self._kinds.chosen(laid)
-        asked[0] = True
-        places = np.flatnonzero(asked & (kinds != 0))
-        ends = self._kinds.labels[kinds[places]].tolist()
-        for end, (place, following) in zip(ends, pairwise((*places.tolist(), len(series))), strict=True):
-            if self._enricher.seen.again(series[place][:end]):
-                again[place:following] = True
+        places = np.flatnonzero(self._kinds.chosen(laid) & (kinds != 0)).tolist() or np.flatnonzero(kinds)[:1].tolist()
+        # Each speaks for those that follow, the first one also for those before it.
+        ends = [*places[1:], len(series)]
+        for place, start, end in zip(places, [0, *places[1:]], ends, strict=False):
+            if self._enricher.seen.again(series[place][: self._kinds.labels[kinds[place]]]):
+                again[start:end] = True
         again &= kinds != 0
         return again
 
-    def _sheets(self, series: Sequence[bytes], laid: Laid, kinds: Numbers, passed: Passed) -> list[Sheet]:
+    def _sheets(self, laid: Laid, places: Numbers, kinds: Numbers, given: Numbers, passed: Passed) -> list[Sheet]:
         """What goes on of series that have a template and enough of the same layout beside them."""
-        places = np.flatnonzero(kinds)
-        if not len(places):
-            return []
-        kinds = kinds[places]
-        given = self._given.find(series, laid, places, self._kinds.told[kinds])
         layouts = self._kinds.layouts[kinds] * _LAYOUTS + self._given.groups[given]
         order = layouts.argsort(kind="stable")
         found = []

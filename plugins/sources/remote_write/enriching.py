@@ -82,7 +82,7 @@ class Enricher:
         if entry is None:
             return None
         if entry.epoch != self.epoch:
-            if self._find(entry.keys) != entry.pod:
+            if self.pod(entry.keys) != entry.pod:
                 self._fill(entry)
             entry.epoch = self.epoch
         self.young[entry.came] = entry
@@ -109,26 +109,36 @@ class Enricher:
         if len(self.attached) >= _REMEMBERED_FIELDS:
             self.attached.clear()
         keys = self._finder.keys([label for label in self._reader.read(told) if label[3]])
-        attached = self.attached[told] = self._pods.attached(self._find(keys), keys)
+        attached = self.attached[told] = self._pods.attached(self.pod(keys), keys)
         return attached
 
     def labels(self, block: bytes) -> dict[str, str]:
         """The labels as they came; for the debug route."""
         return {label[0]: label[1] for label in self._reader.read(block)}
 
-    def _find(self, keys: Keys) -> int:
+    def pod(self, keys: Keys) -> int:
+        """The number of the pod that the directory knows by these keys."""
         try:
             return self._found[keys]
         except KeyError:
             number = self._found[keys] = self._pods.number(self._finder.find(keys, self._picture))
             return number
 
+    def watches(self, name: str) -> bool:
+        """Whether negative samples of this metric are dropped."""
+        known = self._negative_names.get(name)
+        if known is None:
+            if len(self._negative_names) > 10_000:
+                self._negative_names.clear()
+            known = self._negative_names[name] = any(glob.match(name) for glob in self._negative)
+        return known
+
     def _fill(self, entry: Entry) -> Entry:
         """Fill in an entry. Raises WireError or RefusedSeries."""
         template = self.templates.find(entry.block, ZERO_TAIL.example)
         name = self._fill_by_reading(entry) if template is None else self._fill_by_template(entry, template)
         entry.unattached = int(entry.pod == NO_POD)
-        entry.negative = self._watches(name)
+        entry.negative = self.watches(name)
         entry.below = 0 if entry.goes is None or entry.copies else 0x80 if entry.negative else 0x100
         entry.head = b"" if entry.goes is None else head_of(len(entry.goes) - len(VALUE_TAGS) + VALUE_SIZE)
         entry.epoch = self.epoch
@@ -162,7 +172,7 @@ class Enricher:
     def _fill_quickly(self, entry: Entry, labels: list[Label], marked: list[Label], shape: Shape) -> None:
         """For labels of a usual shape: in order, complete, and none of ours."""
         entry.keys = self._finder.keys(marked) if marked else ()
-        entry.pod = self._find(entry.keys)
+        entry.pod = self.pod(entry.keys)
         entry.goes = entry.came
         if entry.pod != NO_POD:
             pieces = [label[2] for label in labels]
@@ -176,7 +186,7 @@ class Enricher:
         labels = checked(read)
         telling = [label for label in labels if label[3]]
         entry.keys = self._finder.keys(telling) if telling else ()
-        entry.pod = self._find(entry.keys)
+        entry.pod = self.pod(entry.keys)
         entry.goes = join(replaced(labels, self._pods.labels(entry.pod))) + VALUE_TAGS
         return next(label[1] for label in labels if label[0] == METRIC_NAME)
 
@@ -188,12 +198,3 @@ class Enricher:
         if self._settings.copies == "only":
             entry.goes = None
             entry.reason = "" if entry.copies else "no_workload_found" if entry.pod else "missing_pod_info"
-
-    def _watches(self, name: str) -> bool:
-        """Whether negative samples of this metric are dropped."""
-        known = self._negative_names.get(name)
-        if known is None:
-            if len(self._negative_names) > 10_000:
-                self._negative_names.clear()
-            known = self._negative_names[name] = any(glob.match(name) for glob in self._negative)
-        return known

@@ -48,6 +48,11 @@ class Entry(msgspec.Struct, gc=False, kw_only=True):
         """The labels as they go on."""
         return None if self.goes is None else self.goes[: -len(VALUE_TAGS)]
 
+    @property
+    def prefixes(self) -> tuple[bytes, ...]:
+        """The labels of all that goes on."""
+        return self.copies if self.prefix is None else (self.prefix, *self.copies)
+
 
 def head_of(size: int) -> bytes:
     """Tag and length of a series in a request."""

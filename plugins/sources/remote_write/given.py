@@ -15,7 +15,7 @@ _REMEMBERED = 1 << 14
 
 
 class Given:
-    """Numbers what is attached, and remembers it by what told it; `groups` has the same number for the same sizes."""
+    """Numbers what is `attached`, and remembers it by what told it; `groups` has the same number for the same sizes."""
 
     def __init__(self, enricher: Enricher) -> None:
         self._enricher = enricher
@@ -26,12 +26,14 @@ class Given:
         self._epoch = self._enricher.epoch
         self._numbers: dict[bytes, int] = {}
         self._sizes: dict[tuple[int, int], int] = {}
-        self._attached: list[Attached] = []
+        self.attached: list[Attached] = []
         self._both: list[bytes] = []
 
     def find(self, series: Sequence[bytes], laid: Laid, places: Numbers, told: Numbers) -> Numbers:
         """The numbers of what the series at some places get; `told` has start and size of the labels that tell it."""
-        if self._epoch != self._enricher.epoch or len(self._attached) + len(series) > _REMEMBERED:
+        if not len(places):
+            return places
+        if self._epoch != self._enricher.epoch or len(self.attached) + len(series) > _REMEMBERED:
             self._forget()
         # Labels say how long they are; so what is behind them makes no difference.
         labels = laid.parts(places, told[:, 0], told[:, 1])
@@ -45,7 +47,7 @@ class Given:
 
     def both(self, numbers: Numbers) -> tuple[Bytes, Attached]:
         """What is attached by these numbers, which all have the same sizes, and the first of them."""
-        attached = self._attached[numbers[0]]
+        attached = self.attached[numbers[0]]
         both = b"".join(map(self._both.__getitem__, numbers.tolist()))
         return np.frombuffer(both, np.uint8).reshape(len(numbers), len(attached.both)), attached
 
@@ -54,7 +56,7 @@ class Given:
 
     def _add(self, labels: bytes, told: bytes) -> None:
         attached = self._enricher.attached.get(told) or self._enricher.attach(told)
-        number = self._numbers[labels] = len(self._attached)
-        self._attached.append(attached)
+        number = self._numbers[labels] = len(self.attached)
+        self.attached.append(attached)
         self._both.append(attached.both)
         self.groups[number] = self._sizes.setdefault(attached.sizes, number)

@@ -21,7 +21,7 @@ _SLOT_BITS = 12
 _WAYS = 4
 _LAST_CONTROL = 0x1F
 _ONE_IN = 32
-_NO_KIND = Template(-1, 0, 0, 0, itemgetter(*[slice(0)] * 4), slice(0), 0, 0, slice(0))
+_NO_KIND = Template(-1, 0, 0, 0, itemgetter(*[slice(0)] * 4), slice(0), 0, 0, slice(0), 0)
 
 
 class Kinds:

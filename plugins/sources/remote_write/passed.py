@@ -20,6 +20,11 @@ class Passed(msgspec.Struct):
     refused: Counter[str] = msgspec.field(default_factory=Counter)
     messages: list[str] = []
 
+    @property
+    def joined(self) -> bytes | memoryview:
+        """All that goes on."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
     def add(self, single: int, unattached: int) -> None:
         """Count series of a single sample, of which so many have no pod."""
         self.series += single

@@ -9,7 +9,7 @@ is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import islice
 from operator import length_hint
@@ -26,6 +26,7 @@ from .tails import Tails
 
 if TYPE_CHECKING:
     from .crowd import Crowd
+    from .gone import Gone
 
 _DOUBLE_SIZE = 8
 # Fewer new series are quicker one by one.
@@ -35,13 +36,13 @@ _JUDGED = 8
 
 
 class Passage:
-    """Takes series, as they were cut out of requests, to what goes on of them."""
+    """Takes series, as they were cut out of requests, to what goes on of them; `tails` tells how they end."""
 
     def __init__(self, enricher: Enricher, drops: Drops) -> None:
         self._enricher = enricher
-        self._tails = Tails()
+        self.tails = Tails()
         self._slow_road = SlowRoad(enricher, drops)
-        self._alone = Alone(enricher, self._tails, self._slow_road)
+        self._alone = Alone(enricher, self.tails, self._slow_road)
 
     def take(self, series: Sequence[bytes], passed: Passed) -> None:
         """Add these series to `passed`. Raises WireError where the request is damaged."""
@@ -51,10 +52,14 @@ class Passage:
             more = self._new_after(series, place) - place
             self._take_new([one, *islice(remaining, more)], passed)
 
+    def take_together(self, series: Sequence[bytes], passed: Passed, then: Callable[[Gone], None]) -> None:
+        """Add these series, whether known or not, and tell what was found out about them. Raises WireError."""
+        self._crowd.take(series, passed, then)
+
     def _take_known(self, series: Iterable[bytes], passed: Passed) -> bytes | None:
         """Pass on series until there is a single sample whose label set is not remembered; that one."""
         epoch = self._enricher.epoch
-        stamps, zeros, pieces = self._tails.stamps, self._tails.zeros, passed.pieces
+        stamps, zeros, pieces = self.tails.stamps, self.tails.zeros, passed.pieces
         quick = unattached = 0
         nothing = last = Entry(came=b"")
         new = None
@@ -79,7 +84,7 @@ class Passage:
                     unattached += entry.unattached
                     last = entry
                     continue
-            tail = self._tails.of(one)
+            tail = self.tails.of(one)
             entry = self._look_up(one[: -len(tail)], entry) if tail else None
             last.next = entry
             if entry is not None and (tail[10] if len(tail) == VALUE_SIZE else 0) < entry.below:
@@ -111,15 +116,21 @@ class Passage:
 
         return Crowd(self._enricher, self._alone)
 
+    def knows(self, series: Sequence[bytes]) -> bool:
+        """Whether most of these series are remembered, judged by a few of them."""
+        few = series[:: max(1, len(series) // _JUDGED)]
+        return 4 * sum(map(self.is_known, few)) >= 3 * len(few)
+
     def _new_after(self, series: Sequence[bytes], place: int) -> int:
         """Up to where series are new, judged by a few of half as many each time: neighbours came together."""
         end = len(series)
-        while any(map(self._is_known, series[end - 1 : place - 1 : -max(1, (end - place) // _JUDGED)])):
+        while any(map(self.is_known, series[end - 1 : place - 1 : -max(1, (end - place) // _JUDGED)])):
             end = place + (end - place) // 2
         return end
 
-    def _is_known(self, one: bytes) -> bool:
-        tail = self._tails.of(one)
+    def is_known(self, one: bytes) -> bool:
+        """Whether a series has a single sample, and its label set is remembered."""
+        tail = self.tails.of(one)
         return bool(tail) and self._look_up(one[: -len(tail)]) is not None
 
     def _look_up(self, block: bytes, guess: Entry | None = None) -> Entry | None:

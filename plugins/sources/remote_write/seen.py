@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 _MARKS_PER_KEY = 16
 # A hash has so many more bits than a place needs.
 _OTHER_BITS = 32
@@ -15,7 +17,7 @@ class Seen:
         self._keys = keys
         self._forget()
 
-    def again(self, key: bytes) -> bool:
+    def again(self, key: Hashable) -> bool:
         """Whether the key came before; from now on it did."""
         number = hash(key)
         place, other = number & self._mask, number >> _OTHER_BITS & self._mask

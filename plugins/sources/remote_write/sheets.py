@@ -40,19 +40,20 @@ def runs(numbers: Numbers) -> Iterator[tuple[int, int]]:
     return pairwise(ends)
 
 
-def in_order(count: int, sheets: Sequence[Sheet], others: Mapping[int, bytes]) -> bytes | memoryview:
-    """The rows of sheets and what goes on of others, by their places in the request."""
-    if not sheets:
-        return b"".join(others.values())
+def in_order(count: int, sheets: Sequence[Sheet], others: Mapping[int, bytes]) -> tuple[Bytes, Numbers]:
+    """The rows of sheets and what goes on of others, by their places in the request, and the bounds between them."""
     sizes = np.zeros(count, np.int64)
-    sizes[[*others]] = [*map(len, others.values())]
+    if others:
+        sizes[[*others]] = [*map(len, others.values())]
     for places, rows in sheets:
         sizes[places] = rows.shape[1]
-    starts = sizes.cumsum() - sizes
-    cells = np.empty(int(sizes.sum()), np.uint8)
+    bounds = np.zeros(count + 1, np.int64)
+    sizes.cumsum(out=bounds[1:])
+    cells = np.empty(bounds[-1], np.uint8)
     for places, rows in sheets:
-        windows(cells, rows.shape[1])[starts[places]] = rows
+        windows(cells, rows.shape[1])[bounds[places]] = rows
     goes = cells.data
-    for piece, start in zip(others.values(), starts[[*others]].tolist(), strict=True):
+    for place, piece in others.items():
+        start = bounds[place]
         goes[start : start + len(piece)] = piece
-    return goes
+    return cells, bounds

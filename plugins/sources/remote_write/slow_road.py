@@ -52,8 +52,7 @@ class SlowRoad:
         return block, examine(rest, drop_negative=entry.negative), entry
 
     def _pass(self, entry: Entry, examined: Examined, passed: Passed) -> None:
-        prefixes = entry.copies if entry.prefix is None else (entry.prefix, *entry.copies)
-        for prefix in prefixes:
+        for prefix in entry.prefixes:
             passed.pieces.append(delimited(1, prefix + examined.rest))
         passed.series += 1
         passed.samples += examined.samples

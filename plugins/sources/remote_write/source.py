@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import cramjam
 
@@ -22,8 +23,13 @@ from .request import MEDIA_TYPE, Cut, body_of, cut, damaged, version_of
 from .settings import RemoteWriteSettings
 from .version2 import Translator
 
+if TYPE_CHECKING:
+    from .plates.press import Press
+
 # So many series are worked on before others get a turn.
 SERIES_AT_A_TIME = 2000
+# In smaller messages, most runs of series are cut off somewhere, so that they are quicker one by one.
+_LARGE_BYTES = 128 * 1024
 METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
 # What this protocol's senders make of a status: 413 wedges vmagent, 429 makes Prometheus drop.
 WIRE_ERRORS = {413: 400, 429: 503}
@@ -88,13 +94,18 @@ class RemoteWrite(Source):
 
     async def _take(self, body: bytes, version: str) -> Passed:
         """Pass a message on; returns when it is safe. Raises RequestError."""
-        message = cut(body, version)
         passed = Passed()
+        together = len(body) >= _LARGE_BYTES and self._press.pays()
+        place = printed = 0
         try:
-            metadata = await self._pass(message, version, passed)
+            if together and version == "1.0":
+                place, printed = await self._print(body, passed)
+            message = cut(body[place:], version)
+            metadata = await self._pass(message, version, passed, together=together)
         except (WireError, RefusedSeries) as error:
             raise damaged(WireError(str(error))) from None
-        items = len(message.series) + len(metadata)
+        series = printed + len(message.series)
+        items = series + len(metadata)
         refused = sum(passed.refused.values())
         records = []
         if passed.pieces or metadata:
@@ -102,7 +113,7 @@ class RemoteWrite(Source):
             records.append(
                 SeriesBatch(
                     # Packed once, for the spool and for the store: it is a tenth of the size.
-                    body=bytes(cramjam.snappy.compress_raw(b"".join(passed.pieces))),
+                    body=bytes(cramjam.snappy.compress_raw(passed.joined)),
                     compression="snappy",
                     series=passed.series,
                     samples=passed.samples,
@@ -111,12 +122,31 @@ class RemoteWrite(Source):
                 )
             )
         if items:
-            filtered = len(message.series) - passed.series - refused
+            filtered = series - passed.series - refused
             await self.door.submit(records, received=items, filtered=filtered, rejected=passed.refused)
         self._count(passed)
         return passed
 
-    async def _pass(self, message: Cut, version: str, passed: Passed) -> list[bytes]:
+    @cached_property
+    def _press(self) -> Press:
+        # Numpy takes a while to load, and 20 MiB: not for daemons to which little comes.
+        from .plates.press import Press
+
+        # Copies are made of what is remembered.
+        of_new = self.settings.copies == "none"
+        return Press(self._enricher, self._passage, self.settings.cached_series, of_new=of_new)
+
+    async def _print(self, body: bytes, passed: Passed) -> tuple[int, int]:
+        """Pass on what a message begins with as far as it is known in whole runs; where that ends, and how many."""
+        place, series = self._press.print(body, 0, passed, SERIES_AT_A_TIME)
+        count = series
+        while series and place < len(body):
+            await asyncio.sleep(0)
+            place, series = self._press.print(body, place, passed, SERIES_AT_A_TIME)
+            count += series
+        return place, count
+
+    async def _pass(self, message: Cut, version: str, passed: Passed, *, together: bool) -> list[bytes]:
         """Pass the series of a message; its metadata in the form of 1.0."""
         translator = Translator(message.symbols) if version == "2.0" and message.series else None
         for first in range(0, len(message.series), SERIES_AT_A_TIME):
@@ -125,8 +155,11 @@ class RemoteWrite(Source):
             series = message.series[first : first + SERIES_AT_A_TIME]
             if translator is not None:
                 series = [translator.series(one) for one in series]
-            self._enricher.begin()
-            self._passage.take(series, passed)
+            if together:
+                self._press.take(series, passed)
+            else:
+                self._enricher.begin()
+                self._passage.take(series, passed)
         return message.metadata if translator is None else translator.metadata
 
     def _count(self, passed: Passed) -> None:
@@ -134,7 +167,11 @@ class RemoteWrite(Source):
         metrics.remote_write_samples.inc(passed.samples + passed.histograms)
         metrics.remote_write_series.labels("attached").inc(passed.series - passed.unattached)
         metrics.remote_write_series.labels("unattached").inc(passed.unattached)
-        metrics.remote_write_cached.set(self._enricher.remembered)
+        metrics.remote_write_cached.set(self._remembered())
+
+    def _remembered(self) -> int:
+        press = self._press.remembered if "_press" in vars(self) else 0
+        return self._enricher.remembered + press
 
 
 def _answer(version: str, passed: Passed) -> Reply:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from .attaching import Shape
-from .labels import Label, make_label
+from .labels import METRIC_NAME, Label, make_label
 from .samples import VALUE_TAIL, ZERO_TAIL, Tail
 from .seen import Seen
 
@@ -34,7 +34,8 @@ class Template(msgspec.Struct, gc=False):
 
     `labels` is where its labels end, `pod` and `workload` where what they give belongs, `told` are the labels that may
     tell the pod, `name` is the metric's name. Values of labels are ASCII, so that they need no look for text that is
-    not UTF-8, and the sample's is not negative.
+    not UTF-8, and the sample's is not negative. Series that are the same under `alike` have the metric's name and the
+    labels that tell the pod in common, too.
     """
 
     size: int
@@ -46,10 +47,15 @@ class Template(msgspec.Struct, gc=False):
     pod: int
     workload: int
     told: slice
+    alike: int
 
     def fits(self, series: bytes) -> bool:
         """Whether a series is of this kind."""
         return self.size == len(series) and _from_bytes(series, "little") & self.mask == self.fixed
+
+    def key(self, series: bytes) -> int:
+        """What a series of this kind has in common with those that are alike."""
+        return _from_bytes(series, "little") & self.alike
 
 
 class Templates:
@@ -90,11 +96,12 @@ def _fit(labels: Sequence[Label], shape: Shape) -> bool:
 
 
 def _template(block: bytes, labels: Sequence[Label], shape: Shape, tail: Tail) -> Template:
-    mask = bytearray()
+    mask, alike = bytearray(), bytearray()
     ends = [0]
-    for _, value, field, _ in labels:
+    for name, value, field, tells in labels:
         # Of a value the highest bits count: they are 0 in ASCII.
         mask += b"\xff" * (len(field) - len(value)) + b"\x80" * len(value)
+        alike += b"\xff" * len(field) if tells or name == METRIC_NAME else mask[len(alike) :]
         ends.append(ends[-1] + len(field))
     number = _from_bytes(mask + tail.mask, "little")
     pod, workload = ends[shape.places[0]], ends[shape.places[2]]
@@ -111,4 +118,5 @@ def _template(block: bytes, labels: Sequence[Label], shape: Shape, tail: Tail) -
         pod=pod,
         workload=workload,
         told=told,
+        alike=_from_bytes(alike + tail.mask, "little"),
     )
