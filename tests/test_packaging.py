@@ -98,7 +98,7 @@ def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: P
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-index", str(wheel)], check=True, timeout=120)
     listed = subprocess.run(
-        [str(python), "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
+        [str(python), "-I", "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
     )
     assert {line.split("==")[0] for line in listed.stdout.splitlines()} <= {
         "pip",

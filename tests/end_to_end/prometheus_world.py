@@ -136,21 +136,22 @@ class World:
             program.stop()
 
 
-def scraping(target: str, labels: Mapping[str, str], remote_write: str = "") -> str:
-    """A configuration that scrapes one target every second, and sends it on if `remote_write` says where."""
+def scraping(
+    target: str, labels: Mapping[str, str], remote_write: str = "", *, jobs: int = 1, samples_per_request: int = 500
+) -> str:
+    """A configuration that scrapes one target every second, as several jobs, and sends it on to `remote_write`."""
     shown = ", ".join(f'{name}: "{value}"' for name, value in labels.items())
-    text = (
-        "global: {scrape_interval: 1s}\n"
-        "scrape_configs:\n"
-        f"  - {{job_name: node, static_configs: [{{targets: ['{target.removeprefix('http://')}'], "
-        f"labels: {{{shown}}}}}]}}\n"
-    )
+    targets = f"static_configs: [{{targets: ['{target.removeprefix('http://')}'], labels: {{{shown}}}}}]"
+    text = "global: {scrape_interval: 1s}\nscrape_configs:\n"
+    for number in range(jobs):
+        text += f"  - {{job_name: node{number or ''}, {targets}}}\n"
     if remote_write:
         text += (
             "remote_write:\n"
             f"  - url: {remote_write}\n"
             "    metadata_config: {send: true, send_interval: 1s}\n"
-            "    queue_config: {batch_send_deadline: 200ms, max_samples_per_send: 500, max_backoff: 200ms}\n"
+            "    queue_config: {batch_send_deadline: 200ms, max_backoff: 200ms, "
+            f"max_samples_per_send: {samples_per_request}, capacity: {5 * samples_per_request}}}\n"
         )
     return text
 

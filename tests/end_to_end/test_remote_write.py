@@ -104,6 +104,26 @@ def test_attached_series_come_back_from_both_kinds_of_store(
     assert 'lens_remote_write_series_total{result="unattached"} 0.0' in text
 
 
+def test_runs_of_series_of_a_real_sender_are_stored_as_they_are(
+    world: World, make_lens: Callable[..., RunningLens]
+) -> None:
+    exporter = world.node_exporter().start()
+    store = world.prometheus("store", "global: {}\n").start()
+    lens = lens_writing_to(make_lens, store=f"{store.url}/api/v1/write")
+    config = scraping(exporter.url, LABELS, f"{lens.url}/prometheus", jobs=8, samples_per_request=1500)
+    sender = world.prometheus("sender", config).start()
+    wait_for(lambda: counted(lens, "lens_remote_write_printed_series_total") > 20_000, 90, "series in whole runs")
+    assert_same(values(store), values(sender), at_least=8 * 300)
+    for one in store.query("node_cpu_seconds_total"):
+        assert one["metric"].items() >= ATTACHED.items()
+
+
+def counted(lens: RunningLens, name: str) -> float:
+    """A metric of the daemon without labels."""
+    lines = httpx.get(f"{lens.url}/metrics").text.splitlines()
+    return next(float(line.removeprefix(name)) for line in lines if line.startswith(f"{name} "))
+
+
 def test_store_that_is_down_for_a_while_misses_nothing(world: World, make_lens: Callable[..., RunningLens]) -> None:
     exporter = world.node_exporter().start()
     store = world.prometheus("store", "global: {}\n").start()

@@ -8,7 +8,10 @@ import msgspec
 
 
 class Passed(msgspec.Struct):
-    """What became of the series of one request; `pieces` joined are the time series that go on."""
+    """What became of the series of one request; `pieces` joined are the time series that go on.
+
+    Of the `series` that were passed on, so many were `printed`: in whole runs.
+    """
 
     pieces: list[bytes | memoryview] = []
     series: int = 0
@@ -16,6 +19,7 @@ class Passed(msgspec.Struct):
     histograms: int = 0
     exemplars: int = 0
     unattached: int = 0
+    printed: int = 0
     dropped: int = 0
     refused: Counter[str] = msgspec.field(default_factory=Counter)
     messages: list[str] = []

@@ -167,6 +167,7 @@ class RemoteWrite(Source):
         metrics.remote_write_samples.inc(passed.samples + passed.histograms)
         metrics.remote_write_series.labels("attached").inc(passed.series - passed.unattached)
         metrics.remote_write_series.labels("unattached").inc(passed.unattached)
+        metrics.remote_write_printed.inc(passed.printed)
         metrics.remote_write_cached.set(self._remembered())
 
     def _remembered(self) -> int:

@@ -182,6 +182,7 @@ class Press:
             else:
                 passed.pieces.append(piece.data)
         passed.add(part.printed, part.unattached)
+        passed.printed += part.printed
 
     def keys(self, one: bytes) -> Keys:
         """By what the plate of a run is found, which begins with this series."""

@@ -19,7 +19,7 @@ from .runs import SHORTEST
 _FEWEST = 8
 # So many of those that follow in a plate are expected next.
 _EXPECTED = 4
-_REMEMBERED_EXPECTED = 4096
+_REMEMBERED_EXPECTED = 1024
 # Of runs that begin alike, so many are made in a generation: what is another one each time has no use for plates.
 _REMADE = 6
 # After so many breaks in a row, a plate is made anew.
@@ -123,7 +123,7 @@ class Rack:
         """What goes on of series at a place, as far as a plate fits, if one does."""
         for plate, first in self.candidates(keys):
             if not self._is_right(plate):
-                self._drop(plate)
+                self._forget(plate)
             elif plate.may_fit(first, raw, place):
                 part = Printing(plate, first, raw, place).part()
                 after = place + part.size
@@ -205,7 +205,7 @@ class Rack:
         times = before.next[1] + 1 if before.next[0] is plate else 1
         before.next = (plate, times)
         if times >= _TIMES and before.may_be_followed_by(plate, self._between):
-            self._drop(plate)
+            self._forget(plate)
             self._drop(before)
             before.append(plate, self._between)
             self._young.keep(before)
@@ -218,6 +218,10 @@ class Rack:
             self._young.keep(plate)
         else:
             plate.breaks += 1
+
+    def _forget(self, plate: Plate) -> None:
+        self._drop(plate)
+        self._expected = {block: expected for block, expected in self._expected.items() if expected[0] is not plate}
 
     def _drop(self, plate: Plate) -> None:
         plate.next = (None, 0)
