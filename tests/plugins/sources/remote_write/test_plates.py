@@ -227,6 +227,18 @@ def test_damage_within_a_sample_is_seen(place: int, byte: int) -> None:
     printer.take(b"".join(rows))
 
 
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("change", [1, 2, 8, 0x80])
+def test_damage_between_series_whose_labels_may_differ_is_seen(place: int, change: int) -> None:
+    printer, some = Printer(), target(100)
+    for step in range(5):
+        printer.take(body_of([replace(one, run=f"r{step}") for one in some], step))
+    assert printer.printed == 100
+    rows = [replace(one, run="r9").at(9) for one in some]
+    rows[50] = rows[50][:place] + bytes([rows[50][place] ^ change]) + rows[50][place + 1 :]
+    printer.take(b"".join(rows))
+
+
 def test_series_between_plates_and_behind_them_keep_their_order() -> None:
     printer, some = Printer(), target(200)
     for step in range(6):
