@@ -135,6 +135,19 @@ def ledgers_add_up(status: Mapping[str, Any]) -> None:
             assert came == went + sum(ledger["dropped"].values()) + sink["pending_records"], sink
 
 
+def ledgers_come_to_add_up(lens: RunningLens) -> None:
+    """The same while collectors go on: what is on its way in was received, but is not accepted yet."""
+
+    def add_up() -> bool:
+        try:
+            ledgers_add_up(lens.drained())
+        except AssertionError:
+            return False
+        return True
+
+    wait_for(add_up, what="the ledgers to add up")
+
+
 def metrics_body(workload: str, steps: Iterable[int], *, names: int = 5, run_id: str = "r") -> dict[str, Any]:
     """A body of /wandb/metrics; the value of metric m0 at a step is the step."""
     metrics = [
