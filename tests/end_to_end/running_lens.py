@@ -145,7 +145,11 @@ def ledgers_come_to_add_up(lens: RunningLens) -> None:
             return False
         return True
 
-    wait_for(add_up, what="the ledgers to add up")
+    try:
+        wait_for(add_up, what="the ledgers to add up")
+    except AssertionError:
+        ledgers_add_up(lens.drained())
+        raise
 
 
 def metrics_body(workload: str, steps: Iterable[int], *, names: int = 5, run_id: str = "r") -> dict[str, Any]:

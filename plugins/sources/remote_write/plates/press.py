@@ -21,7 +21,7 @@ from ..request import series_at
 from .making import PlateMaker
 from .plate import elements
 from .printing import Part
-from .rack import Keys, Rack
+from .rack import Clues, Rack
 from .runs import BETWEEN, LONGEST, SHORTEST, ends_of_runs, head_sizes
 
 # Where plates were of no use, they are tried for one message of so many.
@@ -85,7 +85,7 @@ class Press:
         series = 0
         while place < len(raw) and series < at_least:
             one, _ = series_at(raw, place)
-            if (part := self.rack.print(self.keys(one), raw, place)) is not None:
+            if (part := self.rack.print(self.clues(one), raw, place)) is not None:
                 self._add(part, passed)
                 place += part.size
                 series += part.series
@@ -127,8 +127,8 @@ class Press:
         places = [0, *bounds.tolist()]
         place = 0
         while place < len(series):
-            keys = self.keys(series[place])
-            if (part := self.rack.print(keys, raw, places[place])) is not None:
+            clues = self.clues(series[place])
+            if (part := self.rack.print(clues, raw, places[place])) is not None:
                 stretch = Stretch(place, place + part.series, Way.PRINT, part)
             elif between := self._before_a_plate(series[place : place + BETWEEN + 1]):
                 stretch = Stretch(place, place + len(between), Way.PASS)
@@ -136,7 +136,7 @@ class Press:
                 stretch = Stretch(place, end, Way.PASS)
             else:
                 end = min(ends[bisect_right(ends, place)], place + LONGEST)
-                stretch = Stretch(place, end, self._way(series[place:end], keys))
+                stretch = Stretch(place, end, self._way(series[place:end], clues))
             if stretch.part is None:
                 self.rack.leave_out(stretch.end - place)
             yield stretch
@@ -145,7 +145,7 @@ class Press:
     def _before_a_plate(self, series: Sequence[bytes]) -> Sequence[bytes]:
         """The series of these that stand before one with which a plate begins or goes on; the first one does not."""
         for number, one in enumerate(series[1:], 1):
-            if self.rack.knows(self.keys(one)):
+            if self.rack.knows(self.clues(one)):
                 return series[:number]
         return ()
 
@@ -155,20 +155,20 @@ class Press:
         return next((number for number in near if self._may_begin(series[number])), place)
 
     def _may_begin(self, one: bytes) -> bool:
-        return self.keys(one).alike is not None or self._passage.is_known(one)
+        return self.clues(one).alike is not None or self._passage.is_known(one)
 
-    def _way(self, run: Sequence[bytes], keys: Keys) -> Way:
+    def _way(self, run: Sequence[bytes], clues: Clues) -> Way:
         """What to do with a run that has no plate."""
-        if len(run) < SHORTEST or not self.rack.wants(keys):
+        if len(run) < SHORTEST or not self.rack.wants(clues):
             return Way.PASS
         if self._passage.knows(run):
             way = Way.MAKE_OF_REMEMBERED
-        elif self._of_new and keys.alike is not None and not self.rack.was_new(keys, len(run)):
+        elif self._of_new and clues.alike is not None and not self.rack.was_new(clues, len(run)):
             way = Way.MAKE_OF_NEW
         else:
             # Of series without templates none is made; they are remembered first.
             return Way.PASS
-        self.rack.was_made(keys, len(run))
+        self.rack.was_made(clues, len(run))
         return way
 
     def _begin(self) -> None:
@@ -184,14 +184,14 @@ class Press:
         passed.add(part.printed, part.unattached)
         passed.printed += part.printed
 
-    def keys(self, one: bytes) -> Keys:
+    def clues(self, one: bytes) -> Clues:
         """By what the plate of a run is found, which begins with this series."""
         tail = self._passage.tails.of(one)
         if not tail:
-            return Keys(b"", None)
+            return Clues(b"", None)
         block = one[: -len(tail)]
         template = self._enricher.templates.find(block, tail)
-        return Keys(block, None if template is None else template.key(one))
+        return Clues(block, None if template is None else template.key(one))
 
 
 def _some_at(raw: bytes, place: int) -> list[bytes]:

@@ -30,7 +30,7 @@ _TIMES = 3
 Key: TypeAlias = "int | bytes"
 
 
-class Keys(NamedTuple):
+class Clues(NamedTuple):
     """By what a plate may be found: the labels of a series as they are, and what it has in common with others."""
 
     block: bytes
@@ -43,16 +43,16 @@ class Keys(NamedTuple):
 
 
 class Generation:
-    """Plates by their keys; `series` is how many they hold together."""
+    """Plates by their clues; `series` is how many they hold together."""
 
     def __init__(self) -> None:
         self.series = 0
         self._plates: dict[Key, tuple[Plate, ...]] = {}
 
-    def of(self, keys: Keys) -> tuple[Plate, ...]:
-        """The plates of these keys."""
-        found = self._plates.get(keys.block, ())
-        return found if keys.alike is None else found + self._plates.get(keys.alike, ())
+    def of(self, clues: Clues) -> tuple[Plate, ...]:
+        """The plates of these clues."""
+        found = self._plates.get(clues.block, ())
+        return found if clues.alike is None else found + self._plates.get(clues.alike, ())
 
     def keep(self, plate: Plate) -> None:
         """Keep one more, which is tried first."""
@@ -119,9 +119,9 @@ class Rack:
             self._new.clear()
             self._credit = self._cached_series
 
-    def print(self, keys: Keys, raw: bytes, place: int) -> Part | None:
+    def print(self, clues: Clues, raw: bytes, place: int) -> Part | None:
         """What goes on of series at a place, as far as a plate fits, if one does."""
-        for plate, first in self.candidates(keys):
+        for plate, first in self.candidates(clues):
             if not self._is_right(plate):
                 self._forget(plate)
             elif plate.may_fit(first, raw, place):
@@ -136,9 +136,9 @@ class Rack:
                     return part
         return None
 
-    def knows(self, keys: Keys) -> bool:
+    def knows(self, clues: Clues) -> bool:
         """Whether a plate begins with such a series, or is expected to go on with it."""
-        return keys.block in self._expected or bool(self._young.of(keys) or self._old.of(keys))
+        return clues.block in self._expected or bool(self._young.of(clues) or self._old.of(clues))
 
     def leave_out(self, series: int) -> None:
         """So many series are taken otherwise, before it goes on."""
@@ -149,34 +149,34 @@ class Rack:
         """Whether plates are of use: they cost, and earn what is printed off them."""
         return self._credit > 0
 
-    def wants(self, keys: Keys) -> bool:
+    def wants(self, clues: Clues) -> bool:
         """Whether there should be a plate of a run that begins so: there is no use for one of what comes once."""
-        return self._came.again(keys.first) and self.pays and self._made[keys.first] < _REMADE
+        return self._came.again(clues.first) and self.pays and self._made[clues.first] < _REMADE
 
-    def was_new(self, keys: Keys, series: int) -> bool:
+    def was_new(self, clues: Clues, series: int) -> bool:
         """Whether a run of so many series that begins so was new before; from now on, it was."""
-        run = (keys.first, series)
+        run = (clues.first, series)
         was_new = run in self._new
         self._new.add(run)
         return was_new
 
-    def was_made(self, keys: Keys, series: int) -> None:
+    def was_made(self, clues: Clues, series: int) -> None:
         """Of a run that begins so, it was tried to make plates."""
-        self._made[keys.first] += 1
+        self._made[clues.first] += 1
         self._credit -= series
 
     def add(self, plate: Plate) -> None:
         """Keep a plate."""
         self._young.keep(plate)
 
-    def candidates(self, keys: Keys) -> Iterator[tuple[Plate, int]]:
+    def candidates(self, clues: Clues) -> Iterator[tuple[Plate, int]]:
         """Plates that may fit, and with which of their series."""
-        plate, number = self._expected.get(keys.block, (None, 0))
+        plate, number = self._expected.get(clues.block, (None, 0))
         # A plate may have got holes meanwhile; then it does not fit there.
         if plate is not None and number < plate.count:
             yield plate, number
         for generation in (self._young, self._old):
-            for plate in generation.of(keys):
+            for plate in generation.of(clues):
                 yield plate, 0
 
     def _use(self, plate: Plate, first: int, then: int, raw: bytes, place: int) -> None:

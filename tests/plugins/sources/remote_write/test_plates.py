@@ -250,7 +250,7 @@ def test_series_between_plates_and_behind_them_keep_their_order() -> None:
 
 def at_once(printer: Printer, body: bytes) -> int:
     """How many series are printed off one plate."""
-    part = printer.press.rack.print(printer.press.keys(series_at(body, 0)[0]), body, 0)
+    part = printer.press.rack.print(printer.press.clues(series_at(body, 0)[0]), body, 0)
     return 0 if part is None else part.series
 
 
@@ -267,8 +267,8 @@ def test_nothing_is_printed_of_what_begins_with_a_longer_series() -> None:
     printer, some = Printer(), target(100)
     for step in range(4):
         printer.take(body_of([replace(one, run=f"r{step}") for one in some], step))
-    keys = printer.press.keys(series_at(body_of(some, 4), 0)[0])
-    (plate,) = (plate for plate, _ in printer.press.rack.candidates(keys))
+    clues = printer.press.clues(series_at(body_of(some, 4), 0)[0])
+    (plate,) = (plate for plate, _ in printer.press.rack.candidates(clues))
     assert Printing(plate, 0, body_of([replace(one, run="longer") for one in some], 4), 0).part().printed == 0
     assert Printing(plate, 0, body_of([replace(one, run="r9") for one in some], 4), 0).part().printed == 100
 
