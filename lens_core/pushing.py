@@ -17,6 +17,7 @@ from .config import Config, PipelineConfig, SinkConfig, SpoolSettings
 from .data_dir import running_address
 from .door import PipelineDoor
 from .errors import LensError
+from .http_answers import is_lens_success
 from .identity import Directory
 from .plugin_api import Sink
 from .plugin_host import PluginHost
@@ -132,7 +133,7 @@ def push_to_daemon(url: str, timeout_seconds: float) -> Push:
                 response = await client.post(f"{url}/api/v1/records", content=encode_envelope(records))
         except httpx.HTTPError as error:
             raise LensError(f"{url} cannot be reached: {type(error).__name__}: {error}") from None
-        if response.status_code != 200 or response.json().get("rejected"):
+        if not is_lens_success(response.status_code, response.content) or response.json().get("rejected"):
             raise LensError(f"{url} answered {response.status_code}: {response.text[:300]}")
 
     return push

@@ -18,6 +18,8 @@ import click
 import httpx
 import msgspec
 
+from ..http_answers import is_lens_refusal, is_lens_success
+
 FLUSH_SECONDS = 1.0
 MAX_BATCH_LINES = 2000
 MAX_WAITING_BYTES = 16 << 20
@@ -86,8 +88,8 @@ class LineSender:
         except httpx.HTTPError as error:
             self.problem = f"{self._url} cannot be reached: {error}"
             return False
-        refused = 400 <= answer.status_code < 500 and answer.status_code != 429
-        if not answer.is_success:
+        refused = is_lens_refusal(answer.status_code, answer.content)
+        if not is_lens_success(answer.status_code, answer.content):
             self.problem = f"{self._url} answered {answer.status_code}"
             if not refused:
                 return False

@@ -8,8 +8,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+import httpx
+
+from lens_core.cli.run_log import LineSender
 from lens_core.testing import HttpReceiver, until
 
 LENS = [sys.executable, "-m", "lens_core.cli", "run", "--log"]
@@ -92,3 +95,19 @@ async def test_a_receiver_that_is_busy_gets_the_lines_later() -> None:
         await receiver.trouble(None)
         await until(lambda: [entry["message"] for entry in entries(receiver)] == ["one"], "the line came")
         assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def test_what_is_no_lens_neither_takes_nor_refuses_lines() -> None:
+    """A proxy's 400 and a login page with 200, then a Lens: the lines come again until it has them."""
+    pages = iter([(400, b"<html>HTTPS port</html>"), (200, b"<html>sign in</html>"), (200, b"{}")])
+
+    class Posted:
+        def post(self, url: str, content: bytes) -> httpx.Response:
+            status, body = next(pages)
+            return httpx.Response(status, content=body)
+
+    sender = LineSender("http://127.0.0.1:1/logs", "", {"pod_name": "p"})
+    sender.put("stdout", "loss: 1")
+    client = cast(httpx.Client, Posted())
+    assert [sender._send(client) for _ in range(3)] == [False, False, True]
+    assert sender.dropped == 0
