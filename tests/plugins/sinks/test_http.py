@@ -56,9 +56,9 @@ async def test_a_proxys_limit_divides_a_batch_and_a_port_for_tls_loses_nothing(t
 
         async def send(*records: StepMetrics) -> Answer:
             place = Position(0, 0)
-            return await sink.send(
-                Batch(records=records, start=place, end=place, spool_id="s", pipeline="p", sink="web")
-            )
+            batch = Batch(records=records, start=place, end=place, spool_id="s", pipeline="p", sink="web")
+            answer: Answer = await sink.send(batch)
+            return answer
 
         receiver.will(413, 413)
         assert isinstance(await send(large), Retry), "nothing was taken yet: it may be no Lens at all"

@@ -115,15 +115,16 @@ class Worker:
         wake = self._buffer.wake
         while wake is self._buffer.wake:  # another one after a fork: this is not our process any more
             wake.acquire(True, self._settings.flush_interval_seconds)
+            finish_by = self._finish_by  # one that is asked for from here on gets a round of its own
             try:
-                if self._finish_by:
-                    self.finish(self._finish_by)
+                if finish_by:
+                    self.finish(finish_by)
                 else:
                     self.cycle()
             except Exception as error:  # noqa: BLE001 - the thread must live, whatever one cycle meets
                 self._buffer.counts.missed += 1
                 say.once("worker", f"internal error: {type(error).__name__}: {error}")
-            if self._finish_by:
+            if finish_by and self._finish_by == finish_by:
                 self._finish_by = 0.0
                 self._finished.set()
 
