@@ -29,7 +29,8 @@ class Session:
         self.evidence_sent = 0
         self.ended = False
         self.axes: list[tuple[str, str]] = []
-        self._counter = 0  # wandb's, as the latest row left it
+        self._counter = 0  # that of wandb's service, as the latest row left it
+        self._skipped = 0  # so far the run object's counter is ahead of it
         self._next_step = 0
         self.row_prefix = self._row_prefix()
 
@@ -42,22 +43,30 @@ class Session:
         return f'"run_id":{json.dumps(self.run_id)},"session":{json.dumps(self.id)}'
 
     def place(self, step: int | None, commit: bool | None, before: int | None, after: int | None) -> tuple[int, bool]:
-        """The row's step by wandb's own rule, and whether wandb drops the row; rows in the order of their calls' ends.
+        """The step that wandb stores the row at, and whether wandb drops it; rows in the order of their calls' ends.
 
-        `before` and `after` are wandb's counter around the call (None where it has none: then ours runs alone). A call
-        that began before the previous row's had counted was another thread's, made at once: its counter lags behind,
-        so ours is used if it is ahead, and two rows never get one implicit step.
+        `before` and `after` are the counter of the run object around the call (None where it has none: then ours runs
+        alone). The counter that stores is another one, in wandb's service: a row that it drops does not move it, so the
+        run object's is ahead by `_skipped`. A call that began before the previous row's had counted was another
+        thread's, made at once: its counter lags behind, so ours is used if it is ahead, and two rows never get one
+        implicit step.
         """
-        counter = self._next_step if before is None else before
+        counter = self._next_step if before is None else before - self._skipped
         if counter < self._counter:
             counter = max(counter, self._next_step)
-        if after is not None:
-            self._counter = after
+        counts = 1 if commit or (step is None and commit is None) else 0
         row_step = counter if step is None else step
-        self._next_step = max(counter, row_step)
-        if commit or (step is None and commit is None):
-            self._next_step += 1
-        return row_step, before is not None and row_step < counter
+        dropped = before is not None and row_step < counter
+        if dropped:
+            self._skipped += counts
+            self._next_step = counter
+        else:
+            if before is not None and step is not None:
+                self._skipped = max(0, before - step)  # both counters go to the step, unless one is there already
+            self._next_step = max(counter, row_step) + counts
+        if after is not None:
+            self._counter = after - self._skipped
+        return row_step, dropped
 
     def define_axis(self, name: str, step_metric: str) -> None:
         """Remember a `define_metric(name, step_metric=...)`; `name` may hold wildcards."""

@@ -103,6 +103,33 @@ def test_backward_steps_are_kept_and_marked(each_wandb: Environment, receiver: R
     assert "tags" not in rows[11]
 
 
+ANY_STEPS = """
+    import random
+    import wandb
+    dice = random.Random(7)
+    run = wandb.init(project="p", id="as-in-the-issue")
+    run.log({"a": 1}); run.log({"a": 2}); run.log({"b": 1}, step=0, commit=True); run.log({"a": 3})
+    run.finish()
+    for number in range(6):
+        run = wandb.init(project="p", id=f"run-{number}")
+        for call in range(60):
+            step = dice.choice([None, None, None, dice.randrange(40), dice.randrange(90)])
+            run.log({f"m{call}": call}, step=step, commit=dice.choice([None, None, True, False]))
+        run.finish()
+"""
+
+
+def test_the_stored_step_is_wandbs_own(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    """Calls of every kind in any order, rows among them that wandb drops."""
+    each_wandb.run(ANY_STEPS, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    for run_id, path in wandb_file.by_run(tmp_path).items():
+        rows = [row for row in receiver.rows() if row["run_id"] == run_id]
+        kept = [row for row in rows if "tags" not in row]
+        seen = [(row["row_step"], name, value) for row in kept for name, value in row["values"].items()]
+        assert Counter(seen) == Counter(wandb_file.points(path))
+        assert len(kept) < len(rows), "some were dropped"
+
+
 def test_the_iteration_is_the_axis_that_a_row_carries(
     each_wandb: Environment, receiver: Receiver, tmp_path: Path
 ) -> None:

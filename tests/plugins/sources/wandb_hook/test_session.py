@@ -14,19 +14,24 @@ CALLS = st.lists(st.tuples(st.none() | st.integers(0, 30), st.sampled_from([None
 
 
 def counted(counter: int, step: int | None, commit: bool | None) -> int:
-    """wandb's counter after a call, by wandb's rule."""
+    """The counter after a call, by the rule of wandb's run object."""
     return max(counter, counter if step is None else step) + (1 if commit or (step is None and commit is None) else 0)
 
 
 @given(CALLS)
 def test_the_counter_follows_wandbs_rule(calls: list[tuple[int | None, bool | None]]) -> None:
-    alone, beside, counter = Session("wandb", "r"), Session("wandb", "r"), 0
+    alone, beside, of_the_object, of_the_service = Session("wandb", "r"), Session("wandb", "r"), 0, 0
     for step, commit in calls:
-        after = counted(counter, step, commit)
-        expected = counter if step is None else step
-        assert alone.place(step, commit, None, None) == (expected, False)
-        assert beside.place(step, commit, counter, after) == (expected, step is not None and step < counter)
-        counter = after
+        after = counted(of_the_object, step, commit)
+        dropped = step is not None and step < of_the_service
+        expected = of_the_service if step is None else step
+        assert beside.place(step, commit, of_the_object, after) == (expected, dropped)
+        of_the_object = after
+        of_the_service = of_the_service if dropped else counted(of_the_service, step, commit)
+    counter = 0
+    for step, commit in calls:
+        assert alone.place(step, commit, None, None) == (counter if step is None else step, False)
+        counter = counted(counter, step, commit)
 
 
 @given(st.integers(1, 20), st.randoms(use_true_random=False))
