@@ -33,7 +33,9 @@ class Counts:
         self.dropped_points = 0
         self.rejected_rows = 0
         self.delivered_rows = 0
+        self.delivered_others = 0
         self.merged_rows = 0
+        self.lost_others = 0  # events and evidence that were dropped or refused
         self.missed = 0  # calls during which the hook itself failed
 
 

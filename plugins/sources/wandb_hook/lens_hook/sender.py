@@ -106,8 +106,12 @@ class Sender:
     def _judge(self, answer: Answer, batch: Batch, *, taken: bool, refused: bool) -> bool:
         if 200 <= answer.status < 300 and taken:
             self._recovered()
-            rejected = self._count_rejected(answer.body, batch)
-            self._counts.delivered_rows += batch.rows() - rejected
+            rejected, rejected_rows = self._count_rejected(answer.body, batch)
+            rows = batch.rows() - rejected_rows
+            others = len(batch.lines) - rejected - rows
+            self._counts.delivered_rows += rows
+            self._counts.delivered_others += others
+            say.debug(f"{self._client.shown_url} has taken {rows} rows and {others} events or evidence records")
             return True
         if refused:
             self._recovered()  # it is there, and it has read the batch
@@ -155,18 +159,21 @@ class Sender:
             batch.lines = [line for line in batch.lines if id(line) not in done]
         return True
 
-    def _count_rejected(self, body: Any, batch: Batch) -> int:
+    def _count_rejected(self, body: Any, batch: Batch) -> tuple[int, int]:
+        """How many records the receiver has taken out of the batch, and how many rows among them."""
         rejected = body.get("rejected") if isinstance(body, dict) else None
         if not isinstance(rejected, list) or not rejected:
-            return 0
+            return 0, 0
         indexes = {item.get("index") for item in rejected if isinstance(item, dict)}
         lines = [line for index, line in enumerate(batch.lines) if index in indexes]
         reason = rejected[0].get("reason") if isinstance(rejected[0], dict) else None
         self._reject(lines, f"the receiver rejected {len(lines)} records: {str(reason)[:200]}")
-        return sum(line.is_row for line in lines)
+        return len(lines), sum(line.is_row for line in lines)
 
     def _reject(self, lines: list[Line], text: str) -> None:
-        self._counts.rejected_rows += sum(line.is_row for line in lines)
+        rows = sum(line.is_row for line in lines)
+        self._counts.rejected_rows += rows
+        self._counts.lost_others += len(lines) - rows
         self._counts.dropped_points += sum(points_of(line) for line in lines)
         say.once("rejected", text)
 

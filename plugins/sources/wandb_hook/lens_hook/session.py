@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ class Session:
         self.evidence_due = True
         self.evidence_sent = 0
         self.ended = False
+        self.process = os.getpid()
         self.axes: list[tuple[str, str]] = []
         self._counter = 0  # that of wandb's service, as the latest row left it
         self._skipped = 0  # so far the run object's counter is ahead of it

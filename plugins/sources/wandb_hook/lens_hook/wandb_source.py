@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from time import time
 from typing import Any
 
-from . import runtime, say
+from . import process_end, runtime, say
 from .session import Session
 from .values import snapshot
 from .wandb_facts import run_facts, run_id
@@ -68,14 +68,19 @@ def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
     """`_log(self, data, step=None, commit=None, ...)`, and its row left to the worker once wandb has accepted it."""
 
     def _log(self: Any, data: Any, step: Any = None, commit: Any = None, *more: Any, **options: Any) -> Any:
-        own = self.__dict__
-        session: Session | None = own.get(_SESSION)
-        if session is None or session.buffer.enhance:
-            session, data = _prepared(self, data)
-            if session is None:
-                return original(self, data, step, commit, *more, **options)
-        name = _COUNTER if _COUNTER in own else _OLD_COUNTER
-        before, now = own.get(name), time()
+        session: Session | None = None
+        try:
+            own = self.__dict__
+            session = own.get(_SESSION)
+            if session is None or session.buffer.enhance:
+                session, data = _prepared(self, data)
+            name = _COUNTER if _COUNTER in own else _OLD_COUNTER
+            before, now = own.get(name), time()
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            _missed(error)
+            session = None
+        if session is None:
+            return original(self, data, step, commit, *more, **options)
         result = original(self, data, step, commit, *more, **options)
         try:
             if step is not None and type(step) is not int:
@@ -170,7 +175,9 @@ def _finished(run: Any) -> None:
     if hook is None or session is None or not hook.buffer.on:
         return
     code = run.__dict__.get("_exit_code")
-    hook.close_session(session, {"finished": True, **({"exit_code": code} if isinstance(code, int) else {})})
+    error = sys.exc_info()[1] if code else None  # `with wandb.init():` is left by an exception
+    known = {"exit_code": code} if isinstance(code, int) else {}
+    hook.close_session(session, {"finished": True, **process_end.describe(error), **known})
 
 
 def _config_changed(run: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Dict, NamedTuple, Tuple
 
 from . import __version__
@@ -126,16 +126,25 @@ def row_values(data: dict[Any, Any]) -> dict[str, Number]:
     return values
 
 
-def merge(rows: Iterable[Row]) -> list[Merged]:
+def _raise(points: int, error: Exception) -> None:
+    raise error
+
+
+def merge(rows: Iterable[Row], lose: Callable[[int, Exception], None] = _raise) -> list[Merged]:
     """The rows with their steps, and consecutive ones of one session and step made one where no key is in both.
 
-    Rows without a metric (text, media) vanish. The last call's time and order stand for the merged row.
+    Rows without a metric (text, media) vanish. The last call's time and order stand for the merged row. A row that
+    fails goes to `lose` with the number of its values and the error, and takes no other row with it.
     """
     merged: list[Merged] = []
     latest: dict[Session, int] = {}  # index of each session's latest row
     for session, data, step, commit, before, after, event_time in rows:
-        row_step, dropped = session.place(step, commit, before, after)
-        values = row_values(data)
+        try:
+            row_step, dropped = session.place(step, commit, before, after)
+            values = row_values(data)
+        except Exception as error:  # noqa: BLE001 - whatever somebody has logged
+            lose(len(data), error)
+            continue
         if not values:
             continue
         index = latest.get(session, -1)
