@@ -24,6 +24,10 @@ _NARROW_BYTES = _ROW_BYTES + _VALUE_BYTES * _WIDE_METRICS
 Row = Tuple["Session", Dict[Any, Any], Optional[int], Optional[bool], Optional[int], Optional[int], float]
 
 
+class Summary(Dict[Any, Any]):
+    """Values that were set on a run's summary; in a row, in the place of what was logged."""
+
+
 class Counts:
     """Rows and points that were logged, and what became of them."""
 

@@ -13,6 +13,7 @@ from time import time
 from typing import Any
 
 from . import process_end, runtime, say
+from .buffer import Summary
 from .session import Session
 from .values import snapshot
 from .wandb_facts import run_facts, run_id
@@ -41,6 +42,7 @@ def on_wandb_run(module: Any) -> None:
     _wrap(run_class, "_on_start", functools.partial(_followed_by, after=_started))
     _wrap(run_class, "_on_finish", functools.partial(_followed_by, after=_finished))
     _wrap(run_class, "_define_metric", _defining)
+    _wrap(run_class, "_summary_update_callback", _summarising)
     _wrap(run_class, "_config_callback", functools.partial(_followed_by, after=_config_changed))
 
 
@@ -198,12 +200,31 @@ def _defining(original: Callable[..., Any]) -> Callable[..., Any]:
             if isinstance(name, str) and isinstance(axis, str):
                 session = _session_if_on(self)
                 if session is not None:
-                    session.define_axis(name, axis)
+                    sync = args[2] if len(args) > 2 else kwargs.get("step_sync")
+                    session.define_axis(name, axis, carried=sync is None or bool(sync))
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result
 
     return _define_metric
+
+
+def _summarising(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`_summary_update_callback(self, record)`: what somebody set by `run.summary[...] = x`."""
+
+    def _summary_update_callback(self: Any, record: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, record, *args, **kwargs)
+        try:
+            session: Session | None = self.__dict__.get(_SESSION)
+            if session is not None:
+                values = snapshot({".".join(map(str, item.key)): item.value for item in record.update})
+                if values:
+                    session.buffer.add((session, Summary(values), None, False, None, None, time()))
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            _missed(error)
+        return result
+
+    return _summary_update_callback
 
 
 def _disabling(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import evidence, local_file, say, settings
+from .buffer import Summary
 from .client import REQUEST_SECONDS, Client
 from .disk_store import DiskStore
 from .orphanage import Orphanage
@@ -222,10 +223,18 @@ class Worker:
         lines: list[Line] = []
         for row in rows:
             try:
-                lines.append(self._encoder.row(row))
+                lines += self._encode_row(row)
             except Exception as error:  # noqa: BLE001 - one odd row must not lose its neighbours
                 self._lose(len(row[1]), error)
         return lines
+
+    def _encode_row(self, row: Merged) -> list[Line]:
+        session, values, row_step, event_time, dropped = row
+        if dropped or not session.axes or type(values) is Summary:
+            return [self._encoder.row(row)]
+        parts = session.by_axis(values)
+        self._buffer.counts.merged_rows -= len(parts) - 1
+        return [self._encoder.row((session, part, row_step, event_time, dropped)) for part in parts]
 
     def _lose(self, points: int, error: Exception) -> None:
         self._buffer.counts.dropped_rows += 1
