@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from .process_facts import process_facts
 from .redact import bounded
 from .session import Session
 
@@ -115,6 +116,7 @@ def collect(session: Session) -> dict[str, Any]:
     facts = {key: value() if callable(value) else value for key, value in session.facts.items()}
     return {
         **bounded(facts),
+        "process": process_facts(os.environ),
         "environment": environment_facts(),
         "pytorch": pytorch_facts(),
         "modules": {name: module_version(name) for name in top_level_modules()[:_MAX_MODULES]},

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from . import process_end, say, settings
+from . import process_end, process_facts, say, settings
 from .buffer import Buffer
 from .session import Session
 
@@ -66,7 +66,8 @@ class Runtime:
             self.sessions = [*self.sessions[-MAX_SESSIONS:], session]
         self._latest = session
         if is_run:
-            self.worker.event(session, "training_started", {"source": data_source})
+            facts_of_process = process_facts.process_facts(os.environ)
+            self.worker.event(session, "training_started", {"source": data_source, "process": facts_of_process})
         self.start_worker()
         # Again for every session: exit handlers run last in, first out, and ours has to run before wandb's.
         atexit.unregister(self.at_exit)
