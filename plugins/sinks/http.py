@@ -14,6 +14,7 @@ from lens_core import (
     Batch,
     BatchLimits,
     Delivered,
+    LensError,
     Poisoned,
     Record,
     Rejected,
@@ -23,7 +24,7 @@ from lens_core import (
     hookimpl,
 )
 from lens_core.bodies import compress
-from lens_core.http_answers import is_lens_refusal, refusal
+from lens_core.http_answers import is_lens_refusal, is_lens_success, refusal
 from lens_core.records import RECORD_KINDS, encode_envelope
 
 
@@ -84,7 +85,9 @@ class Http(Sink):
         """Post an empty envelope."""
         await self.start()
         try:
-            (await self._post(self._envelope([]))).raise_for_status()
+            response = (await self._post(self._envelope([]))).raise_for_status()
+            if self.settings.expect == "lens" and not is_lens_success(response.status_code, response.content):
+                raise LensError(f"{self.settings.url} answered {response.status_code} with what no Lens answers")
         finally:
             await self.stop()
 

@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.sinks.http import Http, HttpSettings, classify
 
-from lens_core import Answer, Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry, Secret, StepMetrics
+from lens_core import (
+    Answer,
+    Batch,
+    BatchLimits,
+    Delivered,
+    LensError,
+    Poisoned,
+    Position,
+    Rejected,
+    Retry,
+    Secret,
+    StepMetrics,
+)
 from lens_core.bodies import decompress
 from lens_core.delivery.sender import SinkSlot
 from lens_core.delivery.spool import Spool
@@ -109,6 +121,15 @@ async def test_every_compression_carries_the_records(tmp_path: Path, compression
     assert encoding == compression
     plain = decompress(body, "" if encoding == "none" else encoding, 1 << 20)
     assert decode_envelope(plain).records == rows(count)
+
+
+async def test_the_check_is_not_content_with_any_page(tmp_path: Path) -> None:
+    async with HttpReceiver(answer=lambda received: b"<html>sign in</html>") as receiver:
+        sink = Http(HttpSettings(url=receiver.url), make_context("web", tmp_path))
+        with pytest.raises(LensError, match="no Lens"):
+            await sink.check()
+        receiver.answers(b'{"success": true}')
+        await sink.check()
 
 
 async def test_what_the_spool_has_packed_goes_on_as_it_is(tmp_path: Path) -> None:

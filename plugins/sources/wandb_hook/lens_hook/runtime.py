@@ -63,6 +63,10 @@ class Runtime:
         # A job has many event writers; one evidence is enough, and none where a run gives better.
         session.wants_evidence = session.evidence_due = is_run or not self.sessions
         with self.buffer.lock:
+            if len(self.sessions) > MAX_SESSIONS:
+                say.once(
+                    "sessions", f"more than {MAX_SESSIONS} runs or writers at once; the end of the oldest is not told"
+                )
             self.sessions = [*self.sessions[-MAX_SESSIONS:], session]
         self._latest = session
         if is_run:

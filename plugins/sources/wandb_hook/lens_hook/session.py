@@ -17,7 +17,8 @@ from .values import Number
 _MAX_AXES = 1000
 _MAX_GROUPS = 1000
 _MAX_NAMES = 20_000
-USUAL_AXES = ("train/global_step", "trainer/global_step")  # what the Hugging Face Trainer and Lightning add
+# What the Hugging Face Trainer, Lightning and Keras' two loggers add; Keras defines only one of its two.
+USUAL_AXES = ("train/global_step", "trainer/global_step", "batch/batch_step", "epoch/epoch")
 
 
 class Session:
@@ -144,8 +145,6 @@ class Session:
 
     def iteration(self, values: Mapping[str, Number], row_step: int) -> int:
         """The training step of a row: its axis if it carries one, else wandb's step."""
-        if not self.axes and USUAL_AXES[0] not in values and USUAL_AXES[1] not in values:
-            return row_step
         for pattern, axis in self.axes:
             step = _whole(values.get(axis))
             if step is not None and any(_matches(name, pattern) for name in values if name != axis):
