@@ -14,8 +14,8 @@ import httpx
 import msgspec
 from lens_hook.redact import text
 
-from ..http_answers import is_lens_refusal, is_lens_success
-from ..records import Event, Origin, encode_envelope
+from ..model.records import Event, Origin, encode_envelope
+from ..plugin_api.http_answers import is_lens_refusal, is_lens_success
 
 _KEPT_LINES = 10
 _PAUSE_SECONDS = 0.5

@@ -18,7 +18,7 @@ import click
 import httpx
 import msgspec
 
-from ..http_answers import is_lens_refusal, is_lens_success
+from ..plugin_api.http_answers import is_lens_refusal, is_lens_success
 from .run_end import LastLines, send_failure
 
 FLUSH_SECONDS = 1.0

@@ -23,8 +23,8 @@ from lens_core import (
     Sink,
     hookimpl,
 )
-from lens_core.bodies import compress
-from lens_core.http_answers import is_lens_refusal, is_lens_success, refusal
+from lens_core.base.compression import compress
+from lens_core.plugin_api.http_answers import is_lens_refusal, is_lens_success, refusal
 from lens_core.records import RECORD_KINDS, encode_envelope
 
 

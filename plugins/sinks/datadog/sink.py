@@ -26,8 +26,8 @@ from lens_core import (
     Sink,
     StepMetrics,
 )
-from lens_core.credentials import find_credentials
-from lens_core.http_answers import is_web_page
+from lens_core.base.credentials import find_credentials
+from lens_core.plugin_api.http_answers import is_web_page
 
 from .payloads import ENCODINGS, Payload, TooLarge, pack
 from .series import Builder, Built, Series
