@@ -180,7 +180,7 @@ class Runtime:
         try:
             self.drain(self.exit_seconds_left)
         except Exception as error:  # noqa: BLE001 - the end of the user's process must not be disturbed
-            say.once("exit", f"could not finish: {type(error).__name__}: {error}")
+            say.failed("exit", "could not finish", error)
         self.exit_seconds_left = max(0.0, self.exit_seconds_left - (time.monotonic() - begun))
 
 

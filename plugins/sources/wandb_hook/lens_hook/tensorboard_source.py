@@ -44,7 +44,7 @@ def _adding(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             _take(self, event)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
-            say.once("missed", f"a TensorBoard event was missed: {type(error).__name__}: {error}")
+            say.failed("missed", "a TensorBoard event was missed", error)
         return result
 
     setattr(add_event, _MARK, original)

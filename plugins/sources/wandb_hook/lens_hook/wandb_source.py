@@ -6,6 +6,7 @@ taken after wandb accepted it. Checked with wandb 0.16.6 to 0.31.0.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Mapping
@@ -110,10 +111,11 @@ def _prepared(run: Any, data: Any) -> tuple[Session | None, Any]:
 
 
 def _missed(error: Exception) -> None:
-    hook = runtime.existing()
-    if hook is not None:
-        hook.buffer.counts.missed += 1
-    say.once("missed", f"a row was missed: {type(error).__name__}: {error}")
+    say.failed("missed", "a row was missed", error)
+    with contextlib.suppress(Exception):  # it is said; nothing that we do after that is worth a user's call
+        hook = runtime.existing()
+        if hook is not None:
+            hook.buffer.counts.missed += 1
 
 
 def _session_if_on(run: Any) -> Session | None:

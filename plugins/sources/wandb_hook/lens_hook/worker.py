@@ -129,7 +129,7 @@ class Worker:
                     self.cycle()
             except Exception as error:  # noqa: BLE001 - the thread must live, whatever one cycle meets
                 self._buffer.counts.missed += 1
-                say.once("worker", f"internal error: {type(error).__name__}: {error}")
+                say.failed("worker", "internal error", error)
             if finish_by and self._finish_by == finish_by:
                 self._finish_by = 0.0
                 self._finished.set()
@@ -167,7 +167,7 @@ class Worker:
             self._sync()
         except Exception as error:  # noqa: BLE001 - the request must go on
             self._buffer.counts.missed += 1
-            say.once("worker", f"internal error: {type(error).__name__}: {error}")
+            say.failed("worker", "internal error", error)
 
     def _help(self) -> bool:
         """The caller's thread does what the worker is too late for; waits 0.2 s at most. False: it could not."""
@@ -179,7 +179,7 @@ class Worker:
         try:
             self._drain(gently=False)
         except Exception as error:  # noqa: BLE001 - this is the user's thread
-            say.once("worker", f"internal error: {type(error).__name__}: {error}")
+            say.failed("worker", "internal error", error)
             return False
         finally:
             self._drain_lock.release()
@@ -212,7 +212,7 @@ class Worker:
                 lines.append(self._encoder.event(*event))
             except Exception as error:  # noqa: BLE001 - one odd event must not lose its neighbours
                 self._buffer.counts.lost_others += 1
-                say.once("encode", f"an event cannot be encoded: {type(error).__name__}: {error}")
+                say.failed("encode", "an event cannot be encoded", error)
         return lines
 
     def _encode(self, rows: list[Merged]) -> list[Line]:
@@ -239,7 +239,7 @@ class Worker:
     def _lose(self, points: int, error: Exception) -> None:
         self._buffer.counts.dropped_rows += 1
         self._buffer.counts.dropped_points += points
-        say.once("encode", f"a row cannot be encoded: {type(error).__name__}: {error}")
+        say.failed("encode", "a row cannot be encoded", error)
 
     def _append(self, lines: list[Line]) -> list[Line]:
         if self._store is not None and lines:

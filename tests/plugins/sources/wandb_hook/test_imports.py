@@ -168,3 +168,85 @@ def test_a_process_without_stderr_imports_all_the_same() -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "alive\n")
+
+
+# Everything that the patches call is broken in turn, and all of it at once; the user's calls go on as they are.
+BROKEN_INSIDE = """
+import itertools, sys, types
+import lens_hook
+lens_hook.attach(reporting=False)
+from lens_hook import buffer, process_end, runtime, session, tensorboard_source, tensorflow_source, wandb_source
+
+def broken(*args, **options):
+    raise ArithmeticError("a defect of the hook")
+
+PLACES = [
+    (wandb_source, "snapshot"), (wandb_source, "time"), (wandb_source, "_prepared"), (wandb_source, "_session_of"),
+    (wandb_source, "run_facts"), (wandb_source, "run_id"), (wandb_source, "stands_back"), (wandb_source, "Summary"),
+    (runtime, "get"), (runtime, "existing"), (runtime.Runtime, "open_session"), (runtime.Runtime, "close_session"),
+    (buffer.Buffer, "add"), (buffer.Buffer, "_attend"), (session.Session, "define_axis"), (session.Session, "__init__"),
+    (tensorboard_source, "scalars"), (tensorboard_source, "session_of"), (process_end, "describe"),
+]
+
+def classes():
+    class Run:
+        id, project, name, tags, config, _step, _exit_code = "r", "p", "n", ("a",), {"lr": 1}, 0, 1
+        def _log(self, data, step=None, commit=None): return "logged", data, step
+        def _on_start(self): return "started"
+        def _on_finish(self): return "finished"
+        def _define_metric(self, name, step_metric=None, step_sync=None): return "defined"
+        def _config_callback(self, *args): return "configured"
+        def _summary_update_callback(self, record): return "summary"
+    class EventFileWriter:
+        def add_event(self, event): return "written"
+        def get_logdir(self): return "runs"
+    wandb_source.on_wandb_run(types.SimpleNamespace(Run=Run))
+    tensorboard_source.on_event_file_writer(types.SimpleNamespace(EventFileWriter=EventFileWriter))
+    return Run(), EventFileWriter()
+
+def calls():
+    run, writer = classes()
+    row = {"loss": 1.0}
+    summary = types.SimpleNamespace(value=[])
+    event = types.SimpleNamespace(HasField=lambda name: True, summary=summary, step=1, wall_time=1.0)
+    record = types.SimpleNamespace(update=[types.SimpleNamespace(key=("best",), value=1.0)])
+    assert run._on_start() == "started"
+    for _ in range(3):
+        assert run._log(row, 3) == ("logged", row, 3)
+    assert run._log(None) == ("logged", None, None)
+    assert run._define_metric("loss", "epoch") == "defined"
+    assert run._config_callback() == "configured"
+    assert run._summary_update_callback(record) == "summary"
+    assert run._summary_update_callback(None) == "summary"
+    assert writer.add_event(event) == "written"
+    assert writer.add_event(None) == "written"
+    assert run._on_finish() == "finished"
+
+calls()
+for chosen in [*([place] for place in PLACES), *itertools.combinations(PLACES, 2), PLACES]:
+    kept = [(owner, name, getattr(owner, name)) for owner, name in chosen]
+    for owner, name, _ in kept:
+        setattr(owner, name, broken)
+    try:
+        calls()
+    finally:
+        for owner, name, value in kept:
+            setattr(owner, name, value)
+sys.stderr.flush()
+"""
+
+
+def test_a_defect_inside_a_patch_never_reaches_the_users_call(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(BROKEN_INSIDE)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HOOK), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stderr.splitlines()
+    assert len(lines) == len({line.split(":")[1] for line in lines}), "each kind is said once"
