@@ -88,7 +88,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds both wheels")
 def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: Path) -> None:
     [wheel] = wheels.glob("lens_hook-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
@@ -96,7 +96,7 @@ def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: P
     assert "lens_hook.start" in names
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
     python = tmp_path / "env" / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-index", str(wheel)], check=True, timeout=120)
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-index", str(wheel)], check=True, timeout=240)
     listed = subprocess.run(
         [str(python), "-I", "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
     )
@@ -114,7 +114,7 @@ def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: P
     assert (armed.stdout.strip(), idle.stdout.strip()) == ("True", "False")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds both wheels")
 def test_the_agents_wheel_has_code_data_and_entry_points(wheels: Path) -> None:
     [wheel] = wheels.glob("lens_agent-*.whl")
     names = zipfile.ZipFile(wheel).namelist()

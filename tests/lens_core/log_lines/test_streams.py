@@ -12,6 +12,7 @@ from lens_core import Event, LogLine, Measurement, Origin, Record, StepMetrics
 from lens_core.log_lines.processor import DetectorProcessor
 from lens_core.plugin_api import Detector
 from lens_core.self_metrics import SelfMetrics
+from tests.generated import examples
 
 ORIGIN = Origin(workload_uid="w", pod_name="p", namespace="ns")
 BEGIN = 1_760_000_000.0
@@ -72,7 +73,7 @@ def records_of(texts: Sequence[str]) -> list[LogLine]:
 
 
 @given(lines, st.data())
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_failures_and_restarts_change_nothing(detectors: list[Detector], texts: list[str], data: st.DataObject) -> None:
     everything = records_of(texts)
 
@@ -102,7 +103,7 @@ def test_failures_and_restarts_change_nothing(detectors: list[Detector], texts: 
 
 
 @given(lines)
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_everything_sent_again_opens_no_attempt_and_changes_no_numbered_step(
     detectors: list[Detector], texts: list[str]
 ) -> None:
@@ -121,7 +122,7 @@ def test_everything_sent_again_opens_no_attempt_and_changes_no_numbered_step(
 
 
 @given(lines)
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_body_of_one_place_is_read_as_one_that_holds_other_things(
     detectors: list[Detector], texts: list[str]
 ) -> None:

@@ -15,7 +15,7 @@ from lens_plugins.sinks.postgresql.retention import Policy
 from tests.plugins.sinks.postgresql.support import Spool, ask, row
 
 _WAITING = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like 'update lens_stream%'"
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 240.0
 
 
 async def test_it_ends_although_its_connection_breaks_just_then(spool: Spool, store: Any, postgres_dsn: str) -> None:

@@ -19,6 +19,7 @@ from lens_core import BadRequest, Device, Pod
 from lens_core.identity import Directory
 from lens_core.protobuf import WireError
 from lens_core.self_metrics import SelfMetrics
+from tests.generated import examples
 from tests.plugins.sources.remote_write.conftest import JOB, PODS, Receiver
 from tests.plugins.sources.remote_write.wire import Histogram, WriteRequest, labels_of, packed, request, series
 
@@ -220,7 +221,7 @@ some_samples = st.lists(st.tuples(st.floats(width=64), stamps), min_size=0, max_
 some_series = st.lists(st.tuples(st.dictionaries(names, values, max_size=6), some_samples), min_size=1, max_size=4)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(some_series)
 def test_quick_road_and_the_library_agree(given_series: list[tuple[dict[str, str], list[tuple[float, int]]]]) -> None:
     directory = Directory()

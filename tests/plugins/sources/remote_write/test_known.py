@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.generated import examples
 from tests.plugins.sources.remote_write.road import Road, outcome
 from tests.plugins.sources.remote_write.wire import WriteRequest, request, series
 
@@ -10,7 +11,7 @@ NOW = 1_795_000_000_000
 values = st.sampled_from([0.0, 1.0, -0.0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(values, min_size=6, max_size=6), min_size=4, max_size=6))
 def test_known_series_that_are_zero_at_times_are_what_reading_gives(rounds: list[list[float]]) -> None:
     quick = Road()

@@ -23,6 +23,7 @@ from lens_core.errors import RequestError
 from lens_core.identity import Directory
 from lens_core.protobuf import delimited
 from lens_core.self_metrics import SelfMetrics
+from tests.generated import examples
 from tests.plugins.sources.remote_write.conftest import PODS
 from tests.plugins.sources.remote_write.wire import WriteRequest, request, series
 
@@ -175,7 +176,7 @@ def _change(chance: random.Random, some: list[One], **what: object) -> None:
     some[place] = replace(some[place], **what)  # type: ignore[arg-type]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 6), st.integers(60, 700), st.sampled_from(["none", "also"]))
 def test_whatever_changes_what_goes_on_is_what_reading_gives_to_the_byte(
     chance: random.Random, changes: int, at_a_time: int, copies: str
@@ -193,7 +194,7 @@ def test_whatever_changes_what_goes_on_is_what_reading_gives_to_the_byte(
         printer.take(b"".join(stream[start : start + at_a_time]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(3, 7))
 def test_pods_that_change_and_generations_that_pass_make_no_difference(chance: random.Random, changed: int) -> None:
     printer, some = Printer(cached_series=1000), target(400)
@@ -205,7 +206,7 @@ def test_pods_that_change_and_generations_that_pass_make_no_difference(chance: r
         printer.take(body_of(target(400, 400), step, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 10**9), st.integers(0, 255))
 def test_damage_within_a_plate_is_what_it_would_be_without_one(place: int, byte: int) -> None:
     printer, some = Printer(), target(100)

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lens_core import Pod
+from tests.generated import examples
 from tests.plugins.sources.remote_write.conftest import PODS
 from tests.plugins.sources.remote_write.road import Road, outcome
 from tests.plugins.sources.remote_write.wire import WriteRequest, labels_of, request, series
@@ -45,7 +46,7 @@ kinds = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(kinds, st.lists(kinds, max_size=12), st.integers(0, 50), st.booleans(), st.data())
 def test_what_is_stacked_is_what_reading_gives_to_the_byte(
     usual: Row, others: list[Row], place: int, sort: bool, data: st.DataObject
@@ -60,7 +61,7 @@ def test_what_is_stacked_is_what_reading_gives_to_the_byte(
         assert outcome(quick, raw) == outcome(slow, raw)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(kinds, min_size=1, max_size=8), st.randoms(use_true_random=False), st.integers(0, 4))
 def test_kinds_in_any_order_and_pods_that_change_are_what_reading_gives_to_the_byte(
     some: list[Row], order: random.Random, changed: int
@@ -74,7 +75,7 @@ def test_kinds_in_any_order_and_pods_that_change_are_what_reading_gives_to_the_b
         assert outcome(quick, raw) == outcome(slow, raw)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 59), st.integers(1, 30), st.integers(0, 90), st.integers(0, 255), st.integers(1, 3))
 @example(20, 1, 2, 0, 3)  # alone with its pod
 @example(20, 20, 2, 0, 3)  # with others of the same kind, all of them damaged

@@ -7,6 +7,7 @@ from lens_plugins.sources.remote_write.request import cut
 from lens_plugins.sources.remote_write.seen import Seen
 
 from lens_core import Pod
+from tests.generated import examples
 from tests.plugins.sources.remote_write.road import Road, outcome
 from tests.plugins.sources.remote_write.wire import WriteRequest, labels_of, request, series
 
@@ -95,7 +96,7 @@ kinds = st.dictionaries(names, texts, min_size=1, max_size=5)
 numbers = st.sampled_from([0.0, 1.0, -1.0, float("nan"), 5e-324])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.tuples(kinds, numbers, st.sampled_from(["up", "gp", "gpu_x"])), min_size=1, max_size=12), st.data())
 def test_templates_and_reading_agree_to_the_byte(
     given_series: list[tuple[dict[str, str], float, str]], data: st.DataObject
@@ -120,7 +121,7 @@ def test_templates_and_reading_agree_to_the_byte(
 @example(2.0, -1, 0x80, b"")  # a timestamp that does not end
 @example(2.0, -3, 0x00, b"")  # one that ends too early
 @example(2.0, 0, 0x0A, cut(request(series({}, (2.0, NOW))), "1.0").series[0][-7:])  # a second timestamp
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from([0.0, 2.0]), st.integers(-20, 80), st.integers(0, 255), st.sampled_from([b"", b"x"]))
 def test_a_damaged_series_is_what_it_would_be_without_templates(
     value: float, place: int, byte: int, more: bytes
