@@ -1,8 +1,8 @@
 """Change one thing at a time in what must not be wrong, and see whether its tests notice.
 
 `python scripts/mutate.py PART [--mutants 100] [--seed N]`, in a checkout that scripts/test has installed. Every mutant
-is made in a copy of the checkout, never here. Ends with 1 when fewer than 85 % are noticed; lists those that survive. The
-seed is printed: with it, the same mutants are made again.
+is made in a copy of the checkout, never here. Ends with 1 when fewer than 85 % are noticed; lists those that survive.
+The seed is printed: with it, the same mutants are made again.
 """
 
 from __future__ import annotations
