@@ -78,8 +78,8 @@ def test_waiting_for_a_cpu_and_preparing_do_not_count(end: Moment, counted: floa
 
 
 def test_a_stopwatch_never_shows_more_than_the_wall() -> None:
-    watch, began = Stopwatch(), Moment.now()
-    assert watch.seconds() <= Moment.now().wall - began.wall + 1e-3
+    began, watch = Moment.now(), Stopwatch()
+    assert watch.seconds() <= Moment.now().wall - began.wall
 
 
 def test_folders_are_added_up() -> None:
@@ -102,6 +102,8 @@ def test_a_long_test_fails_unless_it_says_why(processes: str, tmp_path: Path) ->
         "test_some.py::test_that_fails",
         "test_some.py::test_whose_fixture_is_long",
     }, done.stdout
-    assert done.stdout.count("s, and 0 s is the limit") == 3
+    for name in ("test_long", "test_whose_fixture_is_long"):
+        assert f"test_some.py::{name} took 0." in done.stdout
+    assert "counts sheep" not in done.stdout
     assert "the 1 slowest tests" in done.stdout
     assert "seconds per folder" in done.stdout

@@ -187,7 +187,7 @@ async def test_what_is_wrong_with_a_sink_is_found(
         await CHECKS[check](harness(kind, tmp_path), tmp_path)
 
 
-async def _impatient(condition: Callable[[], bool], what: str, *, seconds: float = 240.0) -> None:
+async def _impatient(condition: Callable[[], bool], what: str, *, seconds: float = 20.0) -> None:
     for _ in range(100):
         if condition():
             return
