@@ -36,9 +36,11 @@ PARTS = {
     "delivery": Part(("lens_core/delivery/**/*.py",), ("tests/lens_core/delivery",)),
     "pipeline": Part(("lens_core/pipeline/*.py",), ("tests/lens_core/pipeline", "tests/lens_core/delivery")),
     "ingest": Part(("lens_core/pipeline/ingest_gate.py",), ("tests/lens_core/pipeline",)),
-    "postgresql": Part(("plugins/sinks/postgresql/writ*.py",), ("tests/plugins/sinks/postgresql",)),
+    "postgresql": Part(
+        ("plugins/sinks/postgresql/writer.py", "plugins/sinks/postgresql/rows.py"), ("tests/plugins/sinks/postgresql",)
+    ),
     "hook": Part(
-        ("plugins/sources/wandb_hook/lens_hook/worker.py", "plugins/sources/wandb_hook/lens_hook/s*er.py"),
+        ("plugins/sources/wandb_hook/lens_hook/sender.py", "plugins/sources/wandb_hook/lens_hook/worker.py"),
         ("tests/plugins/sources/wandb_hook",),
     ),
 }
