@@ -8,6 +8,8 @@ from __future__ import annotations
 from lens_core import Detector, EventPattern, Field, LogFormat, hookimpl
 
 _COUNTED = {"step_in_epoch": Field("iteration"), "steps_per_epoch": Field("target_iteration")}
+# A path has a slash or an ending.
+_PATH = r"['\"]?(?P<path>[\w.~=@-]*[/.][^\s'\",)]{1,400})"
 _BAR_LOSS = ("loss", "avr_loss", "step_loss", "train_loss")
 
 
@@ -20,7 +22,7 @@ class Generic(Detector):
         LogFormat(
             name="epoch_banner",
             words=("epoch",),
-            head=r"\bEpoch (?P<epoch>\d+)/(?P<total_epochs>\d+)\s*$",
+            head=r"(?:\bEpoch |> EPOCH: )(?P<epoch>\d+)/(?P<total_epochs>\d+)\s*$",
             joins="epoch",
             is_alone=True,
             confidence=0.1,
@@ -72,6 +74,71 @@ class Generic(Detector):
                 pattern=rf"(?P<reason>\b(?:nan|NaN|Nan|NAN) loss {word})",
             )
             for word in ("detected", "encountered", "found")
+        ),
+        *(
+            EventPattern(
+                type="checkpoint_saving",
+                words=("saving", what),
+                pattern=rf"\b[Ss]aving (?:\w{{1,20}} ){{0,2}}{what}s?(?: (?:to|at|in|into|as|under)|:) {_PATH}",
+            )
+            for what in ("checkpoint", "model", "state", "weights")
+        ),
+        *(
+            EventPattern(
+                type="checkpoint_saved",
+                words=(verb.lower(), what.lower()),
+                pattern=rf"\b(?:{verb}|{verb.capitalize()}) (?:\w{{1,20}} ){{0,3}}{what}s?"
+                rf"(?: \w{{1,20}})?(?: (?:to|at|in|into|as|under)|:) {_PATH}",
+            )
+            for verb in ("saved", "wrote", "stored")
+            for what in ("checkpoint", "model", "state", "weights")
+        ),
+        *(
+            EventPattern(
+                type="checkpoint_saved",
+                words=("checkpoint", verb),
+                pattern=rf"\b[Cc]heckpoint (?:was |has been )?(?:successfully )?{verb} (?:to|at|in|as):? ?"
+                rf"(?:\w{{1,20}}\([^)]*path=)?{_PATH}",
+            )
+            for verb in ("saved", "created", "written")
+        ),
+        EventPattern(  # Coqui's trainer
+            type="checkpoint_saved",
+            words=("best", "model"),
+            pattern=rf"^\s*> BEST MODEL : {_PATH}",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("checkpoint",),
+            pattern=rf"^\s*> CHECKPOINT : {_PATH}",
+        ),
+        EventPattern(  # ESPnet
+            type="epoch_started",
+            words=("epoch", "started"),
+            pattern=r"\b(?P<epoch>\d+)/(?P<total_epochs>\d+)epoch started\.",
+        ),
+        EventPattern(
+            type="training_started",
+            words=("start", "training"),
+            pattern=r"\*{5,}\s?Start training\b",
+        ),
+        *(
+            EventPattern(
+                type="training_ended",
+                words=("training", word),
+                pattern=rf"(?:^|[\s\])>:-])[Tt]raining (?:is |has |was )?{word}(?:[.!\s]|\s\S{{1,3}})*$",
+            )
+            for word in ("complete", "completed", "finished", "done")
+        ),
+        EventPattern(
+            type="training_failed",
+            words=("exception", "during", "training"),
+            pattern=r"(?P<reason>\b[Ee]xception during training\b:?[^\r\n]{0,200})",
+        ),
+        EventPattern(
+            type="training_failed",
+            words=("error", "during", "training"),
+            pattern=r"(?P<reason>\b[Ee]rror during training\b:?[^\r\n]{0,200})",
         ),
         EventPattern(
             type="checkpoint_saving",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lens_core import Detector, LogFormat, hookimpl
+from lens_core import Detector, Field, LogFormat, Table, hookimpl
 
 _LOSS = ("loss", "train_loss", "training_loss", "total_loss", "lm_loss", "avg_loss", "average_loss", "mean_loss")
 # `loss` as a word of its own, and the spelling in which it is none.
@@ -18,8 +18,9 @@ _OF_EVALUATION = r"(?i)(?<![a-z])(?:val|valid|validation|eval|evaluation|evaluat
 # An epoch's last line may give a validation's numbers beside the training's, each under a name of its own.
 _NOT_OF_AN_EPOCH = (
     r"(?i)(?<![a-z])(?:val|valid|validation|eval|test|dev)(?![ _-]?[a-z])|evaluat"
-    r"|(?<![a-z])(?:step|iter|iteration|batch)[ :=\[]{0,3}\d|%\||it/s|s/it"
+    r"|(?<![a-z])(?:steps?|iters?|iterations?|batch(?:es)?)[ :=\[]{0,3}\d|%\||it/s|s/it"
 )
+_CELL = r"(?:[-+\d.eE]*|nan|inf|-inf)"
 _LINE_BEGINS = r"(?:^|(?<=[\]|:)>-] ))\[?(?:train(?:ing)?[ _])?"
 _OF_TOTAL = r"\W{0,3} ?(?P<%s>\d+)(?: ?(?:/|of) ?(?P<%s>\d+))?\]?(?=[\s,:;|)-])"
 
@@ -68,6 +69,34 @@ def _line(
     )
 
 
+def _tables() -> Iterator[Table]:
+    """Rows below a line with the names of the columns, one of which counts and one of which is a loss."""
+    for counter in ("step", "iter", "iteration", "global_step"):
+        for loss in _WORDS_OF_LOSS:
+            columns = rf"(?=[^\n]*(?:^|[\s,]){counter}(?:[\s,]|$))(?=[^\n]*(?:^|[\s,]){loss}(?:[\s,]|$))"
+            yield Table(
+                name=f"csv_{counter}_{loss}",
+                words=(counter, loss),
+                header=rf"^{columns}[\w./@ -]{{1,60}}(?:,[\w./@ -]{{1,60}})+\s*$",
+                row=rf"^(?P<cells>{_CELL}(?:,{_CELL})+)\s*$",
+                separator=",",
+                fields={counter: Field("iteration")},
+                loss=_LOSS,
+                needs=("lm_loss",),
+                confidence=0.2,
+            )
+            yield Table(
+                name=f"columns_{counter}_{loss}",
+                words=(counter, loss),
+                header=rf"^{columns}\s*[A-Za-z_][\w./@-]{{0,60}}(?:\s+[A-Za-z_][\w./@-]{{0,60}})+\s*$",
+                row=r"^\s*(?P<cells>(?:[-+\d.eE]+|nan|inf|-inf)(?:\s+(?:[-+\d.eE]+|nan|inf|-inf))+)\s*$",
+                fields={counter: Field("iteration")},
+                loss=_LOSS,
+                needs=("lm_loss",),
+                confidence=0.2,
+            )
+
+
 class PlainLoop(Detector):
     """Step lines of loops that people write themselves."""
 
@@ -81,6 +110,7 @@ class PlainLoop(Detector):
         *_counted_within_epochs(),
         *_counted_by_epoch(),
     )
+    tables = tuple(_tables())
 
 
 @hookimpl

@@ -52,6 +52,7 @@ class CompiledFormat(_Declared):
         limit = declared.time_limit_seconds
         self.is_somebodys_own = limit > 0
         self._head = LimitedPattern(self.name, declared.head, limit).search if limit > 0 else searcher(declared.head)
+        self._requires = holder(declared.require) if declared.require else None
         self._rejects = holder(declared.reject) if declared.reject else None
         self.beginning = "" if limit > 0 else sought(declared.head)
         self._layout = LAYOUTS[declared.layout]
@@ -84,6 +85,8 @@ class CompiledFormat(_Declared):
     def _look_alike(self, before: str, text: str) -> str:
         if self._rejects is not None and self._rejects(text):
             return "it looks like something else (rejected by the format)"
+        if self._requires is not None and not self._requires(text):
+            return "what the format requires is not on it"
         if not before or before.isspace():
             return ""
         near = before[-_PREFIX_CHARACTERS:]
