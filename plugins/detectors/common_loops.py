@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lens_core import Detector, Field, LogFormat, hookimpl
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 _SECONDS = Field("elapsed_time_per_iteration_ms", "time", 1000.0)
 _LOADING = Field("data_loading_time_ms", "time", 1000.0)
 

@@ -14,7 +14,7 @@ _TIMER = {
     "MemAllocated": Field("mem_usage", "memory"),
     "MaxMemAllocated": Field("mem_max", "memory"),
 }
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 
 
 class DeepSpeed(Detector):

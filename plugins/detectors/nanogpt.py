@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lens_core import Detector, EventPattern, Field, LogFormat, Mark, hookimpl
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 _FIELDS = {
     "time": Field("elapsed_time_per_iteration_ms", "time"),
     "dt": Field("elapsed_time_per_iteration_ms", "time"),
