@@ -32,8 +32,8 @@ class CommonLoops(Detector):
             name="icefall",
             words=("epoch", "batch", "loss", "tot_loss", "frames"),
             head=r"\bEpoch (?P<epoch>\d+), batch (?P<step_in_epoch>\d+), loss\["
-            rf"loss=(?P<loss>{_NUMBER}),.*?tot_loss\[loss=(?P<tot_loss>{_NUMBER}),"
-            rf"(?:.*\bbatch size: (?P<batch>\d+))?(?:.*\blr: (?P<lr>{_NUMBER}))?",
+            rf"loss=(?P<loss>{_NUMBER}),.{{0,200}}?tot_loss\[loss=(?P<tot_loss>{_NUMBER}),"
+            rf"(?:.{{0,200}}?\bbatch size: (?P<batch>\d+))?(?:.{{0,200}}?\blr: (?P<lr>{_NUMBER}))?",
             fields={"batch": Field("global_batch_size")},
             confidence=0.3,
             example="Epoch 1, batch 50, loss[loss=0.3, over 490.00 frames. ], tot_loss[loss=0.40, over 9000.0 frames.],"
@@ -53,8 +53,8 @@ class CommonLoops(Detector):
             words=("train", "epoch", "data", "batch", "lr", "loss"),
             head=r"\bTrain Epoch: (?P<epoch>\d+) \[\s*(?P<samples>\d+)/(?P<samples_per_epoch>\d+) \(\s*[\d.]+%\)\]"
             rf" Data \(t\): (?P<data>{_NUMBER}) Batch \(t\): (?P<time>{_NUMBER})"
-            rf"(?:, (?P<rate>{_NUMBER})/s)?[^:]* LR: (?P<lr>{_NUMBER})"
-            rf".*?\bLoss: (?P<loss>{_NUMBER}(?: \({_NUMBER}\))?)",
+            rf"(?:, (?P<rate>{_NUMBER})/s)?[ ,/][^L]{{0,80}}LR: (?P<lr>{_NUMBER})"
+            rf" .{{0,400}}?\bLoss: (?P<loss>{_NUMBER}(?: \({_NUMBER}\))?)",
             fields={
                 "samples": Field("samples_in_epoch"),
                 "data": _LOADING,
@@ -68,8 +68,8 @@ class CommonLoops(Detector):
             name="meters",
             words=("epoch", "time", "data", "loss"),
             head=r"\bEpoch: ?\[(?P<epoch>\d+)\]\[\s*(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+)\]"
-            rf"\s+Time\s+(?P<time>{_NUMBER}).*?\bData\s+(?P<data>{_NUMBER})"
-            rf".*?\bLoss\s+(?P<loss>{_NUMBER}(?: \(\s*{_NUMBER}\))?)",
+            rf"\s+Time\s+(?P<time>{_NUMBER})\s[^D]{{0,80}}\bData\s+(?P<data>{_NUMBER})"
+            rf"\s.{{0,200}}?\bLoss\s+(?P<loss>{_NUMBER}(?: \(\s*{_NUMBER}\))?)",
             fields={"data": _LOADING, "time": _SECONDS},
             confidence=0.3,
             example="Epoch: [0][ 10/5005]\tTime  0.505 ( 0.612)\tData  0.100 ( 0.2)\tLoss 6.9e+00 (7.0e+00)",

@@ -29,7 +29,7 @@ class Generic(Detector):
         LogFormat(
             name="steps_bar",
             words=("steps", "it", "s"),
-            head=r"(?:\bSteps|\bsteps): ?(?= *\d+%\|)",
+            head=r"(?:\bSteps|\bsteps): *(?=\d+%\|)",
             layout="bar",
             fields=_COUNTED,
             loss=_BAR_LOSS,
@@ -40,7 +40,7 @@ class Generic(Detector):
         LogFormat(
             name="plain_bar",
             words=("loss", "it", "s"),
-            head=r"(?:^|[\s:])(?=\d+%\|[^|\[]*\| *\d+/\d+ \[[^\]]*\bloss=)",
+            head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss=)",
             layout="bar",
             fields=_COUNTED,
             loss=_BAR_LOSS,

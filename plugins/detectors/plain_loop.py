@@ -26,7 +26,8 @@ _OF_TOTAL = r"\W{0,3} ?(?P<%s>\d+)(?: ?(?:/|of) ?(?P<%s>\d+))?\]?(?=[\s,:;|)-])"
 
 def _counted_by(word: str, example: str) -> Iterator[LogFormat]:
     """Lines that begin with a step, under this word."""
-    head = rf"(?i){_LINE_BEGINS}(?:global[ _])?{word}{_OF_TOTAL % ('iteration', 'target_iteration')}"
+    of_all = "" if word.startswith("global") else "(?:global[ _])?"
+    head = rf"(?i){_LINE_BEGINS}{of_all}{word}{_OF_TOTAL % ('iteration', 'target_iteration')}"
     for loss in _WORDS_OF_LOSS:
         yield _line(word, word, loss, head, _OF_EVALUATION, example.replace("loss", loss), confidence=0.2)
 

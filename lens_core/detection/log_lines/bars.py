@@ -10,7 +10,7 @@ Bar = tuple[int, int | None]
 
 # It stands before the time that is left, in every bar.
 BAR_TEXT = "<"
-_BAR = re.compile(r"(?<![\w.])(\d+)/(\d+) \[(?=[\d?:]+<)")
+_BAR = re.compile(r"(?<![\w.])(\d{1,18})/(\d{1,18}) \[(?=[\d?:]{1,12}<)")
 
 
 def last_bar(text: str) -> Bar | None:

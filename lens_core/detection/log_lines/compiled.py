@@ -146,7 +146,7 @@ class CompiledEvent(_Declared):
                 continue
             number = parse_number(value) if name not in ("path", "reason") else None
             if name in numbers:
-                numbers[name] = int(number) if number is not None else None
+                numbers[name] = int(number) if number is not None and abs(number) < 2**62 else None
             else:
                 details[name] = value.strip() if number is None else number
         return Happening(self.declared.type, self.framework, numbers["iteration"], numbers["attempt"], details)

@@ -11,16 +11,13 @@ from typing import Any, cast
 import regex
 
 from .pattern_cost import parse
+from .pumps import slow_pump
 
 TIME_LIMIT_SECONDS = 0.05
 OVERRUNS_UNTIL_PAUSED = 5
 PAUSE_SECONDS = 60.0
 SHOWN_CHARACTERS = 80
-_PROBE_LENGTH = 3000
-# Longer than the limit of a line: a machine that is busy for a moment must not refuse a good pattern.
-_PROBE_LIMIT_SECONDS = 0.2
-_PROBING_SECONDS = 0.6
-_PROBE_UNITS = ("a", "A", "0", " ", "_", ".", "a ", "aA0 ", "0.")
+PROBED_CHARACTERS = 3000
 _NO_LETTER = re.compile(r"[^a-z_\0]")
 _CARRIERS = ("SUBPATTERN", "ATOMIC_GROUP")
 
@@ -127,31 +124,13 @@ def why_not(pattern: str) -> str:
         return r"has no named group; name what it finds, for example step=(?P<iteration>\d+) loss=(?P<lm_loss>\S+)"
     if compiled.search(""):
         return "matches an empty line; let it require something"
-    ends = time.monotonic() + _PROBING_SECONDS
-    for probe in _probes(pattern):
-        try:
-            compiled.search(probe, timeout=_PROBE_LIMIT_SECONDS)
-        except TimeoutError:
-            shown = probe[:6]
-            return (
-                f"takes too long on long lines such as {shown!r}…; avoid a repetition inside a repetition, "
-                r"and .* where \S+ or [^,]* is meant"
-            )
-        if time.monotonic() > ends:
-            break
+    pump = slow_pump(pattern, PROBED_CHARACTERS)
+    if pump is not None:
+        return (
+            f"takes too long on long lines such as {pump}; avoid a repetition inside a repetition, "
+            r"and .* where \S+ or [^,]* is meant"
+        )
     return ""
-
-
-def _probes(pattern: str) -> Iterator[str]:
-    """Long lines on which a pattern that backtracks too much shows it."""
-    literals = "".join(_literals(parse(pattern)))
-    units = dict.fromkeys([*_PROBE_UNITS, *literals, literals]) if literals else dict.fromkeys(_PROBE_UNITS)
-    for unit in [*units][:40]:
-        line = unit * (_PROBE_LENGTH // len(unit))
-        yield line + "!"
-        if literals:
-            yield f"{line}!{literals}!"
-            yield literals + line + "!"
 
 
 def required_words(pattern: str) -> tuple[str, ...]:
@@ -187,16 +166,3 @@ def _is_blanks(name: str, argument: Any) -> bool:
         least, _, inner = argument
         return least >= 1 and len(inner) == 1 and _is_blanks(str(inner[0][0]), inner[0][1])
     return name == "IN" and [str(item) for _, item in argument] == ["CATEGORY_SPACE"]
-
-
-def _literals(parsed: Any) -> Iterator[str]:
-    """All literal characters of a pattern, wherever they stand."""
-    for operation, argument in parsed:
-        name = str(operation)
-        if name == "LITERAL":
-            yield chr(argument)
-        elif name in (*_CARRIERS, "MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-            yield from _literals(argument[-1] if isinstance(argument, tuple) else argument)
-        elif name == "BRANCH":
-            for branch in argument[1]:
-                yield from _literals(branch)

@@ -8,7 +8,9 @@ starts is scanned once, however many positions are tried, if something must prec
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -26,7 +28,7 @@ _END = 1 << 260
 _CHARACTERS = (1 << 260) - 1
 _ANY = _CHARACTERS | _END
 # How often a text is scanned at most where the scans of neighbouring positions cannot overlap.
-_SCANS = 2
+_SCANS = 4
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 _UNROLLED = 64
 
@@ -62,7 +64,7 @@ def work_of_search(pattern: str, length: int, reach: int, places: int) -> float:
         return math.inf if pattern else 1.0
     try:
         flags = parsed.state.flags  # type: ignore[attr-defined]
-        cost = _Analysis(reach).of_sequence(list(parsed), _ANY, flags, before=0)
+        cost = _Analysis(reach).of_sequence(list(parsed), _ANY, flags, before=0, can_fail=False)
     except (RecursionError, OverflowError):
         return math.inf
     if _is_anchored(parsed):
@@ -71,47 +73,73 @@ def work_of_search(pattern: str, length: int, reach: int, places: int) -> float:
 
 
 class _Analysis:
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
+    def __init__(self, reach: int) -> None:
+        self._reach = reach
 
-    def of_sequence(self, parts: Parsed, follow: int, flags: int, before: int) -> Cost:
-        """The cost of parts one after another; `before` are the characters one of which must stand right before."""
-        follows = [follow]
-        for part in reversed(parts):
-            follows.append(first_of([part], follows[-1], flags))
-        follows.reverse()
+    def of_sequence(self, parts: Parsed, follow: int, flags: int, before: int, can_fail: bool) -> Cost:
+        """The cost of parts one after another.
+
+        `before` are the characters one of which must stand right before, `follow` those that may come next; `can_fail`
+        is whether what comes after can refuse a text, so that other ways to match these parts are tried.
+        """
+        follows, fails = self._follows(parts, follow, flags), self._fails(parts, can_fail)
         total, ways = 0.0, 1.0
+        letters = ""
+        is_run = False  # whether the ways end at positions next to each other
         for index, part in enumerate(parts):
             if str(part[1]) == "AT_BOUNDARY" and not follows[index + 1] & ~_CATEGORIES["word"]:
                 before = _CHARACTERS & ~_CATEGORIES["word"]
-            can_fail = any(_can_fail(rest) for rest in parts[index + 1 :]) or follow != _ANY
-            cost = self._of_part(part, follows[index + 1], flags, before, can_fail)
+            cost = self._of_part(part, follows[index + 1], flags, before, fails[index + 1])
+            if is_run and str(part[0]) == "LITERAL":
+                letters += chr(part[1])
+                cost = Cost(2.0 / len(letters), 1.0)  # the letters stand at few of these positions
+            else:
+                if letters:
+                    ways = max(1.0, ways / _period(letters))
+                is_run = is_run and not letters and cost.ways <= 1.0 and is_character(part)
+                letters = ""
             total += ways * cost.work
-            ways *= cost.ways
+            if fails[index + 1] and cost.ways > 1.0:
+                is_run = ways <= 1.0 and _is_of_characters(part)
+                ways *= cost.ways
             before = self._separator(part, before, flags)
             if total == math.inf or ways > 1e12:
                 return Cost(math.inf, math.inf)
-        return Cost(total, ways)
+        return Cost(total, max(1.0, ways / _period(letters)) if letters else ways)
+
+    def _follows(self, parts: Parsed, follow: int, flags: int) -> list[int]:
+        """The characters that may come at each part, and behind the last."""
+        follows = [follow]
+        for part in reversed(parts):
+            follows.append(first_of([part], follows[-1], flags))
+        return follows[::-1]
+
+    def _fails(self, parts: Parsed, can_fail: bool) -> list[bool]:
+        """Whether what begins at each part, and behind the last, can refuse a text."""
+        fails = [can_fail]
+        for part in reversed(parts):
+            fails.append(fails[-1] or _can_fail(part))
+        return fails[::-1]
 
     def _of_part(self, part: tuple[Any, Any], follow: int, flags: int, before: int, can_fail: bool) -> Cost:
         name, argument = str(part[0]), part[1]
         if name == "SUBPATTERN":
             _, added, removed, inner = argument
-            return self.of_sequence(inner, follow, (flags | added) & ~removed, before)
+            return self.of_sequence(inner, follow, (flags | added) & ~removed, before, can_fail)
         if name == "BRANCH":
-            return self._of_branches(argument[1], follow, flags, before)
+            return self._of_branches(argument[1], follow, flags, before, can_fail)
         if name in _REPEATS:
             return self._of_repeat(name, argument, follow, flags, before, can_fail)
         if name == "ATOMIC_GROUP":
-            return Cost(self.of_sequence(argument, _ANY, flags, before).work + 1.0, 1.0)
+            return Cost(self.of_sequence(argument, _ANY, flags, before, False).work + 1.0, 1.0)
         if name in ("ASSERT", "ASSERT_NOT"):
-            return Cost(self.of_sequence(argument[1], _ANY, flags, before).work + 1.0, 1.0)
+            return Cost(self.of_sequence(argument[1], _ANY, flags, before, False).work + 1.0, 1.0)
         if name in ("GROUPREF", "GROUPREF_EXISTS"):
             return Cost(math.inf, math.inf)
         return Cost(1.0, 1.0)
 
-    def _of_branches(self, branches: Sequence[Parsed], follow: int, flags: int, before: int) -> Cost:
-        costs = [self.of_sequence(branch, follow, flags, before) for branch in branches]
+    def _of_branches(self, branches: Sequence[Parsed], follow: int, flags: int, before: int, can_fail: bool) -> Cost:
+        costs = [self.of_sequence(branch, follow, flags, before, can_fail) for branch in branches]
         firsts = [first_of(branch, follow, flags) for branch in branches]
         work = sum(cost.work for cost in costs)
         if _are_disjoint(firsts):
@@ -121,14 +149,16 @@ class _Analysis:
     def _of_repeat(
         self, name: str, argument: tuple[Any, Any, Parsed], follow: int, flags: int, before: int, can_fail: bool
     ) -> Cost:
-        least, most, inner = int(argument[0]), min(int(argument[1]), self._longest), argument[2]
+        least, most, inner = int(argument[0]), int(argument[1]), argument[2]
+        most = max(least, self._reach) if most >= int(_parser.MAXREPEAT) else most
         repeated = characters_in(inner, flags)
         leaves = not (first_of(inner, 0, flags) & follow)
         is_one = name == "POSSESSIVE_REPEAT" or leaves or not can_fail
-        scanned = float(min(most, _SCANS * 4)) if before and not before & repeated else float(most)
+        scanned = float(min(most, _SCANS)) if before and not before & repeated else float(most)
         if len(inner) == 1 and is_character(inner[0]):
             return Cost(2.0 * max(scanned, 1.0), 1.0 if is_one else most - least + 1.0)
-        one = self.of_sequence(inner, first_of(inner, follow, flags) | follow, flags, before)
+        again = first_of(inner, follow, flags) if most > 1 else 0
+        one = self.of_sequence(inner, again | follow, flags, before, can_fail or most > 1)
         if most > _UNROLLED and (one.ways > 1.0 or is_nullable(inner)):
             return Cost(math.inf, math.inf)
         if one.ways <= 1.0:
@@ -149,12 +179,10 @@ class _Analysis:
                 before = self._separator(inner, before, inner_flags)
             return before
         if name in _REPEATS:
-            least, most, inner = argument
+            least, _, inner = argument
             if least >= 1 and len(inner) == 1 and is_character(inner[0]):
                 return characters_of(inner[0], flags)
-            if most <= 4 and least == 0:
-                return before | characters_in(inner, flags) if before else 0
-            return 0
+            return before | characters_in(inner, flags) if before and least == 0 else 0
         if name == "BRANCH":
             return self._separator_of_branches(argument[1], before, flags)
         if name == "ASSERT_NOT" and argument[0] < 0 and len(argument[1]) == 1 and is_character(argument[1][0]):
@@ -254,30 +282,30 @@ _CATEGORIES = {
 
 def first_of(parts: Parsed, follow: int, flags: int) -> int:
     """The characters with which parts, and what follows them where they may be empty, can begin."""
-    found = 0
-    for part in parts:
-        name, argument = str(part[0]), part[1]
-        if is_character(part):
-            return found | characters_of(part, flags)
-        if name == "AT" and "END" in str(argument):
-            return found | _END | 1 << 10
-        if name == "ASSERT" and argument[0] > 0 and not is_nullable(argument[1]):
-            return found | first_of(argument[1], 0, flags)
-        if name == "SUBPATTERN":
-            inner_flags = (flags | argument[1]) & ~argument[2]
-            found |= first_of(argument[3], 0, inner_flags)
-        elif name == "BRANCH":
-            for branch in argument[1]:
-                found |= first_of(branch, 0, flags)
-        elif name in _REPEATS:
-            found |= first_of(argument[2], 0, flags)
-        elif name == "ATOMIC_GROUP":
-            found |= first_of(argument, 0, flags)
-        elif name in ("GROUPREF", "GROUPREF_EXISTS"):
-            return _ANY
-        if not is_nullable([part]):
-            return found
-    return found | follow
+    for part in reversed(parts):
+        follow = _first_of_part(part, follow, flags)
+    return follow
+
+
+def _first_of_part(part: tuple[Any, Any], follow: int, flags: int) -> int:
+    name, argument = str(part[0]), part[1]
+    if is_character(part):
+        return characters_of(part, flags)
+    if name == "SUBPATTERN":
+        return first_of(argument[3], follow, (flags | argument[1]) & ~argument[2])
+    if name == "BRANCH":
+        return functools.reduce(operator.or_, (first_of(branch, follow, flags) for branch in argument[1]))
+    if name in _REPEATS:
+        return first_of(argument[2], follow, flags) | (follow if argument[0] == 0 else 0)
+    if name == "ATOMIC_GROUP":
+        return first_of(argument, follow, flags)
+    if name == "AT":
+        return _END | 1 << 10 if "END" in str(argument) else follow
+    if name == "ASSERT" and argument[0] > 0:
+        return follow & first_of(argument[1], _ANY, flags)
+    if name == "ASSERT_NOT" and argument[0] > 0 and len(argument[1]) == 1 and is_character(argument[1][0]):
+        return follow & (_excluding(argument[1][0], flags) | _END)
+    return _ANY if "GROUPREF" in name else follow
 
 
 def characters_in(parts: Parsed, flags: int) -> int:
@@ -352,9 +380,21 @@ def _is_anchored(parsed: Parsed) -> bool:
 
 def _spacing(parsed: Parsed) -> int:
     """The least distance between two positions at which the letters stand with which every match begins."""
-    letters = _leading_letters(parsed)
+    return _period(_leading_letters(parsed))
+
+
+def _period(letters: str) -> int:
+    """The least distance between two positions at which letters stand."""
+    letters = letters.lower()
     periods = (shift for shift in range(1, len(letters)) if letters.startswith(letters[shift:]))
     return next(periods, max(1, len(letters)))
+
+
+def _is_of_characters(part: tuple[Any, Any]) -> bool:
+    """Whether a part is a repetition of one character, perhaps in a group."""
+    if str(part[0]) == "SUBPATTERN":
+        return len(part[1][3]) == 1 and _is_of_characters(part[1][3][0])
+    return str(part[0]) in _REPEATS and len(part[1][2]) == 1 and is_character(part[1][2][0])
 
 
 def _leading_letters(parsed: Parsed) -> str:

@@ -1,10 +1,10 @@
 """Searches a line for a pattern in a bounded time, and quickly where the pattern begins with a known text.
 
 A repetition without a bound (`*`, `+`, `{2,}`) repeats at most REACH times. A pattern that begins with a known text is
-tried only where that text stands, and at PLACES such places at most: the `re` module looks for a literal beginning at
-the speed of `str.find`, but not behind an assertion such as a word boundary. A pattern for which `pattern_cost.py`
-proves that it then compares at most MAX_WORK characters of a line runs on `re`; every other one runs on the slower
-module `regex`, which can stop after a time (`limited.py`).
+tried only where that text stands, and at PLACES such places at most (more for a text of one or two characters): the
+`re` module looks for a literal beginning at the speed of `str.find`, but not behind an assertion such as a word
+boundary. A pattern for which `pattern_cost.py` proves that it then compares at most MAX_WORK characters of a line runs
+on `re`; every other one runs on the slower module `regex`, which can stop after a time (`limited.py`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ Search = Callable[[str, int], "re.Match[str] | None"]
 
 # The part of a line that is looked at.
 MAX_CHARACTERS = 16_384
-MAX_WORK = 5_000_000
+MAX_WORK = 8_000_000
 REACH = 512
-PLACES = 16
+PLACES, PLACES_OF_SHORT_TEXTS = 16, 64
+_SHORT = 3
 
-_ASSERTIONS = re.compile(r"(?:\\b|\(\?<!(?:[^()\\]|\\.)*\))*")
+_ASSERTIONS = re.compile(r"(?:\\b|\(\?<[!=](?:[^()\\]|\\.)*\))*")
 _LITERAL = re.compile(r"(?:[A-Za-z0-9 _/:'\"<>=!@,`~%&;-]|\\[\[\]().|*+])+")
 _GROUP = re.compile(rf"\(\?P<\w+>(?={_LITERAL.pattern}\))")
 _QUANTIFIED = ("?", "*", "+", "{")
@@ -62,7 +63,13 @@ def _has_alternatives(pattern: str) -> bool:
 def sought(pattern: str) -> str:
     """The beginning of a pattern's matches, if it is long enough for looking for it to be worth while."""
     beginning = beginning_of(pattern)
-    return beginning if len(beginning) >= 3 else ""
+    return beginning if len(beginning) >= _SHORT else ""
+
+
+def places_of(pattern: str) -> int:
+    """At how many places a pattern is tried at most; 0 for one that may begin with anything."""
+    beginning = beginning_of(pattern)
+    return PLACES if len(beginning) >= _SHORT else PLACES_OF_SHORT_TEXTS if beginning else 0
 
 
 @lru_cache(maxsize=4096)
@@ -87,7 +94,7 @@ def bound_repetitions(pattern: str) -> str:
 @lru_cache(maxsize=4096)
 def is_proven(pattern: str) -> bool:
     """Whether a search of a line for the pattern, its repetitions bounded, compares at most MAX_WORK characters."""
-    return work_of_search(pattern, MAX_CHARACTERS, REACH, PLACES if sought(pattern) else 0) <= MAX_WORK
+    return work_of_search(pattern, MAX_CHARACTERS, REACH, places_of(pattern)) <= MAX_WORK
 
 
 def holder(pattern: str, name: str, overruns: Overruns) -> Callable[[str], bool]:
@@ -104,13 +111,13 @@ def searcher(pattern: str, name: str, overruns: Overruns) -> Search:
     if not is_proven(pattern):
         return LimitedPattern(name, bound_repetitions(pattern), overruns).search
     compiled = re.compile(bound_repetitions(pattern))
-    beginning = sought(pattern)
+    beginning, places = beginning_of(pattern), places_of(pattern)
     if not beginning:
         return compiled.search
 
     def search(text: str, start: int = 0) -> re.Match[str] | None:
         found = text.find(beginning, start)
-        for _ in range(PLACES):
+        for _ in range(places):
             if found < 0:
                 return None
             match = compiled.match(text, found)
