@@ -100,6 +100,8 @@ class SelfMetrics:
         self.plugin_state = gauge(
             "lens_plugin_state", "1 for the state that a plugin is in.", "plugin", "kind", "state"
         )
+        self.loop_holds = counter("lens_event_loop_holds_total", "Times that the event loop was held over 250 ms.")
+        self.loop_held_seconds = counter("lens_event_loop_held_seconds_total", "How long it was held, all in all.")
         self.http_requests = counter("lens_http_requests_total", "Requests answered.", "route", "status")
 
     def _define_wandb(self) -> None:

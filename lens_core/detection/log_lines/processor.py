@@ -125,6 +125,7 @@ class DetectorProcessor:
         place: Place | None = None
         places: dict[int, Place] = {}  # by the origins' identity: the records keep them
         moved: dict[str, Place] = {}
+        joined: dict[str, Place] = {}
         number = -1
         told = dropped = 0
         for record in records:
@@ -145,7 +146,8 @@ class DetectorProcessor:
                 continue
             candidates = hits.get(number)
             if place.partial or record.source == PARTIAL:
-                whole = self._reader.join(place, record, now)
+                joined[place.stream] = place
+                whole = self._reader.join(place, record)
                 if whole is None:
                     dropped += 1
                     continue
@@ -161,6 +163,8 @@ class DetectorProcessor:
                     self._reader.take(place, record, readings, now)
         for changed in moved.values():
             self._reader.keep_positions(changed, now)
+        for changed in joined.values():
+            self._reader.keep_partials(changed, now)
         return out, told, dropped
 
     def _is_behind(self, line: LogLine, place: Place, moved: dict[str, Place]) -> bool:

@@ -119,7 +119,7 @@ def open_envelope(text: str) -> str:
     """The message inside a JSON envelope (`{"log": "...", "stream": "stdout"}`), or the text itself."""
     try:
         body = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
         return text
     if not isinstance(body, dict):
         return text
