@@ -46,15 +46,17 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     `fields` adds to the shared vocabulary or overrides it; a number under a key that nobody knows is stored under its
     printed name. `loss` names the keys that may be the headline loss, best first. `needs`: at least one of these must
-    have come out. `reject` and `require` are searched in the whole line: the one must not be found, the other must.
-    `standalone`: no ordinary word stands right before the head (`validation loss at iteration 7`). `epoch_base` is the
-    number of the first epoch where steps are counted per epoch. `time_limit_seconds` above 0 is for a head that nobody
-    has tried: a line that takes longer is left alone. `joins`: the line names no step; its numbers belong to the next
-    or the previous step of its stream, or its epoch to all steps below it that count within one and name none
-    (`epoch`), or the next step of its stream is none, but one from before that is printed once more (`repeats`).
-    `sums_up_epoch`: it is a step, that of its epoch, only where its stream prints no others. `is_alone`: a banner,
-    beside which nothing but prefixes stands on its line; lines that hold more words are not even looked at.
-    `unlabelled` false leaves out keys that nobody knows. `confidence` is how sure such a line makes the framework.
+    have come out. `reject` and `require` are searched in the whole
+    line: the one must not be found, the other must. `standalone`: no ordinary word stands right before the head
+    (`validation loss at iteration 7`). `epoch_base` is the number of the first epoch where steps are counted per epoch.
+    `time_limit_seconds` above 0 marks a head that somebody wrote in a configuration: it is tried before all others.
+    Every pattern of every detector has a time limit: see docs/write_a_detector.md.
+    `joins`: the line names no step; its numbers belong to the next or the previous step of its stream, or its epoch to
+    all steps below it that count within one and name none (`epoch`), or the next step of its stream is none, but one
+    from before that is printed once more (`repeats`). `sums_up_epoch`: it is a step, that of its epoch,
+    only where its stream prints no others. `is_alone`: a banner, beside which nothing but prefixes stands on its line;
+    lines that hold more words are not even looked at. `unlabelled` false leaves out keys that nobody knows.
+    `confidence` is how sure such a line makes the framework.
     """
 
     name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lens_core import Detector, Field, LogFormat, Table, hookimpl
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 _SECONDS = Field("elapsed_time_per_iteration_ms", "time", 1000.0)
 _LOADING = Field("data_loading_time_ms", "time", 1000.0)
 
@@ -32,8 +32,8 @@ class CommonLoops(Detector):
             name="icefall",
             words=("epoch", "batch", "loss", "tot_loss", "frames"),
             head=r"\bEpoch (?P<epoch>\d+), batch (?P<step_in_epoch>\d+), loss\["
-            rf"loss=(?P<loss>{_NUMBER}),.*?tot_loss\[loss=(?P<tot_loss>{_NUMBER}),"
-            rf"(?:.*\bbatch size: (?P<batch>\d+))?(?:.*\blr: (?P<lr>{_NUMBER}))?",
+            rf"loss=(?P<loss>{_NUMBER}),.{{0,200}}?tot_loss\[loss=(?P<tot_loss>{_NUMBER}),"
+            rf"(?:.{{0,200}}?\bbatch size: (?P<batch>\d+))?(?:.{{0,200}}?\blr: (?P<lr>{_NUMBER}))?",
             fields={"batch": Field("global_batch_size")},
             confidence=0.3,
             example="Epoch 1, batch 50, loss[loss=0.3, over 490.00 frames. ], tot_loss[loss=0.40, over 9000.0 frames.],"
@@ -53,8 +53,8 @@ class CommonLoops(Detector):
             words=("train", "epoch", "data", "batch", "lr", "loss"),
             head=r"\bTrain Epoch: (?P<epoch>\d+) \[\s*(?P<samples>\d+)/(?P<samples_per_epoch>\d+) \(\s*[\d.]+%\)\]"
             rf" Data \(t\): (?P<data>{_NUMBER}) Batch \(t\): (?P<time>{_NUMBER})"
-            rf"(?:, (?P<rate>{_NUMBER})/s)?[^:]* LR: (?P<lr>{_NUMBER})"
-            rf".*?\bLoss: (?P<loss>{_NUMBER}(?: \({_NUMBER}\))?)",
+            rf"(?:, (?P<rate>{_NUMBER})/s)?[ ,/][^L]{{0,80}}LR: (?P<lr>{_NUMBER})"
+            rf" .{{0,400}}?\bLoss: (?P<loss>{_NUMBER}(?: \({_NUMBER}\))?)",
             fields={
                 "samples": Field("samples_in_epoch"),
                 "data": _LOADING,
@@ -68,8 +68,8 @@ class CommonLoops(Detector):
             name="meters",
             words=("epoch", "time", "data", "loss"),
             head=r"\bEpoch: ?\[(?P<epoch>\d+)\]\[\s*(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+)\]"
-            rf"\s+Time\s+(?P<time>{_NUMBER}).*?\bData\s+(?P<data>{_NUMBER})"
-            rf".*?\bLoss\s+(?P<loss>{_NUMBER}(?: \(\s*{_NUMBER}\))?)",
+            rf"\s+Time\s+(?P<time>{_NUMBER})\s[^D]{{0,80}}\bData\s+(?P<data>{_NUMBER})"
+            rf"\s.{{0,200}}?\bLoss\s+(?P<loss>{_NUMBER}(?: \(\s*{_NUMBER}\))?)",
             fields={"data": _LOADING, "time": _SECONDS},
             confidence=0.3,
             example="Epoch: [0][ 10/5005]\tTime  0.505 ( 0.612)\tData  0.100 ( 0.2)\tLoss 6.9e+00 (7.0e+00)",
@@ -231,9 +231,9 @@ class CommonLoops(Detector):
         Table(
             name="chainer",
             words=("epoch", "iteration", "main", "loss"),
-            header=r"\bepoch\s+iteration(?:\s+main/[\w/]+)+",
+            header=r"^epoch\s{1,40}iteration\s{1,40}main/[\w/ ]{1,2000}",
             # A column that has no value in this row leaves a gap, behind which columns cannot be told apart.
-            row=r"^\s*(?P<cells>\d+\s{2,40}\d+(?:\s{1,16}[-+\d.e]+){1,12})(?:\s{17,}|\s*$)",
+            row=r"^\s{0,40}(?P<cells>\d{1,9}\s{2,40}\d{1,9}(?:\s{1,16}[-+\d.e]{1,24}){1,12})(?:\s{17}|\s{0,16}$)",
             loose=True,
             loss=("main/loss",),
             needs=("lm_loss",),

@@ -23,8 +23,8 @@ class Keras(Detector):
         LogFormat(
             name="bar",
             words=("loss", "step"),
-            head=r"(?:^|\s)(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+) (?:\[[=>.]+\]|[━ ]+)"
-            r"[^/━\]]{0,24}?\b(?P<step_time>\d+[mu]?s)/step - (?=.*\bloss: )",
+            head=r"(?:^|\s)(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+) (?:\[[=>.]+\] |[━ ]{1,100})"
+            r"(?:- )?(?:[\d:hms]{1,16} )?(?P<step_time>\d{1,9}[mu]?s)/step - ",
             layout="dashes",
             fields={"step_time": Field("elapsed_time_per_iteration_ms", "time")},
             needs=("lm_loss",),

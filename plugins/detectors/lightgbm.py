@@ -41,7 +41,7 @@ class LightGbm(Detector):
             LogFormat(
                 name=word,
                 words=("s", word),
-                head=rf"(?:^|\s)\[(?P<iteration>\d+)\]\s+(?=(?:\S.*?\s)?\S+'s {word}[\d@]*:)",
+                head=rf"(?<!\S)\[(?P<iteration>\d+)\]\s+(?=\S)(?=.{{0,120}}?\S's {word}[\d@]*:)",
                 layout="tabs",
                 loss=tuple(f"training's {loss}" for losses in _LOSSES.values() for loss in losses),
                 example=f"[10]\ttraining's {measure}: 0.25\tvalid_1's {measure}: 0.29",
@@ -54,7 +54,7 @@ class LightGbm(Detector):
         LogFormat(
             name="best",
             words=("early", "best", "iteration", "is"),
-            head=r"(?:Early stopping, best|Did not meet early stopping\. Best) iteration is:\s*$",
+            head=r"(?:Early stopping, best|Did not meet early stopping\. Best) iteration is:\s{0,80}$",
             joins="repeats",
             example="Early stopping, best iteration is:",
         ),

@@ -20,14 +20,18 @@ _NOT_OF_AN_EPOCH = (
     r"(?i)(?<![a-z])(?:val|valid|validation|eval|test|dev)(?![ _-]?[a-z])|evaluat"
     r"|(?<![a-z])(?:steps?|iters?|iterations?|batch(?:es)?)[ :=\[]{0,3}\d|%\||it/s|s/it"
 )
-_CELL = r"(?:[-+\d.eE]*|nan|inf|-inf)"
+_NAME = r"[A-Za-z_][\w./@ -]{0,60}"
+_COLUMN = r"[A-Za-z_][\w./@-]{0,60}"
+_CSV = r"(?P<cells>[-+\d.eEnaif,]{3,2000})"
+_NUMBERS = r"(?P<cells>[-+\d.eEnaif][-+\d.eEnaif\s]{2,2000})"
 _LINE_BEGINS = r"(?:^|(?<=[\]|:)>-] ))\[?(?:train(?:ing)?[ _])?"
 _OF_TOTAL = r"\W{0,3} ?(?P<%s>\d+)(?: ?(?:/|of) ?(?P<%s>\d+))?\]?(?=[\s,:;|)-])"
 
 
 def _counted_by(word: str, example: str) -> Iterator[LogFormat]:
     """Lines that begin with a step, under this word."""
-    head = rf"(?i){_LINE_BEGINS}(?:global[ _])?{word}{_OF_TOTAL % ('iteration', 'target_iteration')}"
+    of_all = "" if word.startswith("global") else "(?:global[ _])?"
+    head = rf"(?i){_LINE_BEGINS}{of_all}{word}{_OF_TOTAL % ('iteration', 'target_iteration')}"
     for loss in _WORDS_OF_LOSS:
         yield _line(word, word, loss, head, _OF_EVALUATION, example.replace("loss", loss), confidence=0.2)
 
@@ -73,28 +77,23 @@ def _tables() -> Iterator[Table]:
     """Rows below a line with the names of the columns, one of which counts and one of which is a loss."""
     for counter in ("step", "iter", "iteration", "global_step"):
         for loss in _WORDS_OF_LOSS:
-            columns = rf"(?=[^\n]*(?:^|[\s,]){counter}(?:[\s,]|$))(?=[^\n]*(?:^|[\s,]){loss}(?:[\s,]|$))"
-            yield Table(
-                name=f"csv_{counter}_{loss}",
-                words=(counter, loss),
-                header=rf"^{columns}[\w./@ -]{{1,60}}(?:,[\w./@ -]{{1,60}})+\s*$",
-                row=rf"^(?P<cells>{_CELL}(?:,{_CELL})+)\s*$",
-                separator=",",
-                fields={counter: Field("iteration")},
-                loss=_LOSS,
-                needs=("lm_loss",),
-                confidence=0.2,
-            )
-            yield Table(
-                name=f"columns_{counter}_{loss}",
-                words=(counter, loss),
-                header=rf"^{columns}\s*[A-Za-z_][\w./@-]{{0,60}}(?:\s+[A-Za-z_][\w./@-]{{0,60}})+\s*$",
-                row=r"^\s*(?P<cells>(?:[-+\d.eE]+|nan|inf|-inf)(?:\s+(?:[-+\d.eE]+|nan|inf|-inf))+)\s*$",
-                fields={counter: Field("iteration")},
-                loss=_LOSS,
-                needs=("lm_loss",),
-                confidence=0.2,
-            )
+            yield _table(f"csv_{counter}_{loss}", counter, loss, f"^{_NAME}(?:,{_NAME}){{1,200}}$", f"^{_CSV}$", ",")
+            columns = rf"^\s{{0,40}}{_COLUMN}(?:(?:\t| {{2,40}}){_COLUMN}){{1,100}}$"
+            yield _table(f"columns_{counter}_{loss}", counter, loss, columns, rf"^\s{{0,40}}{_NUMBERS}$", None)
+
+
+def _table(name: str, counter: str, loss: str, header: str, row: str, separator: str | None) -> Table:
+    return Table(
+        name=name,
+        words=(counter, loss),
+        header=header,
+        row=row,
+        separator=separator,
+        fields={counter: Field("iteration")},
+        loss=_LOSS,
+        needs=("lm_loss",),
+        confidence=0.2,
+    )
 
 
 class PlainLoop(Detector):

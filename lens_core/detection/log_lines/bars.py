@@ -10,11 +10,13 @@ Bar = tuple[int, int | None]
 
 # It stands before the time that is left, in every bar.
 BAR_TEXT = "<"
-_BAR = re.compile(r"(?<![\w.])(\d+)/(\d+) \[(?=[\d?:]+<)")
+_BAR = re.compile(r"(?<![\w.])(\d{1,18})/(\d{1,18}) \[(?=[\d?:]{1,12}<)")
 # What stands before the share that is done; a bar of anything but training says of what.
 _LABEL = re.compile(r"([A-Za-z][^|%\r\n\[\]]{0,80}?)[: ]{0,8}\d{1,3}%\|[^\r\n]{0,400}$")
 _OF_TRAINING = re.compile(r"(?i)^(?:.*[\])>] )?\W*(?:train(?:ing)?|steps?|epochs?|iter(?:ation)?s?|total)\b[^A-Za-z]*$")
 _PREFIX = re.compile(r"^.*(?:\s-(?:\s|$)|\b(?:INFO|DEBUG|WARNING|ERROR)\b)")
+_PROCESS = re.compile(r"\([^()]{0,80}\bpid=\d{1,9}[^()]{0,80}\)")
+_HOST = re.compile(r"[\w.-]{1,80}\d|stderr|stdout")
 _LABEL_CHARACTERS = 600
 
 
@@ -34,7 +36,9 @@ def _is_of_other_work(before: str) -> bool:
     label = _LABEL.search(before.rpartition("\r")[2])
     if label is None:
         return False
-    name = _PREFIX.sub("", label.group(1)).strip(" -:")
+    name = _PROCESS.sub("", _PREFIX.sub("", label.group(1))).strip(" -:")
+    if _HOST.fullmatch(name) or (name.endswith(")") and "(" not in name):
+        return False
     return bool(name) and _OF_TRAINING.match(name) is None
 
 

@@ -149,6 +149,7 @@ _CELLS = re.compile(r"\s*\|(?:[^|]{1,120}\|){2,6}\s*")
 _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s,]{1,24}\s*$")
 # The name of a checkpoint may hold its step and loss.
 _FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
+_CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)")
 _SIGN = re.compile(r"[:=|,(\[/{]")
 _EVALUATION_WORD = re.compile(r"(?i)(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|test|dev)(?![A-Za-z])")
 # What the dictionaries of other jobs hold: a quantised layer, a trial of a search.
@@ -228,7 +229,7 @@ class GeneralReader:
                 measures[name] = value if not total else f"{value} ({total})"
         if (before and _OTHER_WORK.search(before)) or _speaks_of_evaluation(text, measures):
             return None
-        if _ESTIMATE.search(text) or _FILE.search(text) or _SIGN.search(text) is None:
+        if _ESTIMATE.search(text) or _FILE.search(text) or _CALL.search(text) or _SIGN.search(text) is None:
             return None
         values = self._measured(measures, is_named=bool(counters))
         is_measured = "lm_loss" in values or any(_GOALS.search(name) and not _eval_name(name) for name in values)

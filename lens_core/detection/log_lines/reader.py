@@ -31,6 +31,26 @@ _SLOWING = 0.2
 _FILES_REMEMBERED = 64
 _MAX_CELLS = 128
 GENERAL = frozenset({ANNOUNCEMENT, CELL, FORMAT})
+_MAX_PARTIAL_STREAMS = 16
+
+
+class PartialLine:
+    """The parts of a line whose end has not come, joined only when it has."""
+
+    __slots__ = ("length", "parts")
+
+    def __init__(self, beginning: str = "") -> None:
+        self.parts = [beginning] if beginning else []
+        self.length = len(beginning)
+
+    def append(self, part: str) -> None:
+        """Add the next part."""
+        self.parts.append(part)
+        self.length += len(part)
+
+    def text(self) -> str:
+        """All parts as one text."""
+        return "".join(self.parts)
 
 
 class Place(NamedTuple):
@@ -40,7 +60,7 @@ class Place(NamedTuple):
     job: str
     stream: str
     context: Context
-    partial: dict[str, str]
+    partial: dict[str, PartialLine]
     positions: dict[str, int]
 
 
@@ -91,18 +111,24 @@ class StreamReader:
         self._rows.forget()
         self._made = []
 
-    def join(self, place: Place, line: LogLine, now: float) -> LogLine | None:
+    def join(self, place: Place, line: LogLine) -> LogLine | None:
         """A whole line of its parts, or None while its end has not come; an endless one is let go in pieces."""
-        beginning = place.partial.pop(line.stream, "")
-        text = beginning + line.text
-        is_whole = line.source != PARTIAL or len(text) > MAX_JOINED_CHARACTERS
-        if not is_whole:
-            place.partial[line.stream] = text
+        partial = place.partial.get(line.stream)
+        has_room = partial is not None or len(place.partial) < _MAX_PARTIAL_STREAMS
+        partial = partial or PartialLine()
+        partial.append(line.text)
+        if line.source == PARTIAL and has_room and partial.length <= MAX_JOINED_CHARACTERS:
+            place.partial[line.stream] = partial
+            return None
+        place.partial.pop(line.stream, None)
+        return msgspec.structs.replace(line, text=partial.text(), source=DATA_SOURCE)
+
+    def keep_partials(self, place: Place, now: float) -> None:
+        """Remember the beginnings of lines of a place: once for all lines that came, not for each."""
         self._memory.touch_stream(place.stream)
         stream = self._memory.stream(place.stream)
+        stream.partial = {name: partial.text() for name, partial in place.partial.items()}
         stream.seen_at = now
-        stream.partial = dict(place.partial)
-        return msgspec.structs.replace(line, text=text, source=DATA_SOURCE) if is_whole else None
 
     def remember_table(self, place: Place, now: float) -> None:
         """Remember the header under which the next lines of a place stand."""
@@ -123,7 +149,7 @@ class StreamReader:
     def restore(self, place: Place) -> None:
         """Give a place the header and the beginnings of lines that its stream remembers."""
         stream = self._memory.stream(place.stream)
-        place.partial.update(stream.partial)
+        place.partial.update((name, PartialLine(text)) for name, text in stream.partial.items())
         place.positions.update(stream.positions)
         table = self._engine.tables.get(stream.table)
         if table is not None:
