@@ -15,8 +15,8 @@ _BAR = re.compile(r"(?<![\w.])(\d{1,18})/(\d{1,18}) \[(?=[\d?:]{1,12}<)")
 _LABEL = re.compile(r"([A-Za-z][^|%\r\n\[\]]{0,80}?)[: ]{0,8}\d{1,3}%\|[^\r\n]{0,400}$")
 _OF_TRAINING = re.compile(r"(?i)^(?:.*[\])>] )?\W*(?:train(?:ing)?|steps?|epochs?|iter(?:ation)?s?|total)\b[^A-Za-z]*$")
 _PREFIX = re.compile(r"^.*(?:\s-(?:\s|$)|\b(?:INFO|DEBUG|WARNING|ERROR)\b)")
-_PROCESS = re.compile(r"\([^()]{0,80}\bpid=\d{1,9}[^()]{0,80}\)")
-_HOST = re.compile(r"[\w.-]{1,80}\d|stderr|stdout")
+_PROCESS = re.compile(r"\(?[^()]{0,80}\bpid=\d{1,9}[^()]{0,80}\)")
+_HOST = re.compile(r"[\w.-]{1,80}\d:?|(?:INFO|DEBUG|WARNING|ERROR|root|__main__|stderr|stdout|F|:){1,8}")
 _LABEL_CHARACTERS = 600
 
 
@@ -36,9 +36,8 @@ def _is_of_other_work(before: str) -> bool:
     label = _LABEL.search(before.rpartition("\r")[2])
     if label is None:
         return False
-    name = _PROCESS.sub("", _PREFIX.sub("", label.group(1))).strip(" -:")
-    if _HOST.fullmatch(name) or (name.endswith(")") and "(" not in name):
-        return False
+    words = [word for word in _PREFIX.sub("", label.group(1)).replace("(", " (").split() if not _HOST.fullmatch(word)]
+    name = _PROCESS.sub("", " ".join(words)).strip(" -:")
     return bool(name) and _OF_TRAINING.match(name) is None
 
 
