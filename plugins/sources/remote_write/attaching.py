@@ -2,68 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection
-from operator import lt
-from typing import NamedTuple
-
-import msgspec
 
 from lens_core import Pod
 from lens_core.directory_picture import workload_of
 
-from .finding import Keys
-from .labels import METRIC_NAME, Label, make_label
+from .labels import Label, make_label
 
 OF_PODS = ("pod_name", "pod_uid")
 OURS = (*OF_PODS, "workload_name", "workload_uid")
 NO_POD = 0
-_REMEMBERED_SHAPES = 10_000
 
 
-class Shape(NamedTuple):
-    """What holds for all label sets of the same names: where the metric's name is, and where each of ours belongs."""
-
-    name: int
-    places: tuple[int, ...]
-
-
-class Attached(msgspec.Struct, frozen=True, gc=False):
-    """What the series of a pod get, in two pieces of these sizes, and both together; the pod was found by `keys`."""
-
-    pod: bytes
-    workload: bytes
-    both: bytes
-    sizes: tuple[int, int]
-    number: int
-    keys: Keys
-
-
-class Shapes:
-    """Shapes by the names of labels, in their order; senders have few of them."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], Shape | None] = {}
-
-    def of(self, names: tuple[str, ...]) -> Shape | None:
-        """The shape; None if the names are not sorted or not unique, if there is no metric name, or one of ours."""
-        try:
-            return self._known[names]
-        except KeyError:
-            if len(self._known) >= _REMEMBERED_SHAPES:
-                self._known.clear()
-            shape = self._known[names] = _shape(names)
-            return shape
-
-
-def _shape(names: tuple[str, ...]) -> Shape | None:
-    usual = METRIC_NAME in names and names[0] and all(map(lt, names, names[1:]))
-    if not usual or not set(OURS).isdisjoint(names):
-        return None
-    return Shape(names.index(METRIC_NAME), tuple(bisect_left(names, ours) for ours in OURS))
-
-
-class Pods:
+class PodLabelMaker:
     """Numbers pods (the same object keeps its number while it is in the directory) and makes the labels they give."""
 
     def __init__(self, which: str) -> None:
@@ -72,8 +23,6 @@ class Pods:
         self._numbers: dict[int, int] = {}
         self._held: dict[int, Pod] = {}
         self._labels: dict[int, list[Label]] = {NO_POD: []}
-        self._pieces: dict[int, list[tuple[int, bytes]]] = {NO_POD: []}
-        self._sizes: dict[tuple[int, int], tuple[int, int]] = {}
 
     def keep(self, pods: Collection[Pod]) -> None:
         """Forget all others."""
@@ -81,7 +30,6 @@ class Pods:
         self._held = {number: pod for number, pod in self._held.items() if id(pod) in there}
         self._numbers = {id(pod): number for number, pod in self._held.items()}
         self._labels = {NO_POD: []}
-        self._pieces = {NO_POD: []}
 
     def number(self, pod: Pod | None) -> int:
         """The number of a pod."""
@@ -106,23 +54,11 @@ class Pods:
             self._labels[number] = known
         return known
 
-    def insert(self, number: int, pieces: list[bytes], shape: Shape) -> None:
-        """Put what a series of this pod gets among the labels of a shape."""
-        known = self._pieces.get(number)
-        if known is None:
-            # From behind, so that the places before stay right.
-            known = self._pieces[number] = [(OURS.index(label[0]), label[2]) for label in reversed(self.labels(number))]
-        for which, piece in known:
-            pieces.insert(shape.places[which], piece)
-
-    def attached(self, number: int, keys: Keys) -> Attached:
-        """The same in pieces, for series whose template says where they belong."""
+    def pieces(self, number: int) -> tuple[bytes, bytes]:
+        """The same as the fields of a TimeSeries: the pod's labels and the workload's."""
         labels = self.labels(number)
         pod = join([label for label in labels if label[0] in OF_PODS])
-        workload = join([label for label in labels if label[0] not in OF_PODS])
-        sizes = (len(pod), len(workload))
-        # The same object for the same sizes, so that comparing is quick.
-        return Attached(pod, workload, pod + workload, self._sizes.setdefault(sizes, sizes), number, keys)
+        return pod, join([label for label in labels if label[0] not in OF_PODS])
 
     def copies(self, number: int) -> list[list[Label]]:
         """What each copy of a series of this pod gets: one for each workload."""

@@ -20,6 +20,7 @@ Label: TypeAlias = tuple[str, str, bytes, bool]
 LABEL_TAG = 0x0A
 METRIC_NAME = "__name__"
 _MEMO_LABELS = 50_000
+_MEMO_LABEL_BYTES = 512
 _Labels: Any = splitter("Labels", {"labels": 1})
 
 
@@ -47,30 +48,13 @@ class LabelReader:
         self._memo: dict[bytes, Label] = {}
 
     def read(self, block: bytes) -> list[Label]:
-        """The labels of a block in its order. Raises WireError unless it is nothing but whole label fields."""
+        """The labels of a block, which is nothing but whole label fields, in its order. Raises WireError."""
         try:
             inners: list[bytes] = list(_Labels.FromString(block).labels)
         except DecodeError:
             raise WireError("something else between the labels") from None
-        # With two bytes for tag and length each, nothing is left over: there is nothing else in the block.
-        if sum(map(len, inners)) + 2 * len(inners) != len(block):
-            return self._read_slowly(block)
         known = self._memo.get
-        found = [known(inner) for inner in inners]
-        if None in found:
-            return [self._learn(inner) if label is None else label for inner, label in zip(inners, found, strict=True)]
-        return found  # type: ignore[return-value]
-
-    def _read_slowly(self, block: bytes) -> list[Label]:
-        found = []
-        for field in fields(block):
-            if field.number != 1 or field.kind != DELIMITED:
-                raise WireError("something else between the labels")
-            label = self._memo.get(field.value) or self._learn(field.value)
-            if label[2] != block[field.start : field.end]:
-                raise WireError("a label whose length is written in an unusual way")
-            found.append(label)
-        return found
+        return [known(inner) or self._learn(inner) for inner in inners]
 
     def _learn(self, inner: bytes) -> Label:
         name, value = _name_and_value(inner)
@@ -81,18 +65,13 @@ class LabelReader:
             raise RefusedSeries("invalid_utf8", "a label is not UTF-8") from None
         if len(self._memo) >= _MEMO_LABELS:
             self._memo.clear()
-        self._memo[inner] = label
+        if len(inner) <= _MEMO_LABEL_BYTES:
+            self._memo[inner] = label
         return label
 
 
 def _name_and_value(message: bytes) -> tuple[bytes, bytes]:
     """Both texts of a label; raises WireError."""
-    size = len(message)
-    if 4 <= size < 0x80 and message[0] == 0x0A:
-        # The usual shape: a short name, then a short value, nothing else.
-        middle = 2 + message[1]
-        if middle + 2 <= size and message[middle] == 0x12 and middle + 2 + message[middle + 1] == size:
-            return message[2:middle], message[middle + 2 :]
     name = value = b""
     for field in fields(message):
         if field.number in (1, 2) and field.kind != DELIMITED:

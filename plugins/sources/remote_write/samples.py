@@ -11,24 +11,7 @@ from lens_core.protobuf import DELIMITED, FIXED64, VARINT, Field, WireError, fie
 from .histograms import BadHistogram, check_histogram
 from .labels import LABEL_TAG, RefusedSeries
 
-# What a single sample takes: tag, length, a double, a timestamp of six bytes; proto3 leaves a value of 0 out.
-VALUE_SIZE, ZERO_SIZE = 18, 9
-VALUE_TAGS, ZERO_TAGS = b"\x12\x10\x09", b"\x12\x07"
 _ZERO = b"\0" * 8
-
-
-class Tail(NamedTuple):
-    """One of the two usual ends of a series, a single sample: the bytes that are always the same, and an example."""
-
-    mask: bytes
-    example: bytes
-
-
-# A value that is not negative and a timestamp of six bytes, which the highest bits of each byte tell; and the timestamp
-# alone, because proto3 leaves out a 0.
-_STAMP = Tail(b"\xff" + b"\x80" * 6, b"\x10" + b"\x80" * 5 + b"\x01")
-VALUE_TAIL = Tail(b"\xff\xff\xff" + b"\0" * 7 + b"\x80" + _STAMP.mask, VALUE_TAGS + _ZERO + _STAMP.example)
-ZERO_TAIL = Tail(b"\xff\xff" + _STAMP.mask, ZERO_TAGS + _STAMP.example)
 
 
 class Examined(NamedTuple):
