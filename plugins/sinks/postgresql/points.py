@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from lens_core import PointColumns, PointQuery
-from lens_core.queries import metric_name
+from lens_core.model.queries import metric_name
 
 from .aggregating import aggregate
 from .blocks import Series

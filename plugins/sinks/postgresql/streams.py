@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from lens_core import PointQuery
-from lens_core.queries import metric_name
+from lens_core.model.queries import metric_name
 
 from .blocks import LOWEST_STEP
 from .identity import Connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lens_core import Pod
-from lens_core.directory_picture import workload_of
+from lens_core.directory.index import workload_of
 
 from .labels import Label, make_label
 

@@ -7,8 +7,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable
 
-from lens_core.identity import Directory
-from lens_core.protobuf import WireError, delimited
+from lens_core.base.protobuf import WireError, delimited
+from lens_core.directory.directory import Directory
 
 from .attaching import NO_POD, OURS, PodLabelMaker, join, replaced
 from .finding import Keys, PodFinder

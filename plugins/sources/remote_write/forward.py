@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from lens_core.protobuf import varint
+from lens_core.base.protobuf import varint
 
 if TYPE_CHECKING:
     from .batch import ForwardedBatch

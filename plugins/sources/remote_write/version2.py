@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lens_core.bodies import too_large
-from lens_core.protobuf import DELIMITED, VARINT, Field, WireError, delimited, fields, numeric, packed
+from lens_core.base.compression import too_large
+from lens_core.base.protobuf import DELIMITED, VARINT, Field, WireError, delimited, fields, numeric, packed
 
 from .request import Cut
 
