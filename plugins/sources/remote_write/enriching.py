@@ -5,38 +5,37 @@ from __future__ import annotations
 import fnmatch
 import re
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any
 
+from lens_core import Pod
 from lens_core.base.protobuf import WireError, delimited
 from lens_core.directory.directory import Directory
+from lens_core.directory.index import workload_of
 
-from .attaching import NO_POD, OURS, PodLabelMaker, join, replaced
 from .finding import Keys, PodFinder
-from .forms import Form
 from .forward import LabelSet, Layout, PodLabels
-from .labels import METRIC_NAME, Label, LabelReader, RefusedSeries, checked, make_label
+from .labels import METRIC_NAME, Label, RefusedSeries, checked, make_label, read_labels
 from .settings import RemoteWriteSettings
 
+OURS = ("pod_name", "pod_uid", "workload_name", "workload_uid")
 COPY_PREFIX = "workload_"
 VALUE_TAG = b"\x12"
-_MEMO_NAMES = 10_000
 _MEMO_KEYS = 50_000
 
 
 class Enricher:
     """Makes the entries of the label-set table, label by label, from what the directory knows."""
 
-    def __init__(self, settings: RemoteWriteSettings, directory: Directory, form: Form) -> None:
+    def __init__(self, settings: RemoteWriteSettings, directory: Directory, form: Any) -> None:
         self._settings = settings
         self._form = form
         self._directory = directory
         self._finder = PodFinder(settings)
-        self._reader = LabelReader(self._finder.telling)
-        self._negative = [re.compile(fnmatch.translate(glob), re.IGNORECASE) for glob in settings.drop_negative]
-        self._negative_names: dict[str, bool] = {}
+        globs = "|".join(map(fnmatch.translate, settings.drop_negative))
+        self._negative = re.compile(globs or r"(?!)", re.IGNORECASE)
         self._picture = directory.picture
-        self._pods = PodLabelMaker(settings.workload)
-        self._found: dict[Keys, int] = {(): NO_POD}
+        self._found: dict[Keys, Pod | None] = {}
         self._epoch = 1
 
     def refresh(self) -> int:
@@ -44,25 +43,27 @@ class Enricher:
         if self._directory.picture is not self._picture:
             self._picture = self._directory.picture
             self._epoch += 1
-            self._found = {(): NO_POD}
-            self._pods.keep(self._picture.pods.values())
+            self._found.clear()
         return self._epoch
 
-    def pod(self, keys: Keys) -> int:
-        """The number of the pod that the directory knows by these keys."""
-        try:
-            return self._found[keys]
-        except KeyError:
+    def pod(self, keys: Keys) -> Pod | None:
+        """The pod that the directory knows by these keys."""
+        if keys and keys not in self._found:
             if len(self._found) >= _MEMO_KEYS:
-                self._found = {(): NO_POD}
-            number = self._found[keys] = self._pods.number(self._finder.find(keys, self._picture))
-            return number
+                self._found.clear()
+            self._found[keys] = self._finder.find(keys, self._picture)
+        return self._found[keys] if keys else None
+
+    def watches(self, name: str) -> bool:
+        """Whether negative samples of this metric are dropped."""
+        return self._negative.match(name) is not None
 
     def pod_labels(self, telling: bytes) -> PodLabels:
         """The labels that a series gets by those of its own that tell its pod."""
-        keys = self._finder.keys([label for label in self._reader.read(telling) if label[3]])
-        number = self.pod(keys)
-        return (*self._pods.pieces(number), number, keys)
+        keys = self._finder.keys(read_labels(telling))
+        pod = self.pod(keys)
+        of_pod, of_workload = _labels_of(pod, self._settings.workload)
+        return _join(of_pod), _join(of_workload), pod, keys
 
     def make(self, block: bytes, learn: Callable[[bytes, Layout], None]) -> LabelSet | None:
         """An entry, and how it is laid out; None for a label set that is damaged or refused."""
@@ -73,54 +74,79 @@ class Enricher:
 
     def label_set(self, block: bytes, learn: Callable[[bytes, Layout], None] | None = None) -> LabelSet:
         """An entry, label by label. Raises WireError or RefusedSeries."""
-        labels = checked(self._reader.read(block))
-        telling = [label for label in labels if label[3]]
-        keys = self._finder.keys(telling) if telling else ()
-        entry = self._form.LabelSet()
+        labels = checked(read_labels(block))
+        entry: LabelSet = self._form.LabelSet()
         entry.received = entry.forwarded = block
-        entry.keys, entry.pod = keys, self.pod(keys)
-        entry.unattached = int(entry.pod == NO_POD)
-        forwarded = join(replaced(labels, self._pods.labels(entry.pod)))
+        entry.keys = self._finder.keys(labels)
+        entry.pod = self.pod(entry.keys)
+        of_pod, of_workload = _labels_of(entry.pod, self._settings.workload)
+        forwarded = _join(_replaced(labels, [*of_pod, *of_workload]))
         if forwarded != block:
             entry.forwarded = forwarded
         name = next(label[1] for label in labels if label[0] == METRIC_NAME)
         entry.negative = self.watches(name)
         if self._settings.copies != "none":
             self._make_copies(entry, labels, name)
-        elif learn is not None and (layout := _layout_of(block, labels)) is not None:
+        elif learn is not None and (layout := _layout_of(block, labels, self._finder.telling)) is not None:
             learn(block, layout)
         return entry
 
     def labels(self, block: bytes) -> dict[str, str]:
         """The labels as they came; for the debug route."""
-        return {label[0]: label[1] for label in self._reader.read(block)}
-
-    def watches(self, name: str) -> bool:
-        """Whether negative samples of this metric are dropped."""
-        known = self._negative_names.get(name)
-        if known is None:
-            if len(self._negative_names) > _MEMO_NAMES:
-                self._negative_names.clear()
-            known = self._negative_names[name] = any(glob.match(name) for glob in self._negative)
-        return known
+        return {label[0]: label[1] for label in read_labels(block)}
 
     def _make_copies(self, entry: LabelSet, labels: list[Label], name: str) -> None:
         """One label set for each workload of the pod, its name prefixed."""
         renamed = [label for label in labels if label[0] != METRIC_NAME]
         renamed.append(make_label(METRIC_NAME, COPY_PREFIX + name))
-        entry.copies = tuple(join(replaced(renamed, ours)) for ours in self._pods.copies(entry.pod))
+        entry.copies = tuple(_join(_replaced(renamed, ours)) for ours in _labels_of_copies(entry.pod))
         if self._settings.copies == "only":
             entry.forwarded = None
             entry.reason = "" if entry.copies else "no_workload_found" if entry.pod else "missing_pod_info"
 
 
-def _layout_of(block: bytes, labels: list[Label]) -> Layout | None:
+def _layout_of(block: bytes, labels: list[Label], telling: Collection[str]) -> Layout | None:
     """The layout of a label set; None if its encoding is not the usual one or a pod's labels do not belong together."""
     names = [label[0] for label in labels]
     pod, pod_end, workload, workload_end = (bisect_left(names, ours) for ours in OURS)
     if pod != pod_end or workload != workload_end or not set(OURS).isdisjoint(names):
         return None
-    if not block.isascii() or block != join([make_label(name, value) for name, value, _, _ in labels]):
+    if not block.isascii() or block != _join([make_label(name, value) for name, value, _ in labels]):
         return None
     starts = [delimited(1, name.encode()) + VALUE_TAG for name in names]
-    return starts, [label[3] for label in labels], names.index(METRIC_NAME), pod, workload
+    return starts, [name in telling for name in names], names.index(METRIC_NAME), pod, workload
+
+
+def _labels_of(pod: Pod | None, which: str) -> tuple[list[Label], list[Label]]:
+    """What a series of this pod gets: the labels of the pod, and of its root or nearest workload."""
+    if pod is None:
+        return [], []
+    workload = workload_of(pod, which)
+    return _pod_labels(pod), _workload_labels(workload.name, workload.uid) if workload is not None else []
+
+
+def _labels_of_copies(pod: Pod | None) -> list[list[Label]]:
+    """What each copy of a series of this pod gets: one for each workload."""
+    workloads = pod.workloads if pod is not None else []
+    return [[*_pod_labels(pod), *_workload_labels(one.name, one.uid)] for one in workloads if pod is not None]
+
+
+def _replaced(labels: list[Label], ours: list[Label]) -> list[Label]:
+    """Labels with ours instead of those of the same names, sorted by name."""
+    names = {label[0] for label in ours}
+    # Names are unique, so that nothing but names is compared.
+    return sorted([*(label for label in labels if label[0] not in names), *ours])
+
+
+def _join(labels: list[Label]) -> bytes:
+    """Labels as the fields of a TimeSeries."""
+    return b"".join([label[2] for label in labels])
+
+
+def _pod_labels(pod: Pod) -> list[Label]:
+    ours = [make_label("pod_name", pod.name)]
+    return [*ours, make_label("pod_uid", pod.uid)] if pod.uid else ours
+
+
+def _workload_labels(name: str, uid: str) -> list[Label]:
+    return [make_label("workload_name", name or uid), make_label("workload_uid", uid)]

@@ -37,8 +37,8 @@ class PodFinder:
         self._shared: dict[Keys, Keys] = {}
 
     def keys(self, labels: Sequence[Label]) -> Keys:
-        """The keys of a series by its telling labels; none when they name neither a pod nor a device."""
-        values = {label[0]: label[1] for label in labels}
+        """The keys of a series by its labels; none when they name neither a pod nor a device."""
+        values = {name: value for name, value, _ in labels if name in self.telling}
         keys = (*self._device_keys(values), *_pod_keys(values))
         if len(self._shared) >= _MEMO_KEYS:
             self._shared = {}

@@ -5,28 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from . import forward as interpreted
-from .forward import LabelSet, LabelSets
-
-if TYPE_CHECKING:
-    from .batch import ForwardedBatch
-    from .generic_parser import GenericParser
 
 # "interpreted" makes Lens leave the compiled form alone.
 VARIABLE = "LENS_REMOTE_WRITE_FORM"
 _log = logging.getLogger("lens.remote_write")
-
-
-class Form(Protocol):
-    """What both forms have."""
-
-    LabelSet: type[LabelSet]
-    LabelSets: type[LabelSets]
-    forward: Callable[[bytes, int, int, Any, GenericParser, ForwardedBatch], int]
 
 
 def choose() -> tuple[str, Any]:

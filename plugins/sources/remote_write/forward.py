@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from lens_core.base.protobuf import varint
 
 if TYPE_CHECKING:
-    from .batch import ForwardedBatch
+    from lens_core import Pod
+
     from .enriching import Enricher
     from .finding import Keys
-    from .generic_parser import GenericParser
+    from .generic_parser import ForwardedBatch, GenericParser
 
-# The labels that a pod gives to its series, in two pieces; the pod's number, and the keys that it was found by.
-PodLabels: TypeAlias = "tuple[bytes, bytes, int, Keys]"
+# The labels that a pod gives to its series, in two pieces; the pod, and the keys that it was found by.
+PodLabels: TypeAlias = "tuple[bytes, bytes, Pod | None, Keys]"
 # Of a label set's names: each encoded with the tag behind it, and whether such a label may tell the pod; then indices:
 # of the metric's name, and where the labels of a pod and of its workload belong.
 Layout: TypeAlias = "tuple[list[bytes], list[bool], int, int, int]"
@@ -46,30 +47,18 @@ class LabelSet:
     """The entry of one label set, valid for one epoch of the directory.
 
     `received` are the label bytes as they came, `forwarded` as they go on (None: only copies do), `copies` the labels
-    of further series. `negative`: negative samples are dropped; `reason`: why nothing of it is forwarded. `place` is
-    its index among the entries of its generation. `unattached` is 1 if no pod was found by `keys`.
+    of further series. `negative`: negative samples are dropped; `reason`: why nothing of it is forwarded. `pod` was
+    found by `keys`. `place` is its index among the entries; -1 if it is not stored.
     """
 
-    __slots__ = (
-        "copies",
-        "epoch",
-        "forwarded",
-        "keys",
-        "negative",
-        "place",
-        "pod",
-        "reason",
-        "received",
-        "unattached",
-    )
+    __slots__ = ("copies", "epoch", "forwarded", "keys", "negative", "place", "pod", "reason", "received")
 
     def __init__(self) -> None:
         self.received = b""
         self.forwarded: bytes | None = None
         self.copies: tuple[bytes, ...] = ()
         self.keys: Keys = ()
-        self.pod = 0
-        self.unattached = 1
+        self.pod: Pod | None = None
         self.negative = False
         self.reason = ""
         self.epoch = 0
@@ -77,27 +66,24 @@ class LabelSet:
 
 
 class LabelSets:
-    """The label-set table: two generations of entries, each limited in number and in bytes.
+    """The label-set table, limited in entries and in bytes.
 
-    A generation that is full or ten minutes old becomes the old one; an entry that is used again moves to the young
-    one, the others are evicted. A label set is stored when it comes for the second time (a Bloom filter tells), because
-    most of what churns comes once and would evict what lives.
+    A table that is full or ten minutes old is cleared: to make the entries anew takes less than to keep them in the
+    order of their use. A label set is stored when it comes for the second time (a Bloom filter tells), because most of
+    what churns comes once.
     """
 
-    def __init__(self, enricher: Enricher, limit: int, rotate_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, enricher: Enricher, limit: int, clear_seconds: float, clock: Callable[[], float]) -> None:
         self._enricher = enricher
         self._limit = limit
         self._limit_bytes = limit * 1024
-        self._rotate_seconds = rotate_seconds
+        self._clear_seconds = clear_seconds
         self._clock = clock
-        self._rotated_at = clock()
-        self._young: dict[bytes, LabelSet] = {}
-        self._old: dict[bytes, LabelSet] = {}
-        # The young entries as they came: senders repeat their order, so the next series is mostly the next entry.
+        self._entries: dict[bytes, LabelSet] = {}
+        # The same as they came: senders repeat their order, so the next series is mostly the next entry.
         self._order: list[LabelSet] = []
-        self._young_bytes = 0
-        self._mask = (1 << (limit * _MARKS_PER_KEY // 8 - 1).bit_length()) - 1
-        self._marks = bytearray(self._mask + 1)
+        self._clear()
+        self._marks = bytearray(1 << (limit * _MARKS_PER_KEY // 8 - 1).bit_length())
         self._marked = 0
         self._epoch = 0
         self._layouts: dict[int, Layout] = {}
@@ -105,33 +91,35 @@ class LabelSets:
         self._watched: dict[bytes, bool] = {}
 
     def __len__(self) -> int:
-        return len(self._young) + len(self._old)
+        return len(self._order)
 
     def begin(self) -> None:
-        """Apply what the directory knows now, and evict what is old; before every portion of series."""
+        """Take up what the directory knows now, and clear an old table; before every portion of series."""
         epoch: int = self._enricher.refresh()
         if epoch != self._epoch:
             self._epoch = epoch
             self._pod_labels.clear()
-        if self._clock() - self._rotated_at >= self._rotate_seconds:
-            self._rotate()
+        if self._clock() - self._cleared_at >= self._clear_seconds:
+            self._clear()
 
     def find_or_make(self, block: bytes) -> LabelSet | None:
         """The entry of a label set; None if the generic parser has to say what is wrong with it."""
-        entry = self._young.get(block)
-        if entry is not None and entry.epoch == self._epoch:
-            return entry
+        stored = self._entries.get(block)
+        if stored is not None:
+            if stored.epoch != self._epoch and self._enricher.pod(stored.keys) is stored.pod:
+                stored.epoch = self._epoch
+            if stored.epoch == self._epoch:
+                return stored
+        entry = self._make_by_layout(block)
         if entry is None:
-            entry = self._old.get(block)
-        stored = entry is not None
-        if entry is None or (entry.epoch != self._epoch and self._enricher.pod(entry.keys) != entry.pod):
-            entry = self._make_by_layout(block)
+            entry = self._enricher.make(block, self.learn_layout)
             if entry is None:
-                entry = self._enricher.make(block, self.learn_layout)
-                if entry is None:
-                    return None
+                return None
         entry.epoch = self._epoch
-        if stored or self._came_before(block):
+        if stored is not None:
+            entry.place = stored.place
+            self._entries[block] = self._order[entry.place] = entry
+        elif self._came_before(block):
             self._store(entry)
         return entry
 
@@ -143,40 +131,33 @@ class LabelSets:
             self._layouts[signature] = layout
 
     def _store(self, entry: LabelSet) -> None:
-        stored = self._young.get(entry.received)
-        if stored is not None:
-            if stored is not entry:
-                entry.place = stored.place
-                self._young[entry.received] = self._order[entry.place] = entry
-            return
         size = _ENTRY_BYTES + len(entry.received) + sum([len(block) for block in entry.copies])
         if entry.forwarded is not None and entry.forwarded is not entry.received:
             size += len(entry.forwarded)
         if size > _LARGEST_ENTRY_BYTES:
-            entry.place = -1
             return
-        if len(self._order) >= self._limit or self._young_bytes + size > self._limit_bytes:
-            self._rotate()
+        if len(self._order) >= self._limit or self._bytes + size > self._limit_bytes:
+            self._clear()
         entry.place = len(self._order)
         self._order.append(entry)
-        self._young[entry.received] = entry
-        self._young_bytes += size
+        self._entries[entry.received] = entry
+        self._bytes += size
 
-    def _rotate(self) -> None:
-        self._old, self._young = self._young, {}
+    def _clear(self) -> None:
+        self._entries.clear()
         self._order = []
-        self._young_bytes = 0
-        self._rotated_at = self._clock()
+        self._bytes = 0
+        self._cleared_at = self._clock()
 
     def _came_before(self, block: bytes) -> bool:
         """Whether a label set came before (wrong in less than one of thirty cases); from now on it did."""
         number = hash(block)
-        place = number >> 6 & self._mask
+        place = number >> 6 & len(self._marks) - 1
         marks = 1 << (number & 7) | 1 << (number >> 3 & 7)
         if self._marks[place] & marks == marks:
             return True
         if self._marked >= self._limit:
-            self._marks = bytearray(self._mask + 1)
+            self._marks = bytearray(len(self._marks))
             self._marked = 0
         self._marks[place] |= marks
         self._marked += 1
@@ -243,8 +224,7 @@ class LabelSets:
         entry.keys = keys
         entry.pod = pod
         entry.negative = self._watches(name)
-        if pod:
-            entry.unattached = 0
+        if pod is not None:
             before, between = _slice(block, 0, pod_at), _slice(block, pod_at, workload_at)
             after = _slice(block, workload_at, size)
             entry.forwarded = b"".join((before, pod_labels, between, workload_labels, after))
@@ -321,7 +301,7 @@ def forward(body: bytes, place: int, count: int, table: LabelSets, parser: Gener
             expected = entry.place + 1
             series += 1
             samples += found
-            unattached += entry.unattached
+            unattached += entry.pod is None
             known += entry.place >= 0
             if copied_from == stop:
                 sample = _slice(body, rest, stop)

@@ -1,10 +1,13 @@
-"""Any series, field by field: exact for everything that the hot path leaves."""
+"""Any series, field by field: exact for everything that the hot path leaves. And what is forwarded of a request."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
+
 from lens_core.base.protobuf import WireError, delimited
 
-from .batch import ForwardedBatch
 from .drops import Drops
 from .enriching import Enricher
 from .forward import LabelSet
@@ -12,6 +15,31 @@ from .labels import RefusedSeries
 from .samples import examine, split_labels
 
 _MESSAGES = 10
+
+
+class ForwardedBatch(msgspec.Struct):
+    """What is forwarded of one request: `pieces` joined are its series; and what was counted.
+
+    Of the series `received`, so many were `known`: their entry was in the label-set table.
+    """
+
+    pieces: list[bytes] = []
+    received: int = 0
+    known: int = 0
+    series: int = 0
+    samples: int = 0
+    histograms: int = 0
+    exemplars: int = 0
+    unattached: int = 0
+    dropped: int = 0
+    refused: Counter[str] = msgspec.field(default_factory=Counter)
+    messages: list[str] = []
+
+    def join(self) -> bytes:
+        """All pieces as one, which stays the only piece."""
+        if len(self.pieces) != 1:
+            self.pieces[:] = [b"".join(self.pieces)]
+        return self.pieces[0]
 
 
 class GenericParser:
@@ -51,7 +79,7 @@ class GenericParser:
         batch.samples += examined.samples
         batch.histograms += examined.histograms
         batch.exemplars += examined.exemplars
-        batch.unattached += entry.unattached
+        batch.unattached += entry.pod is None
 
     def _labels(self, series: bytes) -> dict[str, str]:
         try:

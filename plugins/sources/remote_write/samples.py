@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
 from typing import NamedTuple
 
 from lens_core.base.protobuf import DELIMITED, FIXED64, VARINT, Field, WireError, fields
@@ -26,18 +25,13 @@ class Examined(NamedTuple):
 
 def split_labels(series: bytes) -> tuple[bytes, bytes]:
     """A TimeSeries as its label fields and everything else, each in its order. Raises WireError."""
-    labels = [(field.start, field.end) for field in fields(series) if field.number == 1]
-    for start, _ in labels:
-        if series[start] != LABEL_TAG:
+    labels: list[bytes] = []
+    others: list[bytes] = []
+    for field in fields(series):
+        if field.number == 1 and series[field.start] != LABEL_TAG:
             raise WireError("a label has the wrong type")
-    if not labels:
-        return b"", series
-    end = labels[-1][1]
-    if labels[0][0] == 0 and all(first[1] == second[0] for first, second in pairwise(labels)):
-        return series[:end], series[end:]
-    block = b"".join(series[start:stop] for start, stop in labels)
-    others = (series[field.start : field.end] for field in fields(series) if field.number != 1)
-    return block, b"".join(others)
+        (labels if field.number == 1 else others).append(series[field.start : field.end])
+    return b"".join(labels), b"".join(others)
 
 
 def examine(rest: bytes, *, drop_negative: bool) -> Examined:

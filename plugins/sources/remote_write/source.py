@@ -14,19 +14,18 @@ from lens_core import Context, IngestRequest, Reply, Route, SeriesBatch, Source
 from lens_core.base.errors import RequestError
 from lens_core.base.protobuf import WireError, delimited
 
-from .batch import ForwardedBatch
 from .drops import Drops
 from .enriching import Enricher
 from .forms import choose
-from .generic_parser import GenericParser
+from .generic_parser import ForwardedBatch, GenericParser
 from .request import MEDIA_TYPE, body_of, cut, damaged, version_of
 from .settings import RemoteWriteSettings
 from .version2 import as_version1
 
 # Others get a turn after so many series.
 SERIES_AT_A_TIME = 2000
-# A label set without a sample for this long is forgotten, at the latest after twice as long.
-ROTATE_SECONDS = 600.0
+# The label sets that are known are forgotten so often, and with them those that no longer come.
+CLEAR_SECONDS = 600.0
 METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
 # What this protocol's senders make of a status: 413 wedges vmagent, 429 makes Prometheus drop.
 WIRE_ERRORS = {413: 400, 429: 503}
@@ -47,31 +46,22 @@ class RemoteWrite(Source):
         self.drops = Drops(self.settings.recent_drops, context.metrics)
         self.form, self._hot_path = choose()
         enricher = Enricher(self.settings, context.directory, self._hot_path)
-        self._table = self._hot_path.LabelSets(enricher, self.settings.cached_series, ROTATE_SECONDS, time.monotonic)
+        self._table = self._hot_path.LabelSets(enricher, self.settings.cached_series, CLEAR_SECONDS, time.monotonic)
         self._parser = GenericParser(enricher, self.drops)
 
     def routes(self) -> Sequence[Route]:
         """The path of the seeds in every method, Prometheus' own path, and the recent drops."""
         path = self.settings.path.rstrip("/")
-        limit = self.settings.max_body_bytes
-        anything = Route(
-            paths=[path or "/prometheus", f"{path}/api/v1/write"],
-            handler=self._write,
-            methods=METHODS,
-            at_root=True,
-            encodings=("snappy", "zstd", "identity"),
-            max_body_bytes=limit,
-            wire_errors=WIRE_ERRORS,
-            bodies={MEDIA_TYPE: bytes},
-        )
-        write = Route(
-            paths=["/write"],
-            handler=self._write,
-            encodings=("snappy", "zstd", "identity"),
-            max_body_bytes=limit,
-            wire_errors=WIRE_ERRORS,
-            bodies={MEDIA_TYPE: bytes},
-        )
+        common: dict[str, Any] = {
+            "handler": self._write,
+            "encodings": ("snappy", "zstd", "identity"),
+            "max_body_bytes": self.settings.max_body_bytes,
+            "wire_errors": WIRE_ERRORS,
+            "bodies": {MEDIA_TYPE: bytes},
+        }
+        paths = [path or "/prometheus", f"{path}/api/v1/write"]
+        anything = Route(paths=paths, methods=METHODS, at_root=True, **common)
+        write = Route(paths=["/write"], **common)
         drops = Route(paths=["/remote-write/drops"], handler=self._show_drops, methods=("GET",), role="read")
         return [anything, write, drops]
 
@@ -153,10 +143,7 @@ class RemoteWrite(Source):
 
 def _answer(version: str, batch: ForwardedBatch) -> Reply:
     """204, or 400 when some series were refused although the others are safe (a partial write)."""
-    headers = {}
-    if version == "2.0":
-        written = {"Samples": batch.samples, "Histograms": batch.histograms, "Exemplars": batch.exemplars}
-        headers = {_WRITTEN.format(what): str(count) for what, count in written.items()}
+    headers = _written(version, batch)
     if not batch.refused:
         return Reply(status=204, headers=headers)
     count = sum(batch.refused.values())
@@ -165,10 +152,14 @@ def _answer(version: str, batch: ForwardedBatch) -> Reply:
 
 
 def _refusal(error: RequestError, version: str) -> Reply:
-    headers = (
-        {_WRITTEN.format(what): "0" for what in ("Samples", "Histograms", "Exemplars")} if version == "2.0" else {}
-    )
+    headers = _written(version, ForwardedBatch())
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
     status = WIRE_ERRORS.get(error.status, error.status)
     return Reply(body={"code": error.code, "message": error.message}, status=status, headers=headers)
+
+
+def _written(version: str, batch: ForwardedBatch) -> dict[str, str]:
+    """The headers in which 2.0 wants to be told what was written."""
+    counts = {"Samples": batch.samples, "Histograms": batch.histograms, "Exemplars": batch.exemplars}
+    return {_WRITTEN.format(what): str(count) for what, count in counts.items()} if version == "2.0" else {}

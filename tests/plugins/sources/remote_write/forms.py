@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 from lens_plugins.sources.remote_write import forward
-from lens_plugins.sources.remote_write.batch import ForwardedBatch
 from lens_plugins.sources.remote_write.drops import Drops
 from lens_plugins.sources.remote_write.enriching import Enricher
-from lens_plugins.sources.remote_write.generic_parser import GenericParser
+from lens_plugins.sources.remote_write.generic_parser import ForwardedBatch, GenericParser
 from lens_plugins.sources.remote_write.request import cut
 from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 from lens_plugins.sources.remote_write.version2 import as_version1
