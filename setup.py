@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
+import shlex
+import subprocess
 import sysconfig
-import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
-from setuptools.errors import CCompilerError, CompileError, ExecError, PlatformError
 
 PACKAGE = "lens_plugins.sources.remote_write"
 SOURCES = Path("plugins/sources/remote_write")
@@ -45,30 +44,31 @@ def copied_source() -> str:
     """A copy of forward.py that knows what it was built from: forms.py compares that, so that no old form is used."""
     folder = Path("build/cython", *PACKAGE.split("."))
     folder.mkdir(parents=True, exist_ok=True)
-    for depth in range(len(PACKAGE.split("."))):
-        (folder.parents[depth - 1] if depth else folder).joinpath("__init__.py").touch()
+    # Cython finds by these files to which package the module belongs.
+    for package in (folder, *folder.parents[: PACKAGE.count(".")]):
+        (package / "__init__.py").touch()
     text = (SOURCES / "forward.py").read_text()
     digest = hashlib.sha256(text.encode()).hexdigest()
-    (folder / "_forward.py").write_text(f'{text}\n\nBUILT_FROM = "{digest}"\n')
-    shutil.copyfile(SOURCES / "forward.pxd", folder / "_forward.pxd")
+    contents = {
+        "_forward.py": f'{text}\n\nBUILT_FROM = "{digest}"\n',
+        "_forward.pxd": (SOURCES / "forward.pxd").read_text(),
+    }
+    for name, content in contents.items():
+        file = folder / name
+        # Installers run this file several times; what has not changed is not compiled again.
+        if not file.exists() or file.read_text() != content:
+            file.write_text(content)
     return str(folder / "_forward.py")
 
 
 def can_compile() -> bool:
     """Whether there is a C compiler with Python's headers; without one the wheel is one for every platform."""
-    from setuptools._distutils.ccompiler import new_compiler
-    from setuptools._distutils.sysconfig import customize_compiler
-
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "probe.c")
-        source.write_text("#include <Python.h>\n")
-        compiler = new_compiler()
-        try:
-            customize_compiler(compiler)
-            compiler.compile([str(source)], folder, include_dirs=[sysconfig.get_path("include")])
-        except (CCompilerError, CompileError, ExecError, PlatformError, OSError):
-            return False
-    return True
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    command = [*compiler, f"-I{sysconfig.get_path('include')}", "-fsyntax-only", "-x", "c", "-"]
+    try:
+        return subprocess.run(command, input=b"#include <Python.h>\n", capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 setup(ext_modules=[] if os.environ.get("LENS_PURE_PYTHON") else extensions())
