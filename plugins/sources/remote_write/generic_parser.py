@@ -24,6 +24,7 @@ class ForwardedBatch(msgspec.Struct):
     """
 
     pieces: list[bytes] = []
+    compacted: int = 0
     received: int = 0
     known: int = 0
     series: int = 0
@@ -35,11 +36,14 @@ class ForwardedBatch(msgspec.Struct):
     refused: Counter[str] = msgspec.field(default_factory=Counter)
     messages: list[str] = []
 
+    def compact(self) -> None:
+        """Join the pieces of a portion, each of them once: many small objects take more than their bytes."""
+        self.pieces[self.compacted :] = [b"".join(self.pieces[self.compacted :])]
+        self.compacted += 1
+
     def join(self) -> bytes:
-        """All pieces as one, which stays the only piece."""
-        if len(self.pieces) != 1:
-            self.pieces[:] = [b"".join(self.pieces)]
-        return self.pieces[0]
+        """All pieces as one."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
 class GenericParser:

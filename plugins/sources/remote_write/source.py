@@ -18,9 +18,9 @@ from .drops import Drops
 from .enriching import Enricher
 from .forms import choose
 from .generic_parser import ForwardedBatch, GenericParser
-from .request import MEDIA_TYPE, body_of, cut, damaged, version_of
+from .request import MEDIA_TYPE, Cut, body_of, cut, damaged, version_of
 from .settings import RemoteWriteSettings
-from .version2 import as_version1
+from .version2 import Translator, as_version1
 
 # Others get a turn after so many series.
 SERIES_AT_A_TIME = 2000
@@ -89,13 +89,25 @@ class RemoteWrite(Source):
             place = await self._forward(body, batch) if version == "1.0" else 0
             if place < len(body):
                 # Metadata, everything of 2.0, and what only the library can tell apart from damage.
-                rest, metadata = as_version1(cut(body[place:], version), version, self.settings.max_body_bytes)
-                await self._forward(rest, batch)
+                message = cut(body[place:], version)
+                metadata = await self._forward_parts(message, version, batch)
         except WireError as error:
             raise damaged(error) from None
         await self._submit(batch, metadata)
         self._count(batch)
         return batch
+
+    async def _forward_parts(self, message: Cut, version: str, batch: ForwardedBatch) -> list[bytes]:
+        """Forward the series of a message that was cut; its metadata as those of 1.0. Raises WireError."""
+        translator = None
+        if version == "2.0" and message.series:
+            translator = Translator(message.symbols, self.settings.max_body_bytes)
+        for first in range(0, len(message.series), SERIES_AT_A_TIME):
+            series = message.series[first : first + SERIES_AT_A_TIME]
+            await self._forward(as_version1(series, translator), batch)
+            batch.compact()
+            await asyncio.sleep(0)
+        return message.metadata if translator is None else translator.metadata
 
     async def _forward(self, body: bytes, batch: ForwardedBatch) -> int:
         """Forward the series that a message begins with; where they end. Raises WireError."""
@@ -107,7 +119,7 @@ class RemoteWrite(Source):
             if place == start:
                 break
             if place < len(body):
-                batch.join()
+                batch.compact()
                 await asyncio.sleep(0)
         return place
 

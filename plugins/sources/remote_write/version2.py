@@ -11,21 +11,14 @@ from collections.abc import Sequence
 from lens_core.base.compression import too_large
 from lens_core.base.protobuf import DELIMITED, VARINT, Field, WireError, delimited, fields, numeric, packed
 
-from .request import Cut
-
 _REFS, _SAMPLES, _HISTOGRAMS, _EXEMPLARS, _METADATA = 1, 2, 3, 4, 5
 _HISTOGRAM, _GAUGE_HISTOGRAM, _SUMMARY = 3, 4, 5
 _SUFFIXES = ("_bucket", "_count", "_sum")
 
 
-def as_version1(message: Cut, version: str, limit_bytes: int) -> tuple[bytes, list[bytes]]:
-    """The series of a message as those of a request of 1.0, and its metadata. Raises WireError or PayloadTooLarge."""
-    series, metadata = message.series, message.metadata
-    if version == "2.0" and series:
-        translator = Translator(message.symbols, limit_bytes)
-        series = [translator.series(one) for one in series]
-        metadata = translator.metadata
-    return b"".join([delimited(1, one) for one in series]), metadata
+def as_version1(series: Sequence[bytes], translator: Translator | None) -> bytes:
+    """A request of 1.0 with these series, which the translator reads if they are of 2.0. Raises WireError."""
+    return b"".join([delimited(1, one if translator is None else translator.series(one)) for one in series])
 
 
 class Translator:
@@ -49,7 +42,7 @@ class Translator:
         return list(self._metadata.values())
 
     def series(self, message: bytes) -> bytes:
-        """A TimeSeries of 1.0. Raises WireError."""
+        """A TimeSeries of 1.0. Raises WireError, or PayloadTooLarge."""
         refs: list[int] = []
         rest: list[bytes] = []
         metadata: bytes | None = None

@@ -29,7 +29,6 @@ from tests.plugins.sources.remote_write.conftest import PODS
 from tests.side_by_side import made_once
 
 CHECKOUT = Path(__file__).parents[4]
-LIMIT = 1 << 25
 _METRICS = SelfMetrics()
 interpreted = forward
 # The compiled form that is tested; without it one is built from this checkout.
@@ -74,7 +73,7 @@ class Forwarder:
         batch = ForwardedBatch()
         place = self._forward(body, portion, batch)
         if place < len(body):
-            self._forward(as_version1(cut(body[place:], "1.0"), "1.0", LIMIT)[0], portion, batch)
+            self._forward(as_version1(cut(body[place:], "1.0").series, None), portion, batch)
         return batch
 
     def _forward(self, body: bytes, portion: int, batch: ForwardedBatch) -> int:

@@ -59,4 +59,4 @@ def test_references_do_not_multiply_a_body(what: str) -> None:
             one.metadata.type, one.metadata.help_ref = 1, large
     message = cut(body.message.SerializeToString(), "2.0")
     with pytest.raises(PayloadTooLarge, match="send smaller batches"):
-        as_version1(message, "2.0", LIMIT)
+        as_version1(message.series, Translator(message.symbols, LIMIT))
