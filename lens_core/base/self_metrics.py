@@ -170,9 +170,7 @@ class SelfMetrics:
         self.remote_write_series = counter(
             "lens_remote_write_series_total", "Series passed on, attached to a pod or not.", "result"
         )
-        self.remote_write_printed = counter(
-            "lens_remote_write_printed_series_total", "Series passed on as parts of runs that came before."
-        )
+        self.remote_write_known = counter("lens_remote_write_known_series_total", "Series whose label set was known.")
         self.remote_write_dropped = counter("lens_remote_write_dropped_samples_total", "Samples dropped.", "reason")
         self.remote_write_cached = Gauge(
             "lens_remote_write_cached_series", "Label sets that are known.", registry=self.registry

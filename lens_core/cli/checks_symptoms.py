@@ -120,10 +120,10 @@ def directory(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -
 
 
 def drops(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> Iterator[Finding]:
-    """What remote write dropped, negative values above all."""
+    """The samples that remote write dropped, negative values above all, and the form in which it runs."""
     import httpx
 
-    if not any(source["type"] == "remote_write" and source["received"] for source in status["sources"]):
+    if not any(source["type"] == "remote_write" for source in status["sources"]):
         return
     try:
         answer = httpx.get(f"{url}/api/v1/remote-write/drops", headers=dict(headers), timeout=10)
@@ -131,6 +131,11 @@ def drops(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> It
     except (httpx.HTTPError, ValueError) as error:
         yield Finding("remote write", "warning", f"its drops cannot be asked for: {error}", "lens status")
         return
+    if found.get("form") == "interpreted":
+        remedy = "which a wheel for this platform has, or an installation with a C compiler"
+        yield Finding("remote write", "ok", f"runs interpreted; large loads want the compiled form, {remedy}")
+    elif found.get("form") == "compiled":
+        yield Finding("remote write", "ok", "runs compiled")
     if found["total"]:
         told = ", ".join(f"{count:,} {reason}" for reason, count in found["by_reason"].items())
         names = dict.fromkeys(entry["metric_name"] for entry in found["recent"])

@@ -136,9 +136,16 @@ async def test_a_directory_without_pods_or_devices(lens: LensFactory) -> None:
 async def test_negative_samples_are_named(lens: LensFactory) -> None:
     running = await lens()
     await send_series(running, "gpu_power", -1.0)
-    (found,) = await asked(running, checks.drops, await running.get("/status"))
-    assert found.state == "warning"
+    form, found = await asked(running, checks.drops, await running.get("/status"))
+    assert (form.state, found.state) == ("ok", "warning")
     assert "gpu_power" in found.text
+
+
+async def test_the_form_of_remote_write_is_told(lens: LensFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LENS_REMOTE_WRITE_FORM", "interpreted")
+    running = await lens()
+    (found,) = await asked(running, checks.drops, await running.get("/status"))
+    assert "runs interpreted" in found.text
 
 
 def test_a_slow_store_is_said_only_when_it_answered() -> None:
