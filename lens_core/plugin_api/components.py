@@ -175,10 +175,12 @@ class Source(Component):
     """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.door`.
 
     `judge` says what one piece of evidence alone says about the framework; the host sets both. `brings` are kinds of
-    record that the source is for: when no sink takes them, the daemon says so.
+    record that the source is for: when no sink takes them, the daemon says so. `rejects` are the source's own reasons
+    for refusing items, beside `invalid` and `no_identity`: their counters begin at 0 instead of at the first refusal.
     """
 
     brings: ClassVar[Sequence[type[Record]]] = ()
+    rejects: ClassVar[Sequence[str]] = ()
     door: Door
     judge: Callable[[Evidence], Verdict] = staticmethod(_no_verdict)
 
