@@ -46,7 +46,7 @@ from .identity import Connection, Identities
 from .progress import already_written, move_cursor, read_position
 from .retention import policy_of
 from .settings import PostgreSQLSettings
-from .sorting import Sorted, sort_batch, source_label
+from .sorting import KNOWN_SOURCES, Sorted, sort_batch, source_label
 from .writer import write_rows
 
 _IN_THREAD_RECORDS = 1000
@@ -70,6 +70,10 @@ class PostgreSQL(Asking):
         self._compactor = Compactor(self._database, context.logger, policy_of(settings))
         self._identities = Identities()
         self._names = NameCache()
+        for source in (*KNOWN_SOURCES, "other"):
+            context.metrics.training_performance_save.inc(0, data_source=source)
+            for reason in ("retry", "poisoned"):
+                context.metrics.training_performance_save_errors.inc(0, data_source=source, reason=reason)
 
     @property
     def database(self) -> Database:
