@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config, InvalidConfiguration, SinkConfig, load_config
 from ..directory.directory import Directory
@@ -56,9 +57,9 @@ def command(file: Path, connect: bool, data_dir: Path | None, as_json: bool) -> 
 
 def _say(answer: dict[str, Any], as_json: bool, lines: list[str]) -> None:
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        click.echo(hide(msgspec.json.format(msgspec.json.encode(answer)).decode()))
     else:
-        click.echo("\n".join(lines))
+        click.echo(hide("\n".join(lines)))
 
 
 def _counts(config: Config) -> str:

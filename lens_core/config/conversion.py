@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from ..base.redaction import remember
 from ..base.secrets import Secret
 from .document import Node
 from .expectations import choices, describe, field_types, is_mapping, is_secret, is_sequence, is_struct, members
@@ -127,7 +128,9 @@ def convert(node: Node, kind: Any, path: str, problems: Problems) -> Any:
         if inner is not None:
             return _checked(node, _sequence(node, inner, path, problems), kind, metas, path, problems)
     if Secret in options and _can_be_secret(node):
-        return Secret(node.value if isinstance(node.value, str) else node.written)
+        text = node.value if isinstance(node.value, str) else node.written
+        remember(text)
+        return Secret(text)
     return _leaf(node, kind, path, problems)
 
 

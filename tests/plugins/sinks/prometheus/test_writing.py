@@ -26,7 +26,7 @@ def names_of(message: Any) -> list[str]:
 
 
 async def test_requests_are_never_merged_and_keep_their_bytes(store: Store) -> None:
-    bench = Bench(store.url, token=Secret("s3cret"), headers={"X-Scope-OrgID": "me"})
+    bench = Bench(store.url, token=Secret("s3cret"), headers={"X-Scope-OrgID": Secret("me")})
     first, second = series_batch("a", "b"), series_batch("a", stamp=NOW + 1)
     assert await bench.send(first, second) == Delivered()
     assert [body for _, body in store.requests] == [first.body, second.body]
