@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ..base.durations import duration
-from .client import ask, daemon_url, data_dir_option, json_option, url_option
+from .client import ask, config_option, daemon_url, data_dir_option, json_option, url_option
 from .columns import Cell, Column, fitting_table
 from .counts import (
     count_cells,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @json_option
 @url_option
 @data_dir_option
+@config_option
 def command(as_json: bool, url: str | None, data_dir: Path | None) -> None:
     """Show what runs: every component, its state, rates, lag and last error.
 

@@ -13,7 +13,7 @@ import msgspec
 
 from ..base.durations import duration
 from ..base.errors import LensError
-from .client import ask, ask_many, daemon_url, data_dir_option, json_option, url_option
+from .client import ask, ask_many, config_option, daemon_url, data_dir_option, json_option, url_option
 from .columns import Cell, Column, fitting_table
 from .counts import (
     count_cells,
@@ -48,6 +48,7 @@ WIDE = 110
 @json_option
 @url_option
 @data_dir_option
+@config_option
 def command(
     interval_seconds: float,
     search: str,

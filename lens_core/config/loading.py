@@ -78,6 +78,19 @@ def parse_config(
     return config
 
 
+def read_data_dir(path: Path, environ: Mapping[str, str]) -> Path:
+    """The data directory of a configuration, of which nothing else is looked at. Raises InvalidConfiguration."""
+    problems = Problems(str(path))
+    root = parse(read_text(path), problems)
+    node = root.value.get("data_dir") if root is not None else None
+    if node is not None:
+        Expansion(environ, path.parent, problems).expand(node)
+    problems.raise_if_any()
+    if node is None or not isinstance(node.value, str):
+        return default_data_dir(environ).absolute()
+    return (path.parent / Path(node.value).expanduser()).absolute()
+
+
 def read_text(path: Path) -> str:
     """The text of a configuration file; raises InvalidConfiguration when it cannot be read."""
     try:

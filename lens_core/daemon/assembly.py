@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..base.errors import LensError
+from ..base.errors import BadRequest, LensError
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import CollectorConfig, ComponentConfig, Config, FilterSettings, PipelineConfig, SinkConfig
 from ..delivery.loss_periods import end_quiet_periods
@@ -83,9 +83,9 @@ class Assembly:
         return ""
 
     async def replay(self, sink: str) -> int:
-        """Send dead letters again; raises LensError for a sink that there is not."""
+        """Send dead letters again; raises BadRequest for a sink that there is not."""
         if sink and sink not in self.sinks:
-            raise LensError(f"there is no sink {sink!r}; there are: {', '.join(self.sinks)}")
+            raise BadRequest(f"there is no sink {sink!r}; there are: {', '.join(self.sinks)}")
         records = 0
         for pipeline in self.pipelines:
             for sender in pipeline.senders:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -127,3 +130,68 @@ def test_a_full_spool_of_a_required_sink_is_not_ready_until_there_is_room(
     ]
     assert "sinks below" in finding["remedy"]
     assert metric(lens, 'lens_records_rejected_total{component="wandb_api",reason="overloaded"}') == refused
+
+
+def test_what_the_daemon_knows_is_shown_while_the_database_is_away(
+    start: Callable[[str], RunningLens],
+) -> None:
+    lens = start("  store: {type: postgresql, dsn: 'postgresql://nobody@127.0.0.1:9/none'}\n")
+    send(lens, 1, rows=3)
+    for command in (["top", "--once"], ["status"]):
+        text = lens_command(*command, "--url", lens.url)
+        assert "store" in text
+        assert "wandb_api" in text
+    text = lens_command("top", "--once", "--url", lens.url)
+    assert "The workloads cannot be shown: " in text
+    assert "503" in text
+    assert json.loads(lens_command("top", "--json", "--url", lens.url))["store_error"]
+
+
+def test_replay_names_the_sinks_that_there_are(start: Callable[[str], RunningLens], tmp_path: Path) -> None:
+    lens = start(f"  store: {{type: jsonl, path: {tmp_path / 'out.jsonl'}}}\n")
+    answer = httpx.post(f"{lens.url}/api/v1/replay", params={"sink": "nosuch"}, timeout=10, verify=PLAIN)
+    assert answer.status_code == 400
+    assert answer.json()["message"] == "there is no sink 'nosuch'; there are: store"
+
+
+def test_doctor_gives_no_false_alarm_where_only_records_come_in(tmp_path: Path) -> None:
+    lens = RunningLens(
+        tmp_path / "lens",
+        f"sources: {{records_api: {{}}}}\nsinks: {{rows: {{type: jsonl, path: {tmp_path / 'out.jsonl'}}}}}\n",
+    ).start()
+    try:
+        done = CliRunner().invoke(cli, ["doctor", "--send", "--json", "--url", lens.url])
+    finally:
+        lens.end()
+    states = {finding["step"]: finding["state"] for finding in json.loads(done.output)}
+    assert "failed" not in states.values()
+    assert (states["sending"], states["probe"], states["identity"]) == ("skipped", "skipped", "ok")
+    assert done.exit_code == 0
+
+
+def test_a_configuration_or_a_data_directory_names_the_daemon(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    file = folder / "lens.yaml"
+    file.write_text(
+        f"data_dir: ${{SOME_DIR:-data}}\nsinks: {{rows: {{type: jsonl, path: {tmp_path / 'out.jsonl'}}}}}\n"
+    )
+    for arguments in (["status"], ["run", "--", "true"]):
+        done = CliRunner().invoke(cli, [arguments[0], "--config", str(file), *arguments[1:]])
+        assert done.exit_code == 1
+        assert f"no daemon runs on {folder / 'data'}" in str(done.exception)
+    lens = RunningLens(folder / "data", None)
+    lens.start()
+    try:
+        for named in (["--config", str(file)], ["--data-dir", str(folder / "data")]):
+            assert lens.url in lens_command("status", *named)
+        ran = subprocess.run(
+            [sys.executable, "-m", "lens_core.cli", "run", "-c", str(file), "--", "env"],
+            env={**os.environ, "PRIMUS_LENS_API_BASE_URL": "http://other.invalid/api/v1"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert f"PRIMUS_LENS_API_BASE_URL={lens.url}/api/v1" in ran.stdout.splitlines()
+    finally:
+        lens.end()
