@@ -23,6 +23,8 @@ _LOGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://((?:\$\{[^}]*\}|[^/?#\s])*)@")
 _PLAIN = re.compile(
     r"(^|_)(NAME|HOST|HOSTNAME|PORT|USER|USERNAME|NODE|NAMESPACE|DIR|FOLDER|PATH|HOME|FILE|REGION|CLUSTER|SITE|ENV|URL)$"
 )
+# What a shell would replace and Lens does not; a $ before small letters or digits is more likely an expression.
+_BARE = re.compile(r"(?<!\$)(?:\$\$)*\$([A-Z][A-Z0-9_]{2,})")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -53,6 +55,13 @@ class Expansion:
             self._expand_scalar(node)
 
     def _expand_scalar(self, node: Node) -> None:
+        bare = _BARE.search(node.value)
+        if bare is not None:
+            name = bare[1]
+            hint = f"write ${{{name}}} for the variable, or $${name} for a dollar sign"
+            self._problems.add(node.place, f"${name} stands for nothing; {hint}")
+            node.broken = True
+            return
         first, last = _userinfo(node.value)
 
         def replace(match: re.Match[str]) -> str:

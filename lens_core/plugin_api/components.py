@@ -259,6 +259,11 @@ class Sink(Component):
         """Whether only one process may have it open (it writes files of its own); `lens collect` then makes way."""
         return False
 
+    @classmethod
+    def occupies(cls, settings: Any) -> Sequence[str]:
+        """Files, by their whole paths, that only one sink may write; two that name the same are refused."""
+        return ()
+
     def limits(self) -> BatchLimits:
         """When a batch is full."""
         return BatchLimits()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -50,6 +51,8 @@ class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     def __post_init__(self) -> None:
         if self.url is not None:
             separate_login(self)
+        if self.ca_file and not Path(self.ca_file).is_file():
+            raise ValueError("ca_file: there is no such file; correct the path")
 
 
 class FederateQuery(msgspec.Struct, frozen=True):
