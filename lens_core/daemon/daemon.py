@@ -146,6 +146,7 @@ class Daemon:
 
     def _api_state(self, assembly: Assembly) -> ApiState:
         server = self.config.server
+        self._tokens.ingest_token = server.ingest_token
         return ApiState(
             metrics=self.metrics,
             tokens=self._tokens,
