@@ -37,7 +37,7 @@ from .asking import Asking
 from .compacting import Compactor
 from .database import Database
 from .diagnoses import write_diagnoses
-from .embedded import running_dsn
+from .embedded import check_installed, running_dsn
 from .errors import DATA_ERRORS, StreamsGone, answer_for, describe
 from .facts import write_detections, write_events, write_evidence, write_pods
 from .figures import touch_subjects
@@ -108,9 +108,11 @@ class PostgreSQL(Asking):
         await self._database.stop()
 
     async def check(self) -> None:
-        """Connect once; nothing for the embedded server. Raises psycopg.Error or LensError with the reason."""
+        """Connect once, or see that the embedded server can be run. Raises psycopg.Error or LensError."""
         if self._options.dsn is not None:
             await self._database.check()
+        else:
+            check_installed()
 
     def limits(self) -> BatchLimits:
         """Large batches: a transaction's fixed costs are shared by more rows."""
