@@ -175,7 +175,7 @@ def _refusals(source: Mapping[str, Any]) -> Iterator[Finding]:
 
 def pipelines(status: Mapping[str, Any]) -> Iterator[Finding]:
     """What waits and what goes out."""
-    configuration = status["configuration"]
+    remedy_of_sinks = connect_command(status)
     for pipeline in status["pipelines"]:
         spool = pipeline["spool"]
         share = spool.get("bytes", 0) / spool["max_bytes"] if spool.get("max_bytes") else 0.0
@@ -187,14 +187,19 @@ def pipelines(status: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(f"pipeline {pipeline['name']}", "warning", told, "lens plugins; disable the one that fails")
         yield from _losses(f"pipeline {pipeline['name']}", pipeline["ledger"])
         for sink in pipeline["sinks"]:
-            yield from _sink(f"sink {pipeline['name']}/{sink['name']}", sink, configuration)
+            yield from _sink(f"sink {pipeline['name']}/{sink['name']}", sink, remedy_of_sinks)
 
 
-def _sink(step: str, sink: Mapping[str, Any], configuration: str) -> Iterator[Finding]:
+def connect_command(status: Mapping[str, Any]) -> str:
+    """The command that tries the components of a daemon's configuration one by one."""
+    file = status["configuration"]
+    return "see the log of `lens up`" if file == "built-in" else f"lens validate --connect {file}"
+
+
+def _sink(step: str, sink: Mapping[str, Any], remedy: str) -> Iterator[Finding]:
     waits = f"{sink['pending_records']:,} records wait"
     if sink["state"] in ("failing", "retrying"):
-        check = "lens validate --connect" + ("" if configuration == "built-in" else f" {configuration}")
-        yield Finding(step, "failed", f"{sink['last_error']} ({waits})", check)
+        yield Finding(step, "failed", f"{sink['last_error']} ({waits})", remedy)
     elif sink["lag_seconds"] > LATE_SECONDS:
         yield Finding(
             step, "warning", f"{sink['lag_seconds']:.0f} s behind; {waits}", "lens top shows whether it catches up"
@@ -249,7 +254,7 @@ def store(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> It
     if not answer.is_success:
         text = answer.json().get("message", "") if "json" in answer.headers.get("content-type", "") else answer.text
         yield Finding(
-            "store", "failed", f"{answer.status_code}: {text[:200]}", "start the database; lens validate --connect"
+            "store", "failed", f"{answer.status_code}: {text[:200]}", f"start the database; {connect_command(status)}"
         )
         return
     took = (time.perf_counter() - began) * 1000

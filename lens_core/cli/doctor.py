@@ -63,7 +63,9 @@ def command(send: bool, as_json: bool, url: str | None, data_dir: Path | None) -
         click.echo(msgspec.json.format(msgspec.json.encode(findings)).decode())
     failed = [finding for finding in findings if finding.state == "failed"]
     if failed and not as_json:
-        click.echo(f"\nIt stops at: {failed[0].step}. Try: {failed[0].remedy}")
+        # A daemon that takes nothing says so because of a sink behind it, which is what has to be mended.
+        cause = next((finding for finding in failed if finding.step not in ("daemon", "sending")), failed[0])
+        click.echo(f"\nIt stops at: {cause.step}. Try: {cause.remedy}")
     sys.exit(1 if failed else 0)
 
 
@@ -96,7 +98,9 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
         yield from checks.sending(url, environ)
         yield Finding("pipelines", "skipped", "and everything behind them: the daemon does not say")
         return
-    if has_wandb(status):
+    if status["not_ready"]:
+        yield Finding("sending", "failed", f"what is sent now is refused: {status['not_ready']}", "the sinks below")
+    elif has_wandb(status):
         yield from checks.sending(url, environ)
     else:
         yield Finding("sending", "skipped", "the source wandb_api is not configured: the hook cannot send here")

@@ -48,11 +48,15 @@ def command(as_json: bool, url: str | None, data_dir: Path | None) -> None:
 
 
 def _show(status: dict[str, Any]) -> None:
+    from rich.text import Text
+
     console = make_console(piped_width=200)
     console.print(
         f"[bold]{status['state']}[/]  {status['url']}  up {duration(status['uptime_seconds'])}  "
         f"version {status['version']}  data in {status['data_dir']}"
     )
+    if status["not_ready"] and status["not_ready"] != status["state"]:
+        console.print(Text(f"takes nothing now: {plain(status['not_ready'], 400)}", style="bold red"))
     console.print(_table(status, console.width))
     if status["store_notice"]:
         console.print(plain(f"{status['store']}: {status['store_notice']}", 400))

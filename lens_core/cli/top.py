@@ -120,12 +120,15 @@ def picture(seen: dict[str, Any], width: int) -> Group:
 
     status = seen["status"]
     total = seen["total_count"]
-    ready = "[green]ready[/]" if status["ready"] else f"[bold red]{status['state']}[/]"
+    ready = "[green]ready[/]" if status["ready"] else "[bold red]takes nothing[/]"
     head = (
         f"[bold]lens top[/]  {time.strftime('%H:%M:%S')}  {status['url']}  {ready}  up "
         f"{duration(status['uptime_seconds'])}  workloads {'' if total is None else total}"
     )
-    parts: list[Any] = [head, _pipeline(status, width), ""]
+    parts: list[Any] = [head]
+    if status["not_ready"]:
+        parts.append(Text(f"takes nothing now: {plain(status['not_ready'], 400)}", style="bold red"))
+    parts += [_pipeline(status, width), ""]
     if seen["store_error"]:
         parts.append(Text(f"The workloads cannot be shown: {plain(seen['store_error'], 400)}", style="red"))
     elif seen["workloads"]:

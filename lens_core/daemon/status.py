@@ -36,10 +36,11 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole daemon; `store_notice` is what the store says of the way to its answers."""
+    """The whole daemon; `not_ready` is why it takes nothing now, `store_notice` what the store says of its way."""
 
     state: str
     ready: bool
+    not_ready: str
     version: str
     url: str
     cluster: str
@@ -75,9 +76,11 @@ def daemon_status(daemon: Running) -> DaemonStatus:
 
     assembly = daemon.assembly
     config = daemon.config
+    reason = daemon.ready()
     return DaemonStatus(
         state=daemon.state,
-        ready=daemon.ready() == "",
+        ready=not reason,
+        not_ready=reason,
         version=__version__,
         url=daemon.url,
         cluster=config.server.cluster_name,

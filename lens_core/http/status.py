@@ -15,7 +15,7 @@ from .errors import json_response
 from .state import ApiState
 
 # Fields of a status that hold what somebody else wrote; names and states are looked up by who asks.
-_TEXTS = frozenset({"last_error", "last_processor_error", "reason", "notice", "store_notice"})
+_TEXTS = frozenset({"last_error", "last_processor_error", "reason", "notice", "not_ready", "store_notice"})
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
