@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import httpx
 import msgspec
+from msgspec import Meta
 
 from lens_core import Answer, Batch, BatchLimits, Delivered, Record, Rejected, Retry, Secret, Sink, hookimpl
 from lens_core.base.compression import compress
@@ -27,7 +28,7 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `max_records`, `max_bytes`: when a batch is full.
     """
 
-    url: str
+    url: Annotated[str, Meta(pattern=r"^https?://[^\s/]", examples=["http://HOST:8080/api/v1/records"])]
     token: Secret | None = None
     username: str = ""
     password: Secret | None = None
