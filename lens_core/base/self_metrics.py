@@ -89,6 +89,9 @@ class SelfMetrics:
         self.filtered = counter("lens_records_filtered_total", "Items that were not for this component.", "component")
         self.dropped = counter("lens_records_dropped_total", "Records lost, and why.", "component", "reason")
         self.rejected = counter("lens_records_rejected_total", "Items refused, and why.", "component", "reason")
+        self.discarded = counter(
+            "lens_dead_letters_discarded_total", "Dead letters that made room for newer ones.", "component"
+        )
         self.retries = counter("lens_sink_retries_total", "Batches that have to be sent again.", "component")
         self.pending = gauge("lens_records_pending", "Records in the spool that a sink has not stored.", "component")
         self.spool_bytes = gauge("lens_spool_bytes", "Size of a pipeline's spool.", "pipeline")

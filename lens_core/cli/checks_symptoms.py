@@ -58,8 +58,13 @@ def identity(url: str, headers: Mapping[str, str], environ: Mapping[str, str]) -
         text = f"the directory does not know the pod {pod}; rows are stored under its name and found once it does"
         yield Finding("identity", "warning", text, "collectors: {pods: {type: kubernetes}}; or export WORKLOAD_UID")
     else:
-        text = f"no WORKLOAD_UID, POD_NAME or POD_UID here; rows would be stored under the host's name, {pod}"
-        yield Finding("identity", "warning", text, "export WORKLOAD_UID=my-run")
+        text = f"rows of this shell would be stored under the host's name, {pod}; WORKLOAD_UID=my-run names them"
+        yield Finding("identity", "warning" if _in_cluster(environ) else "ok", text, "export WORKLOAD_UID=my-run")
+
+
+def _in_cluster(environ: Mapping[str, str]) -> bool:
+    """Whether this shell is in a pod, or in a job of a batch system: there a host's name says nothing."""
+    return bool(environ.get("KUBERNETES_SERVICE_HOST") or environ.get("SLURM_JOB_ID"))
 
 
 def silent(status: Mapping[str, Any]) -> Iterator[Finding]:
@@ -109,7 +114,9 @@ def directory(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -
     except (httpx.HTTPError, ValueError) as error:
         yield Finding("directory", "warning", f"cannot be asked: {error}", "lens status")
         return
-    if not workloads:
+    if not workloads and "remote_write" not in wanting:
+        yield Finding("directory", "ok", "knows no pod; lines that name their workload need none")
+    elif not workloads:
         remedy = "collectors: {pods: {type: kubernetes}}, or PUT /api/v1/directory"
         yield Finding("directory", "warning", f"knows no pod, so {', '.join(sorted(wanting))} get no workload", remedy)
     elif "remote_write" in wanting and not devices:

@@ -38,11 +38,16 @@ class RemoteWrite(Source):
     name = "remote_write"
     Settings = RemoteWriteSettings
     brings = (SeriesBatch,)
+    rejects = ("bad_histogram", "invalid_utf8", "empty_label_name", "duplicate_label", "no_metric_name")
 
     settings: RemoteWriteSettings
 
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
+        for result in ("attached", "unattached"):
+            context.metrics.remote_write_series.labels(result)
+        for status in ("204", "400", "503"):
+            context.metrics.remote_write_requests.labels("1.0", status)
         self.drops = Drops(self.settings.recent_drops, context.metrics)
         self.form, self._hot_path = choose()
         enricher = Enricher(self.settings, context.directory, self._hot_path)

@@ -77,7 +77,9 @@ async def test_a_pod_that_nobody_knows(lens: LensFactory) -> None:
     assert found.state == "warning"
     assert "does not know the pod train-0" in found.text
     (found,) = await asked(running, checks.identity, {})
-    assert "stored under the host's name" in found.text
+    assert (found.state, "stored under the host's name" in found.text) == ("ok", True)
+    (found,) = await asked(running, checks.identity, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    assert found.state == "warning"
     (found,) = await asked(running, checks.identity, {"WORKLOAD_UID": "job"})
     assert found.state == "ok"
     await put_pod(running)
@@ -124,6 +126,8 @@ async def test_a_directory_without_pods_or_devices(lens: LensFactory) -> None:
     wanting = {"sources": [{"type": "remote_write", "received": 5}]}
     (found,) = await asked(running, checks.directory, wanting)
     assert "knows no pod, so remote_write get no workload" in found.text
+    (found,) = await asked(running, checks.directory, {"sources": [{"type": "logs", "received": 5}]})
+    assert found.state == "ok", "a laptop has no pods"
     await put_pod(running)
     (found,) = await asked(running, checks.directory, wanting)
     assert "no device" in found.text
