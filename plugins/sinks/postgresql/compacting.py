@@ -69,6 +69,7 @@ class Compactor:
         self._task: asyncio.Task[None] | None = None
         self._ending = False
         self._scanned = -_RESCAN_SECONDS
+        self._pending: dict[int, bool] = {}  # streams to be compacted, and whether each is idle
 
     def start(self) -> None:
         """Begin to work in the background."""
@@ -106,31 +107,35 @@ class Compactor:
     async def _round(self) -> None:
         now = time.monotonic()
         rescan = now - self._scanned >= _RESCAN_SECONDS
-        due = self._waiting.due(now)
+        self._pending.update(self._waiting.due(now))
         retain_now = not self._policy.is_empty and now - self._retained >= _RETAIN_SECONDS
-        if not due and not rescan and not retain_now:
-            return
-        connection = await self._database.connect_when_ready()
-        try:
-            due = await _worth_it(connection, due)
-            if rescan:
-                due = {**await _unfinished(connection), **due}
-                self._scanned = now
-            for stream_id, idle in due.items():
-                await compact_stream(connection, stream_id, partial=idle)
-        finally:
-            await connection.close()
+        if self._pending or rescan:
+            async with await self._database.connect_when_ready() as connection:
+                self._pending = await _worth_it(connection, self._pending)
+                if rescan:
+                    self._pending = {**await _unfinished(connection), **self._pending}
+                    self._scanned = now
+                await self._compact_pending(connection)
         if retain_now:
             self._retained = now
             await self._retain()
 
+    async def _compact_pending(self, connection: Connection) -> None:
+        """Compact what is pending; a stream that fails is tried again when it grows, or at the next look at all."""
+        while self._pending:
+            stream_id = next(iter(self._pending))
+            try:
+                await compact_stream(connection, stream_id, partial=self._pending[stream_id])
+            except Exception as error:
+                if connection.closed:
+                    raise  # that says nothing about the stream, which stays pending
+                self._logger.warning("could not make blocks of stream %d: %s", stream_id, describe(error))
+            del self._pending[stream_id]
+
     async def _retain(self) -> None:
         """Remove what is too old. In a large store that takes longer than a statement of a write may."""
-        connection = await self._database.connect_when_ready(timeout_seconds=0)
-        try:
+        async with await self._database.connect_when_ready(timeout_seconds=0) as connection:
             found = await retain(connection, self._policy, time.time_ns() // 1000)
-        finally:
-            await connection.close()
         if any(found.values()):
             self._logger.info("Old data were removed. %s", describe_retained(found))
 
@@ -164,7 +169,7 @@ async def _unfinished(connection: Connection) -> dict[int, bool]:
 async def compact_stream(connection: Connection, stream_id: int, *, partial: bool) -> int:
     """Make all blocks of a stream that are due, a last one of fewer rows if `partial`, then its spans; how many blocks.
 
-    Where this fails or is interrupted the connection is to be closed, which gives the stream's lock back.
+    Where this is interrupted the connection is to be closed, which gives the stream's lock back.
     """
     async with only_here(connection, _LOCK + stream_id) as is_ours:
         if not is_ours:

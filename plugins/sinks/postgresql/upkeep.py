@@ -7,6 +7,7 @@ from typing import Any
 
 from .coarsening import spans_are_due
 from .compacting import compact_stream
+from .errors import describe
 from .identity import Connection
 from .retention import Policy, retain
 
@@ -58,12 +59,20 @@ async def tidy(connection: Connection, policy: Policy) -> dict[str, Any]:
         "select id from lens_stream s where rows > blocked_rows"
         f" or exists (select from lens_block b where b.stream_id = s.id and b.dirty) or {spans_are_due()}".encode()
     )
-    made = sum([await compact_stream(connection, int(row[0]), partial=True) for row in await cursor.fetchall()])
+    made, failed = 0, {}
+    for (stream_id,) in await cursor.fetchall():
+        try:
+            made += await compact_stream(connection, stream_id, partial=True)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and the other streams go on
+            if connection.closed:
+                raise
+            failed[str(stream_id)] = describe(error)
     cursor = await connection.execute(_TABLES)
     tables = [row[0] for row in await cursor.fetchall()]
     for table in tables:
         await connection.execute(f"vacuum (analyze) {table}".encode())
-    return {**removed, "blocks_made": made, "tables_vacuumed": len(tables)}
+    found = {**removed, "blocks_made": made, "tables_vacuumed": len(tables)}
+    return {**found, "streams_failed": failed} if failed else found
 
 
 async def _one(connection: Connection, statement: str) -> tuple[Any, ...]:
