@@ -63,7 +63,7 @@ async def tidy(connection: Connection, policy: Policy) -> dict[str, Any]:
     for (stream_id,) in await cursor.fetchall():
         try:
             made += await compact_stream(connection, stream_id, partial=True)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and the other streams go on
+        except Exception as error:
             if connection.closed:
                 raise
             failed[str(stream_id)] = describe(error)
