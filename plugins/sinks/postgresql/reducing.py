@@ -19,23 +19,40 @@ _MOST_INTERVALS = 1_000_000
 def reduce_series(series: Series, max_points: int) -> Series:
     """At most `max_points` points: the first, the last, and the lowest and highest of equal parts.
 
-    Where a part has values that are no numbers the first of them is kept too.
+    Where a part has values that are no numbers the first of them is kept too. Of one point it is the last, of three the
+    extreme that is farther from both ends.
     """
     count = len(series.values)
     if count <= max_points:
         return series
     if max_points < 4:
-        return series.select(extremes(series.values, 0, count)[:max_points])
+        return series.select(_few(series.values, max_points))
     per_part = 3 if has_nan(series.values) else 2
     parts = (max_points - 2) // per_part
     if not parts:
-        return series.select(sorted({0, count - 1}))
+        numbers = [
+            position for position in extremes(series.values, 0, count) if not math.isnan(series.values[position])
+        ]
+        return series.select(sorted({0, count - 1, *numbers}))
     kept = {0, count - 1}
     for part in range(parts):
         low, high = count * part // parts, count * (part + 1) // parts
         if low < high:
             kept.update(extremes(series.values, low, high))
     return series.select(sorted(kept))
+
+
+def _few(values: array[float], max_points: int) -> list[int]:
+    """Positions of so few points that there are not both ends and both extremes."""
+    last = len(values) - 1
+    if max_points < 3:
+        return [last] if max_points == 1 else [0, last]
+
+    def distance(position: int) -> float:
+        found = min(abs(values[position] - values[0]), abs(values[position] - values[last]))
+        return math.inf if found != found else found
+
+    return sorted({0, max(extremes(values, 0, last + 1), key=distance), last})
 
 
 def reduce_together(series: Iterable[Series], max_points: int) -> Series:
@@ -50,21 +67,22 @@ def has_nan(values: Sequence[float]) -> bool:
 
 
 def shares(counts: Sequence[int], max_points: int) -> list[int]:
-    """How many of `max_points` each of several series gets: two, if there are that many, the rest by its length.
+    """How many of `max_points` each of several series gets: both ends, then both extremes, the rest by its length.
 
-    Where there are more series than points the shortest get none.
+    Where there are not as many points as that, the last series (the newest) has both ends, and of the others the
+    longest come first: each gets its last point, then its first. Where there are more series than points some get none.
     """
+    newest = len(counts) - 1
     longest_first = sorted(range(len(counts)), key=lambda place: (-counts[place], place))
     found = [0] * len(counts)
-    least = max(1, min(2, max_points // max(1, len(counts))))
-    for place in longest_first[: max_points // least]:
-        found[place] = least
-    left = max_points - sum(found)
-    total = sum(count for count, share in zip(counts, found, strict=True) if share) or 1
-    for place in longest_first:
-        if found[place]:
-            found[place] += left * counts[place] // total
-    return found
+    if counts:
+        found[newest] = min(2, counts[newest], max_points)
+    for most in (1, 2, 3, 4):
+        short = [place for place in longest_first if found[place] < min(most, counts[place])]
+        for place in short[: max_points - sum(found)]:
+            found[place] += 1
+    left, total = max_points - sum(found), sum(counts) or 1
+    return [share + left * count // total if share else 0 for share, count in zip(found, counts, strict=True)]
 
 
 class Bucket(NamedTuple):

@@ -192,6 +192,33 @@ async def test_many_attempts_share_the_points(spool: Spool, store: Any) -> None:
     assert {p.run_id for p in await points(store, max_points=200)} == {f"r{n}" for n in range(60)}
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_both_ends_of_every_attempt_are_among_few_points(spool: Spool, store: Any, compacted: bool) -> None:
+    """One long attempt, and many that ended soon; each has a spike."""
+    lengths = [9000, *([7, 40, 1, 2, 3, 300] * 5)]
+    firsts = [sum(lengths[:number]) for number in range(len(lengths))]
+    for number, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
+        spike = first + length // 2
+        rows = [
+            row(step, session=f"s{number}", values={"loss": 9e9 if step == spike else math.sin(step)})
+            for step in range(first, first + length)
+        ]
+        await spool.deliver(*rows)
+    if compacted:
+        await compact(store)
+    ends = {step for first, length in zip(firsts, lengths, strict=True) for step in (first, first + length - 1)}
+    spikes = {first + length // 2 for first, length in zip(firsts, lengths, strict=True)}
+    for most in (4 * len(lengths), 400):
+        found = await points(store, metrics=("loss",), max_points=most)
+        assert len(found) <= most
+        assert {p.iteration for p in found} >= ends | spikes
+    found = await points(store, metrics=("loss",), max_points=2 * len(lengths))
+    assert {p.iteration for p in found} >= ends
+    few = await points(store, metrics=("loss",), max_points=10)
+    assert len(few) <= 10
+    assert {p.iteration for p in few} >= {8999, firsts[-1], firsts[-1] + 299}, "the longest, and the newest"
+
+
 async def test_a_rare_metric_is_drawn_from_all_its_points(spool: Spool, store: Any) -> None:
     rows = [
         row(step, values={"loss": 1.0, **({"eval": float(step)} if step % 20 == 0 else {})}) for step in range(20_000)
@@ -272,10 +299,11 @@ def test_reducing_keeps_what_is_extreme(values: list[float], size: int) -> None:
 def test_shares_are_never_more_than_there_is(counts: list[int], max_points: int) -> None:
     found = shares(counts, max_points)
     assert sum(found) <= max_points
+    if 4 * len(counts) <= max_points:
+        assert all(share >= min(4, count) for share, count in zip(found, counts, strict=True))
     if 2 * len(counts) <= max_points:
-        assert min(found) >= 2
-    if len(counts) == 1:
-        assert found == [max_points]
+        assert all(share >= min(2, count) for share, count in zip(found, counts, strict=True))
+    assert found[-1] >= min(2, max_points, counts[-1])
 
 
 @given(st.lists(FLOATS, min_size=1, max_size=50))
