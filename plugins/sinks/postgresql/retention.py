@@ -175,7 +175,6 @@ async def _remove(connection: Connection, stream: StreamSize, now_us: int) -> tu
         current = await _portion(connection, stream.id - 1, now_us, 1)
         if state is None or not current or current[0].written_us > stream.written_us:
             return 0, False
-        await connection.execute("delete from lens_span where stream_id = %s", [stream.id])
         await connection.execute("delete from lens_block where stream_id = %s", [stream.id])
         await connection.execute(
             "update lens_stream set blocked_rows = 0, blocked_step = null where id = %s", [stream.id]

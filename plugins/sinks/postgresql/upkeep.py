@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .coarsening import spans_are_due
 from .compacting import compact_stream
 from .errors import describe
 from .identity import Connection
@@ -57,7 +56,7 @@ async def tidy(connection: Connection, policy: Policy) -> dict[str, Any]:
     removed = await retain(connection, policy, time.time_ns() // 1000)
     cursor = await connection.execute(
         "select id from lens_stream s where rows > blocked_rows"
-        f" or exists (select from lens_block b where b.stream_id = s.id and b.dirty) or {spans_are_due()}".encode()
+        " or exists (select from lens_block b where b.stream_id = s.id and b.dirty)"
     )
     made, failed = 0, {}
     for (stream_id,) in await cursor.fetchall():

@@ -14,7 +14,7 @@ from .blocks import BLOCK_ROWS
 
 IDLE_SECONDS = 60.0
 PATIENCE_SECONDS = 30.0
-PATIENCE_ROWS = 64 * BLOCK_ROWS
+PATIENCE_ROWS = 8 * BLOCK_ROWS
 BUSY_ROWS = 5000.0  # in about a second; a thousand ranks that log every second are a fifth of that
 _HALF_LIFE_SECONDS = 0.5
 
@@ -36,8 +36,11 @@ class Waiting:
         self._lately = 0.0
         self._lately_at = 0.0
 
-    def grew(self, stream_id: int, rows: int, now: float, *, late: bool) -> None:
-        """A stream has so many more rows; `late`: some at or below the step that was its last."""
+    def grew(self, stream_id: int, rows: int, now: float, *, late: bool) -> bool:
+        """A stream has so many more rows; `late`: some at or below the step that was its last.
+
+        Answers whether its patience is at an end.
+        """
         stream = self._streams.setdefault(stream_id, _Stream())
         stream.rows += rows
         stream.touched = now
@@ -45,6 +48,7 @@ class Waiting:
             stream.due_since = now
         self._lately = self._rows_lately(now) + rows
         self._lately_at = now
+        return stream.rows >= PATIENCE_ROWS
 
     def due(self, now: float) -> dict[int, bool]:
         """The streams whose turn it is, and whether they are idle; they wait no longer then."""

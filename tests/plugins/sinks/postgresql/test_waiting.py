@@ -39,10 +39,17 @@ def test_a_late_row_is_enough() -> None:
 
 def test_blocks_wait_while_much_is_written_and_follow_at_once() -> None:
     waiting = Waiting()
-    for tenth in range(20):
-        waiting.grew(1, 2 * int(BUSY_ROWS), tenth / 10, late=True)
+    for tenth in range(PATIENCE_ROWS // int(2 * BUSY_ROWS)):
+        assert not waiting.grew(1, 2 * int(BUSY_ROWS), tenth / 10, late=True)
         assert waiting.due(tenth / 10) == {}
-    assert waiting.due(2.0 + 5.0) == {1: False}
+    assert waiting.due(1.0 + 5.0) == {1: False}
+
+
+def test_a_stream_with_too_many_rows_is_urgent() -> None:
+    waiting = Waiting()
+    assert waiting.grew(1, PATIENCE_ROWS, 0.0, late=False)
+    assert waiting.due(0.0) == {1: False}
+    assert not waiting.grew(1, 1, 0.0, late=False)
 
 
 @given(BATCHES)
