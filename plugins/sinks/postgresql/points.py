@@ -31,7 +31,7 @@ _TARGET = "target_iteration"
 _MILLISECOND = 1000
 _BATCH_POINTS = 200_000
 _PIECE_POINTS = 5_000
-_MARK_POINTS = 1000
+_MARK_POINTS = 4_000
 # A curve of many ranks is made of so many points, and of so many of each of them: both ends and both extremes.
 _MOST_OF_RANKS = 200_000
 _LEAST_OF_RANK = 4
@@ -68,7 +68,8 @@ async def _answer(
     """All columns; the last of a query with a limit also says how many points there are in all."""
     ids = {stream.id for _, _, streams in wanted for stream in streams if stream.blocked_step is not None}
     metrics = [stored for stored, _, _ in wanted if stored is not None]
-    reader = Reader(connection, window_of(query), metrics, await headers(connection, sorted(ids)))
+    window = window_of(query)
+    reader = Reader(connection, window, metrics, await headers(connection, sorted(ids), window))
     last: PointColumns | None = None
     async for piece in _pieces(reader, query, wanted, page):
         if last is not None:
@@ -184,13 +185,15 @@ def _side(stream: Stream) -> tuple[str, int]:
 def _ranges(reader: Reader, batch: _Streams, most: int) -> Iterator[Range]:
     """Ranges of iterations that have about `most` points each, by what is known of the blocks' ends."""
     marks: list[int] = []
+    total = 0.0
     for _, stream in batch:
         density = stream.points / max(1, stream.rows)
         for first, last, rows in reader.ends(stream):
             count = int(rows * density) // _MARK_POINTS + 1
             marks += [first + (last - first) * number // count for number in range(count)]
+            total += rows * density
     begin = ALL.low
-    for cut in sorted(marks)[:: max(1, most // _MARK_POINTS)]:
+    for cut in sorted(marks)[:: max(1, round(len(marks) * most / max(1.0, total)))]:
         if cut > begin:
             yield Range(begin, cut - 1)
             begin = cut

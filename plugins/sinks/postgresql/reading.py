@@ -91,7 +91,7 @@ class Reader:
             is_far = block.last_iteration < among.low or block.first_iteration > among.high
             if block.dirty:  # neither its times nor its iterations are known
                 found.append(Part(place, stream, block.first_step, block.last_step))
-            elif self.window.touches(block) and not is_far:
+            elif not is_far:
                 found.append(Part(place, stream, block.first_step, block.last_step, block))
         if self.outside(stream):
             first_step = LOWEST_STEP if stream.blocked_step is None else stream.blocked_step + 1
@@ -102,13 +102,14 @@ class Reader:
 
     def outside(self, stream: Stream) -> int:
         """How many rows of a stream are to be read as rows; those of blocks that are to be made anew are."""
-        return stream.rows - sum(block.rows for block in self._blocks.get(stream.id, ()) if not block.dirty)
+        anew = sum(block.rows for block in self._blocks.get(stream.id, ()) if block.dirty)
+        return stream.rows - stream.blocked_rows + anew
 
     def expected(self, stream: Stream) -> float:
         """About how many points of a stream are in the query's window."""
         if not self.window.is_limited:
             return stream.points
-        touched = sum(b.rows for b in self._blocks.get(stream.id, ()) if not b.dirty and self.window.touches(b))
+        touched = sum(block.rows for block in self._blocks.get(stream.id, ()) if not block.dirty)
         return (touched + self.outside(stream)) * stream.points / max(1, stream.rows)
 
     def ends(self, stream: Stream) -> Iterable[tuple[int, int, int]]:

@@ -83,10 +83,6 @@ class Window(NamedTuple):
         """Whether anything is outside."""
         return self.start_us > _LOWEST or self.end_us < _HIGHEST
 
-    def touches(self, block: Header) -> bool:
-        """Whether anything of a block may be in it; of one that is to be made anew the times are not known."""
-        return block.dirty or (block.last_us >= self.start_us and block.first_us <= self.end_us)
-
     def holds(self, block: Header) -> bool:
         """Whether all of a block is in it."""
         return self.start_us <= block.first_us and block.last_us <= self.end_us
@@ -128,18 +124,19 @@ def stream_order(stream: Stream) -> tuple[str, int, str, int, int]:
     return stream.run_id, stream.attempt, stream.data_source, stream.rank, stream.id
 
 
-async def headers(connection: Connection, stream_ids: Sequence[int]) -> dict[int, list[Header]]:
-    """The blocks of streams, in the order of their steps."""
+async def headers(connection: Connection, stream_ids: Sequence[int], window: Window) -> dict[int, list[Header]]:
+    """The blocks of streams that a window touches, in the order of their steps."""
     found: dict[int, list[Header]] = defaultdict(list)
     if not stream_ids:
         return found
     cursor = await connection.execute(
-        f"select b.stream_id, {_HEADER} from lens_block b where b.stream_id = any(%s) order by 1, b.last_step".encode(),
-        [list(stream_ids)],
+        f"select b.stream_id, {_HEADER} from lens_block b where b.stream_id = any(%s)"
+        " and (b.dirty or (b.last_us >= %s and b.first_us <= %s)) order by 1, b.last_step".encode(),
+        [list(stream_ids), window.start_us, window.end_us],
         binary=True,
     )
     for stream_id, *rest in await cursor.fetchall():
-        found[stream_id].append(Header(*rest))
+        found[stream_id].append(Header._make(rest))
     return found
 
 
