@@ -19,8 +19,8 @@ import uvloop
 from lens_hook.client import REQUEST_SECONDS
 from lens_hook.sender import pause_after, rest_after
 
-from lens_core.bodies import compress
-from lens_core.records import Origin, decode_json_envelope, encode_envelope
+from lens_core.base.compression import compress
+from lens_core.model.records import Origin, decode_json_envelope, encode_envelope
 
 CONNECT_SECONDS = 5.0
 CROWDED_ROWS = 700  # 256 KiB

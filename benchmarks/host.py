@@ -34,15 +34,15 @@ from lens_plugins.sinks.postgresql.settings import PostgreSQLSettings
 
 from benchmarks.harness import Figure, options, peer_environment, postgres, report, spread_of, temporary_folder
 from lens_core import Batch, BatchLimits, Delivered, Origin, Position, Record, Secret, Sink, StepMetrics
-from lens_core.config import load_config
-from lens_core.delivery.sender import SinkSlot
-from lens_core.delivery.spool import Spool
-from lens_core.detection import make_detectors
-from lens_core.log_lines.processor import DetectorProcessor
-from lens_core.memory import keep_large_blocks, leave_what_stays
-from lens_core.pipeline import Pipeline
-from lens_core.plugin_host import PluginHost
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.allocator import keep_large_blocks, leave_what_stays
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.config.loading import load_config
+from lens_core.delivery.sending.sender import SinkSlot
+from lens_core.delivery.spool.spool import Spool
+from lens_core.detection.detectors import make_detectors
+from lens_core.detection.log_lines.processor import DetectorProcessor
+from lens_core.pipeline.pipeline import Pipeline
+from lens_core.plugin_host.host import PluginHost
 from lens_core.testing import HttpReceiver, make_context, until
 
 ROWS = 1000

@@ -38,10 +38,10 @@ from lens_plugins.collectors.training_log import TrainingLog, TrainingLogSetting
 from benchmarks.harness import Daemon, Figure, options, report, spread_of, temporary_folder
 from benchmarks.logs_data import bodies, lines
 from lens_core import Detector, LogFormat
-from lens_core.config import load_config
-from lens_core.detection import make_detectors
-from lens_core.log_lines import Context, LineEngine
-from lens_core.plugin_host import PluginHost
+from lens_core.config.loading import load_config
+from lens_core.detection.detectors import make_detectors
+from lens_core.detection.log_lines import Context, LineEngine
+from lens_core.plugin_host.host import PluginHost
 from lens_core.testing import make_context
 
 PROGRAM = Path(__file__).with_suffix(".mtail")

@@ -4,26 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .delivery.answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
-from .deprecation import LensDeprecationWarning, deprecated, deprecated_names
-from .errors import BadRequest, ConfigurationError, LensError, Overloaded, PluginError, Unavailable
-from .log_lines.formats import EventPattern, Field, LogFormat, Mark, Table
-from .plugin_api import (
-    API_VERSION,
-    Collector,
-    Component,
-    Context,
-    Detector,
-    Door,
-    IngestRequest,
-    NoSettings,
-    Reply,
-    Route,
-    Sink,
-    Source,
-    hookimpl,
-)
-from .queries import (
+from .base.errors import BadRequest, ConfigurationError, LensError, Overloaded, PluginError, Unavailable
+from .base.secrets import Secret
+from .model.queries import (
     EventRow,
     MetricInfo,
     MetricPoint,
@@ -37,7 +20,7 @@ from .queries import (
     WorkloadPage,
     WorkloadSummary,
 )
-from .records import (
+from .model.records import (
     AnyRecord,
     Detection,
     Device,
@@ -53,8 +36,25 @@ from .records import (
     StepMetrics,
     WorkloadReference,
 )
-from .secrets import Secret
-from .store_api import Store
+from .plugin_api.components import (
+    API_VERSION,
+    Collector,
+    Component,
+    Context,
+    Detector,
+    Door,
+    IngestRequest,
+    NoSettings,
+    Reply,
+    Route,
+    Sink,
+    Source,
+    hookimpl,
+)
+from .plugin_api.deprecation import LensDeprecationWarning, deprecated, deprecated_names
+from .plugin_api.log_formats import EventPattern, Field, LogFormat, Mark, Table
+from .plugin_api.sink_answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
+from .plugin_api.store import Store
 
 __version__ = "0.1.0"
 

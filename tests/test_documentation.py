@@ -9,12 +9,12 @@ import pytest
 from lens_plugins.sources.wandb_api import WandbApi
 from starlette.routing import Mount, Route
 
-from lens_core.api.app import build_app
+from lens_core.base.self_metrics import SelfMetrics
 from lens_core.cli.reference import reference
-from lens_core.configuration.settings import ServerSettings, SpoolSettings
-from lens_core.plugin_api import HookSpecs
-from lens_core.plugin_host import PluginHost
-from lens_core.self_metrics import SelfMetrics
+from lens_core.config.settings import ServerSettings, SpoolSettings
+from lens_core.http.app import build_app
+from lens_core.plugin_api.components import HookSpecs
+from lens_core.plugin_host.host import PluginHost
 from tests.plugins.sources.ingest_app import IngestApp
 
 ROOT = Path(__file__).parent.parent

@@ -9,7 +9,19 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from lens_core import Answer, Batch, Context, Delivered, Poisoned, Rejected, Retry, Secret, Sink, StepMetrics, hookimpl
+from lens_core import (
+    Answer,
+    Batch,
+    Context,
+    Delivered,
+    Poisoned,
+    Rejected,
+    Retry,
+    Secret,
+    Sink,
+    StepMetrics,
+    hookimpl,
+)
 
 
 class InfluxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

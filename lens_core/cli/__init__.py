@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..loopback import keep_off_proxies
+from ..base.proxies import keep_off_proxies
 
 # Command → module of this package; each module has a click command called `command`.
 COMMANDS = {
@@ -73,8 +73,8 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None, **extra: Any) -> None:
     """Entry point of the command `lens`; exits with 0 ok, 1 failed, 2 wrong usage, 78 bad configuration."""
-    from ..errors import ConfigurationError, LensError
-    from ..memory import collect_rarely
+    from ..base.allocator import collect_rarely
+    from ..base.errors import ConfigurationError, LensError
 
     if arguments is None:  # the process is the command's own
         collect_rarely()

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..durations import duration
-from ..queries import PROBE_WORKLOAD
+from ..base.durations import duration
+from ..model.queries import PROBE_WORKLOAD
 
 State = Literal["ok", "warning", "failed", "skipped"]
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ..data_dir import default_data_dir, running_address
-from ..errors import LensError
+from ..base.data_dir import default_data_dir, running_address
+from ..base.errors import LensError
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 

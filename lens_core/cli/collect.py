@@ -11,16 +11,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..collecting import Collected, collect_all, reason_of
-from ..config import CollectorConfig, Config, ServerSettings, SpoolSettings, load_config
-from ..data_dir import running_address
-from ..errors import ConfigurationError, LensError
-from ..identity import Directory
-from ..plugin_api import Collector
-from ..plugin_host import PluginHost
-from ..pushing import Push, push_to_daemon, push_to_sinks, sinks_of_environment
-from ..records import Measurement, kind_of
-from ..self_metrics import SelfMetrics
+from ..base.data_dir import running_address
+from ..base.errors import ConfigurationError, LensError
+from ..base.self_metrics import SelfMetrics
+from ..config.loading import CollectorConfig, Config, ServerSettings, SpoolSettings, load_config
+from ..directory.directory import Directory
+from ..model.records import Measurement, kind_of
+from ..pipeline.collecting import Collected, collect_all, reason_of
+from ..pipeline.pushing import Push, push_to_daemon, push_to_sinks, sinks_of_environment
+from ..plugin_api.components import Collector
+from ..plugin_host.host import PluginHost
 from . import EXIT_CONFIGURATION, EXIT_FAILED
 from .client import data_dir_option, plugins_dir_option, resolve_data_dir
 from .collect_output import Answer, as_object, show
@@ -81,7 +81,7 @@ def command(
 
 
 def _configure_logging(verbose: bool) -> None:
-    from ..logs import configure_logging
+    from ..base.logging_setup import configure_logging
 
     configure_logging({**os.environ, "LOG_LEVEL": "debug" if verbose else os.environ.get("LOG_LEVEL", "warn")})
 
@@ -170,7 +170,7 @@ async def _open_push(
 async def _collect(
     chosen: CollectorConfig, config: Config, metrics: SelfMetrics, answer: Answer, send: Push | None
 ) -> None:
-    from ..assembly import make
+    from ..daemon.assembly import make
 
     collector = make(config, chosen, metrics, Directory(config.server.cluster_name))
     assert isinstance(collector, Collector)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from ..records import Measurement
+from ..model.records import Measurement
 
 
 class Answer(msgspec.Struct, kw_only=True):

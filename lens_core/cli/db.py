@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from ..config import Config, load_config
-from ..data_dir import DataDirLock, running_address
-from ..errors import LensError
-from ..identity import Directory
-from ..plugin_host import PluginHost
-from ..self_metrics import SelfMetrics
-from ..store_api import Store
+from ..base.data_dir import DataDirLock, running_address
+from ..base.errors import LensError
+from ..base.self_metrics import SelfMetrics
+from ..config.loading import Config, load_config
+from ..directory.directory import Directory
+from ..plugin_api.store import Store
+from ..plugin_host.host import PluginHost
 from .client import data_dir_option, json_option
 from .db_files import header, lines, open_file
 from .db_import import ImportCounts, records_of, store_records
@@ -180,7 +180,7 @@ def _run(config: Path | None, data_dir: Path | None, work: Callable[[Store], Awa
 @asynccontextmanager
 async def _store(config: Config) -> AsyncIterator[Store]:
     """The store of a configuration, started. Where no daemon runs, none can start meanwhile."""
-    from ..assembly import make  # only here: it brings the whole daemon along
+    from ..daemon.assembly import make  # only here: it brings the whole daemon along
 
     component = config.sinks.get(config.store or "")
     if component is None:

@@ -10,8 +10,8 @@ from typing import IO, Any
 
 import msgspec
 
-from ..errors import LensError
-from ..records import PRODUCER, AnyRecord, Record, StepMetrics
+from ..base.errors import LensError
+from ..model.records import PRODUCER, AnyRecord, Record, StepMetrics
 
 FORMAT = 1
 _decode = msgspec.json.Decoder(AnyRecord, strict=False).decode

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from ..delivery.answers import Answer, Batch, Delivered, Position, Rejected, Retry
-from ..errors import LensError
-from ..plugin_api import Context
-from ..plugin_host import PluginHost
-from ..records import Record
-from ..self_metrics import SelfMetrics
-from ..store_api import Store
+from ..base.errors import LensError
+from ..base.self_metrics import SelfMetrics
+from ..model.records import Record
+from ..plugin_api.components import Context
+from ..plugin_api.sink_answers import Answer, Batch, Delivered, Position, Rejected, Retry
+from ..plugin_api.store import Store
+from ..plugin_host.host import PluginHost
 
 _BATCH = 2_000
 _PATIENCE_SECONDS = 30.0

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import psycopg
 import yaml
 
-from ..errors import LensError
-from ..records import SHOWN_NAME_LABEL, Origin, Record, StepMetrics
+from ..base.errors import LensError
+from ..model.records import SHOWN_NAME_LABEL, Origin, Record, StepMetrics
 
 # MLflow stores infinities as the largest double.
 _LARGEST = 1.7976931348623157e308

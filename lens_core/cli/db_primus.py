@@ -15,8 +15,8 @@ from typing import Any
 
 import psycopg
 
-from ..errors import LensError
-from ..records import Origin, Pod, Record, StepMetrics, WorkloadReference
+from ..base.errors import LensError
+from ..model.records import Origin, Pod, Record, StepMetrics, WorkloadReference
 
 # Seed 000, 3.2.1, and what TensorBoard's rows have beside their metrics.
 _NO_METRICS = frozenset(

@@ -18,7 +18,7 @@ from typing import Any
 import click
 import msgspec
 
-from ..errors import LensError
+from ..base.errors import LensError
 from .client import ask, data_dir_option, resolve_data_dir
 from .screen import make_console, pictures
 from .wording import sparkline

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from ..errors import LensError
+from ..base.errors import LensError
 from .client import ask, daemon_url, data_dir_option, json_option, url_option
 
 _COLOURS = {"yes": "red", "no": "green", "unknown": "yellow"}
@@ -58,8 +58,8 @@ def command(
 
 async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
     """Look at processes through the installed stacks collector, with the rules of the daemon on a shorter time."""
-    from ..api.diagnosis import newest_stacks
     from ..diagnosis import Facts, Limits, decode_report, judge, merge_stacks
+    from ..http.diagnosis import newest_stacks
 
     diagnoses = []
     for number in range(_SAMPLES):
@@ -81,9 +81,9 @@ async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
 
 
 async def _sample(pids: Sequence[int]) -> list[Any]:
-    from ..plugin_api import Context
-    from ..plugin_host import PluginHost
-    from ..self_metrics import SelfMetrics
+    from ..base.self_metrics import SelfMetrics
+    from ..plugin_api.components import Context
+    from ..plugin_host.host import PluginHost
 
     kind = PluginHost.load().collector("stacks")
     settings = msgspec.convert({"pids": list(pids)}, kind.Settings)

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..loopback import keep_off_proxies
+from ..base.proxies import keep_off_proxies
 from . import checks, checks_symptoms
 from .checks import Finding
 from .client import daemon_url, data_dir_option, json_option, request_headers, url_option

@@ -11,12 +11,12 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from ..config import load_config
-from ..detection import make_detectors
-from ..log_lines import Context, Happening, LineEngine, Reading
-from ..log_lines.judgement import judge, spell
-from ..log_lines.nearest import nearest
-from ..plugin_host import PluginHost
+from ..config.loading import load_config
+from ..detection.detectors import make_detectors
+from ..detection.log_lines import Context, Happening, LineEngine, Reading
+from ..detection.log_lines.loss_checks import judge, spell
+from ..detection.log_lines.nearest import nearest
+from ..plugin_host.host import PluginHost
 from .client import plugins_dir_option
 
 _COLOURS = {"metric": "green", "event": "yellow", "none": "bright_black"}

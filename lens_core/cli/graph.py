@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..config import ComponentConfig, Config, PipelineConfig, load_config
-from ..plugin_host import PluginHost
+from ..config.loading import ComponentConfig, Config, PipelineConfig, load_config
+from ..plugin_host.host import PluginHost
 from .client import plugins_dir_option
 
 

@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from ..api.app import routes_of
-from ..api.openapi import openapi_document
-from ..api.openapi_routes import PREFIX
-from ..api.state import ApiState
-from ..plugin_api import Component, Sink, Source
-from ..plugin_host import PluginHost
-from ..plugin_info import needs_settings
-from ..plugin_loading import OWN_DISTRIBUTION
-from ..self_metrics import SelfMetrics
+from ..base.self_metrics import SelfMetrics
+from ..http.app import routes_of
+from ..http.openapi import openapi_document
+from ..http.openapi_routes import PREFIX
+from ..http.state import ApiState
+from ..http.tokens import TokenStore
+from ..plugin_api.components import Component, Sink, Source
+from ..plugin_host.host import PluginHost
+from ..plugin_host.info import needs_settings
+from ..plugin_host.loading import OWN_DISTRIBUTION
 from ..testing.hosts import make_context
-from ..tokens import TokenStore
 
 HEAD = f"""# HTTP reference
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from ..configuration.first_file import first_file
-from ..errors import LensError
-from ..plugin_host import PluginHost
+from ..base.errors import LensError
+from ..config.first_file import first_file
+from ..plugin_host.host import PluginHost
 
 
 @click.command("init")

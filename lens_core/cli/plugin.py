@@ -9,10 +9,10 @@ from typing import get_args
 import click
 import msgspec
 
-from ..errors import LensError, PluginError
-from ..plugin_host import FOLDER_VARIABLE, PluginHost
-from ..plugin_info import ComponentKind
-from ..plugin_loading import Plugin
+from ..base.errors import LensError, PluginError
+from ..plugin_host.host import FOLDER_VARIABLE, PluginHost
+from ..plugin_host.info import ComponentKind
+from ..plugin_host.loading import Plugin
 from ..scaffold import Finding, Scaffold, lint, write_distribution
 from . import EXIT_FAILED
 from .client import json_option

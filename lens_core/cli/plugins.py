@@ -9,9 +9,9 @@ from typing import get_args
 import click
 import msgspec
 
-from ..errors import PluginError
-from ..plugin_host import PluginHost
-from ..plugin_info import ComponentInfo, ComponentKind, PluginInfo
+from ..base.errors import PluginError
+from ..plugin_host.host import PluginHost
+from ..plugin_host.info import ComponentInfo, ComponentKind, PluginInfo
 from .client import plugins_dir_option
 
 _COLOURS = {

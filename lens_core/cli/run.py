@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from ..data_dir import running_address
-from ..errors import LensError
+from ..base.data_dir import running_address
+from ..base.errors import LensError
 from .client import daemon_url, data_dir_option, resolve_data_dir, url_option
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import msgspec
 
-from ..configuration.json_schema import json_schema
-from ..plugin_host import PluginHost
+from ..config.json_schema import json_schema
+from ..plugin_host.host import PluginHost
 from .client import plugins_dir_option
 
 

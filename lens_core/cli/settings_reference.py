@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 import click
 import msgspec
 
-from ..configuration.settings import FilterSettings, ServerSettings, SpoolSettings
-from ..delivery.answers import BatchLimits
-from ..delivery.policy import DeliverySettings
-from ..plugin_host import PluginHost
-from ..plugin_info import HOST_KEYS, KINDS, ComponentInfo, ComponentKind, SettingInfo, settings_in
-from ..plugin_loading import OWN_DISTRIBUTION
+from ..config.settings import FilterSettings, ServerSettings, SpoolSettings
+from ..delivery.sending.policy import DeliverySettings
+from ..plugin_api.sink_answers import BatchLimits
+from ..plugin_host.host import PluginHost
+from ..plugin_host.info import HOST_KEYS, KINDS, ComponentInfo, ComponentKind, SettingInfo, settings_in
+from ..plugin_host.loading import OWN_DISTRIBUTION
 
 HEAD = """# Settings of the host and of every plugin
 

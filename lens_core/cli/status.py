@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from ..durations import duration
+from ..base.durations import duration
 from .client import ask, daemon_url, data_dir_option, json_option, url_option
 from .columns import Column, fitting_table
 from .screen import make_console

@@ -12,8 +12,8 @@ from typing import Any
 import click
 import msgspec
 
-from ..errors import LensError
-from ..records import RECORD_KINDS
+from ..base.errors import LensError
+from ..model.records import RECORD_KINDS
 from .client import ask, daemon_url, data_dir_option, json_option, request_headers, url_option
 from .wording import amount, plain
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..tokens import ROLES, TokenStore
+from ..http.tokens import ROLES, TokenStore
 from .client import data_dir_option, json_option, resolve_data_dir
 
 

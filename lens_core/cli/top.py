@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from ..durations import duration
-from ..errors import LensError
+from ..base.durations import duration
+from ..base.errors import LensError
 from .client import ask, ask_many, daemon_url, data_dir_option, json_option, url_option
 from .columns import Column, fitting_table
 from .screen import make_console, pictures

@@ -12,9 +12,9 @@ from .client import data_dir_option, plugins_dir_option
 from .wording import plain
 
 if TYPE_CHECKING:
-    from ..config import Config
-    from ..daemon import Daemon
-    from ..plugin_host import PluginHost
+    from ..config.loading import Config
+    from ..daemon.daemon import Daemon
+    from ..plugin_host.host import PluginHost
 
 
 @click.command("up")
@@ -41,10 +41,10 @@ def command(
       lens up
       lens up --config lens.yaml --listen 0.0.0.0:8080
     """
-    from ..daemon import Daemon
-    from ..logs import configure_logging
-    from ..memory import leave_what_stays
-    from ..plugin_host import PluginHost
+    from ..base.allocator import leave_what_stays
+    from ..base.logging_setup import configure_logging
+    from ..daemon.daemon import Daemon
+    from ..plugin_host.host import PluginHost
 
     configure_logging(os.environ)
     host = PluginHost.load()
@@ -78,8 +78,8 @@ def _going(host: PluginHost) -> list[str]:
 def _load(config: Path | None, listen: str | None, data_dir: Path | None, host: object) -> Config:
     import msgspec
 
-    from ..config import load_config
-    from ..plugin_host import PluginHost
+    from ..config.loading import load_config
+    from ..plugin_host.host import PluginHost
 
     assert isinstance(host, PluginHost)
     loaded = load_config(config, host, os.environ, data_dir)
@@ -91,8 +91,8 @@ def _load(config: Path | None, listen: str | None, data_dir: Path | None, host: 
 def _run(daemon: Daemon, exit_with_parent: int | None) -> None:
     import uvloop
 
-    from ..memory import keep_large_blocks
-    from ..open_files import allow_many_files
+    from ..base.allocator import keep_large_blocks
+    from ..base.process_limits import allow_many_files
 
     keep_large_blocks()
     allow_many_files()

@@ -9,10 +9,10 @@ from typing import Any
 import click
 import msgspec
 
-from ..config import Config, InvalidConfiguration, SinkConfig, load_config
-from ..identity import Directory
-from ..plugin_host import PluginHost
-from ..self_metrics import SelfMetrics
+from ..base.self_metrics import SelfMetrics
+from ..config.loading import Config, InvalidConfiguration, SinkConfig, load_config
+from ..directory.directory import Directory
+from ..plugin_host.host import PluginHost
 from . import EXIT_CONFIGURATION, EXIT_FAILED
 from .client import plugins_dir_option
 
@@ -85,7 +85,7 @@ async def _connect(config: Config) -> list[dict[str, Any]]:
 
 async def _check(sink: SinkConfig, config: Config) -> str:
     """Why a sink cannot be reached; '' if it can."""
-    from ..assembly import make  # only here: it brings the whole daemon along
+    from ..daemon.assembly import make  # only here: it brings the whole daemon along
 
     try:
         made = make(config, sink, SelfMetrics(), Directory(config.server.cluster_name))

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import LensError, Overloaded
-from ..records import NOWHERE, Envelope
-from .chunk import NewBatch
-from .spool import Spool
-from .spool_tables import Appended
+from ..base.errors import LensError, Overloaded
+from ..model.records import NOWHERE, Envelope
+from .spool.chunk import NewBatch
+from .spool.spool import Spool
+from .spool.tables import Appended
 
 REPLAY_AT_ONCE = 1000
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ..self_metrics import SelfMetrics
+from ..base.self_metrics import SelfMetrics
 
 COUNTED = ("received", "accepted", "recovered", "merged", "derived", "delivered", "filtered")
 RATE_WINDOW_SECONDS = 60

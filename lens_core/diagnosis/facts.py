@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ..records import Diagnosis
+from ..model.records import Diagnosis
 
 Answer = Literal["yes", "no", "unknown"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..durations import duration
-from ..records import Diagnosis
+from ..base.durations import duration
+from ..model.records import Diagnosis
 from .facts import Answer, Facts, Finding, Limits
 from .wording import by_node, listed, node_name, ordered
 from .xpu_timer import hang_flags

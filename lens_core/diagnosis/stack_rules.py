@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..errors import LensError
-from ..records import Diagnosis
+from ..base.errors import LensError
+from ..model.records import Diagnosis
 from .facts import Facts, Finding, Limits
 from .merging import StackGroup, merge_stacks, suspects_of, telling_frame, waits_for_others
 from .stacks import RankStack, decode_report, own_frames

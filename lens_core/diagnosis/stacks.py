@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from ..errors import LensError
+from ..base.errors import LensError
 
 MAX_REPORT_BYTES = 256 * 1024
 _KEPT_THREADS = (16, 4, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..records import Diagnosis
+from ..model.records import Diagnosis
 from .facts import Facts, Limits
 
 # Type, and rank or (where that is unknown) id: a node that was replaced keeps its rank.

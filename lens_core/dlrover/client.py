@@ -12,8 +12,8 @@ import time
 from types import TracebackType
 from typing import Any
 
-from ..errors import LensError
-from ..server import parse_address
+from ..base.errors import LensError
+from ..http.server import parse_address
 from .messages import (
     JOB_UID,
     BadMessage,

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from ..errors import LensError
-from ..protobuf import DELIMITED, VARINT, WireError, delimited, fields, numeric
+from ..base.errors import LensError
+from ..base.protobuf import DELIMITED, VARINT, WireError, delimited, fields, numeric
 from .pickles import PickleError, Wire, dump, load
 
 WORKER_TRAINING_METRIC = "WorkerTrainingMetric"

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import LensError
+from ..base.errors import LensError
 
 MODULE = "dlrover.python.common.comm"
 CLASSES = frozenset(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ..errors import LensError
+from ..base.errors import LensError
 
 MAX_NODES = 65_536
 

@@ -15,9 +15,9 @@ from typing import get_args
 import msgspec
 
 from .. import __version__
-from ..errors import LensError
-from ..plugin_api import API_VERSION
-from ..plugin_info import ComponentKind
+from ..base.errors import LensError
+from ..plugin_api.components import API_VERSION
+from ..plugin_host.info import ComponentKind
 
 TEMPLATES = Path(__file__).parent / "templates"
 LONGEST_NAME = 30

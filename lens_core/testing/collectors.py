@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from ..plugin_api import Collector
-from ..records import Record, decode_envelope, encode_envelope
+from ..model.records import Record, decode_envelope, encode_envelope
+from ..plugin_api.components import Collector
 
 _CANCEL_SECONDS = 5.0
 

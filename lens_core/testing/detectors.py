@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import cast
 
-from ..log_lines.engine import Declares, LineEngine
-from ..plugin_api import Detector
+from ..detection.log_lines.engine import Declares, LineEngine
+from ..plugin_api.components import Detector
 
 LAYERS = ("base", "wrapper", "")
 _SLOWEST_LINE_SECONDS = 1.0

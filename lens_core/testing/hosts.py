@@ -6,11 +6,11 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..plugin_api import Component, Context
-from ..plugin_host import PluginHost, load_plugins
-from ..plugin_info import HOOKS, component_info, kind_of
-from ..plugin_loading import Plugin, check_component
-from ..self_metrics import SelfMetrics
+from ..base.self_metrics import SelfMetrics
+from ..plugin_api.components import Component, Context
+from ..plugin_host.host import PluginHost, load_plugins
+from ..plugin_host.info import HOOKS, component_info, kind_of
+from ..plugin_host.loading import Plugin, check_component
 
 
 def host_of(*classes: type[Component]) -> PluginHost:

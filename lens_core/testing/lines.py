@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ..detection import EvidenceRules
-from ..log_lines.engine import Declares, LineEngine
-from ..log_lines.readings import Reading
-from ..plugin_api import Detector
-from ..records import Detection, Evidence, Origin
+from ..detection.detectors import EvidenceRules
+from ..detection.log_lines.engine import Declares, LineEngine
+from ..detection.log_lines.readings import Reading
+from ..model.records import Detection, Evidence, Origin
+from ..plugin_api.components import Detector
 
 
 def read_line(detector: Detector | type[Detector], line: str) -> list[Reading]:

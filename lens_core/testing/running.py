@@ -10,11 +10,9 @@ from typing import Any, Protocol
 
 import httpx
 
-from ..config import parse_config
-from ..daemon import Daemon
-from ..delivery.answers import Answer, Batch, Delivered
-from ..plugin_api import Component, Context, Sink
-from ..records import (
+from ..config.loading import parse_config
+from ..daemon.daemon import Daemon
+from ..model.records import (
     Detection,
     Diagnosis,
     Event,
@@ -27,6 +25,8 @@ from ..records import (
     StepMetrics,
     encode_envelope,
 )
+from ..plugin_api.components import Component, Context, Sink
+from ..plugin_api.sink_answers import Answer, Batch, Delivered
 from .hosts import host_with
 from .waiting import until
 

@@ -19,15 +19,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from ..delivery.answers import Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
-from ..delivery.policy import DeliverySettings
-from ..delivery.sender import SinkSlot
-from ..delivery.spool import Spool
-from ..errors import Overloaded
-from ..pipeline import Pipeline
-from ..plugin_api import Sink
-from ..records import Origin, Record, StepMetrics
-from ..self_metrics import SelfMetrics
+from ..base.errors import Overloaded
+from ..base.self_metrics import SelfMetrics
+from ..delivery.sending.policy import DeliverySettings
+from ..delivery.sending.sender import SinkSlot
+from ..delivery.spool.spool import Spool
+from ..model.records import Origin, Record, StepMetrics
+from ..pipeline.pipeline import Pipeline
+from ..plugin_api.components import Sink
+from ..plugin_api.sink_answers import Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
 from .receiver import Trouble
 from .waiting import until
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..api.openapi_types import parameters_of, schemas_of
-from ..errors import Overloaded, RequestError
-from ..plugin_api import IngestRequest, Reply, Route, Source
-from ..records import Record, encode_envelope
+from ..base.errors import Overloaded, RequestError
+from ..http.openapi_types import parameters_of, schemas_of
+from ..model.records import Record, encode_envelope
+from ..plugin_api.components import IngestRequest, Reply, Route, Source
 
 _GARBAGE: tuple[bytes, ...] = (
     b"",

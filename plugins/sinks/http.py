@@ -9,20 +9,9 @@ from typing import Literal
 import httpx
 import msgspec
 
-from lens_core import (
-    Answer,
-    Batch,
-    BatchLimits,
-    Delivered,
-    Record,
-    Rejected,
-    Retry,
-    Secret,
-    Sink,
-    hookimpl,
-)
-from lens_core.bodies import compress
-from lens_core.http_answers import refusal
+from lens_core import Answer, Batch, BatchLimits, Delivered, Record, Rejected, Retry, Secret, Sink, hookimpl
+from lens_core.base.compression import compress
+from lens_core.plugin_api.http_answers import refusal
 from lens_core.records import RECORD_KINDS, encode_envelope
 
 

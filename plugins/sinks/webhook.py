@@ -13,22 +13,10 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from lens_core import (
-    Answer,
-    Batch,
-    BatchLimits,
-    Delivered,
-    Event,
-    Poisoned,
-    Rejected,
-    Retry,
-    Secret,
-    Sink,
-    hookimpl,
-)
-from lens_core.directory_picture import workload_of
-from lens_core.http_answers import refusal
-from lens_core.overview import ATTENTION_EVENTS
+from lens_core import Answer, Batch, BatchLimits, Delivered, Event, Poisoned, Rejected, Retry, Secret, Sink, hookimpl
+from lens_core.directory.index import workload_of
+from lens_core.http.overview import ATTENTION_EVENTS
+from lens_core.plugin_api.http_answers import refusal
 from lens_core.records import SHOWN_NAME_LABEL
 
 _MOST_REMEMBERED = 10_000

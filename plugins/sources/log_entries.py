@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from lens_core import LogLine, Origin
-from lens_core.log_lines.text import PARTIAL, split_container_prefix
+from lens_core.detection.log_lines.text import PARTIAL, split_container_prefix
 
 MAX_LABELS = 32
 MAX_LABEL_BYTES = 512

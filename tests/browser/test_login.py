@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from lens_core.tokens import TokenStore
+from lens_core.http.tokens import TokenStore
 from tests.browser.browsing import EXPECTED_WHEN_AWAY
 from tests.browser.conftest import Browse
 from tests.browser.training import rows, send_rows

@@ -13,7 +13,7 @@ import pytest
 from packaging.version import Version
 
 from lens_core import API_VERSION, Detection, Measurement, StepMetrics
-from lens_core.plugin_host import PluginHost
+from lens_core.plugin_host.host import PluginHost
 from lens_core.testing import LensFactory, check_detector, until
 
 OLD = Path(__file__).parent / "plugins_1_0"

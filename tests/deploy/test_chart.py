@@ -10,8 +10,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from lens_core.config import parse_config
-from lens_core.plugin_host import PluginHost
+from lens_core.config.loading import parse_config
+from lens_core.plugin_host.host import PluginHost
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "lens"
 VERSIONS = ("1.30", "1.33")

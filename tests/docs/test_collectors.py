@@ -15,9 +15,9 @@ from lens_plugins.collectors.wandb_cloud import WandbCloudSettings
 from lens_plugins.collectors.wandb_offline import WandbOfflineSettings
 from lens_plugins.sinks.datadog import DatadogSettings
 
-from lens_core.config import parse_config
-from lens_core.plugin_host import PluginHost
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.config.loading import parse_config
+from lens_core.plugin_host.host import PluginHost
 from tests.docs.pages import DOCS
 
 PAGE = (DOCS / "collectors.md").read_text()

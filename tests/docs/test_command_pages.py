@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lens_core.data_dir import running_address
+from lens_core.base.data_dir import running_address
 from tests.docs.pages import blocks, run_console
 from tests.docs.servers_elsewhere import datadog, secrets_manager
 from tests.end_to_end.conftest import make_lens

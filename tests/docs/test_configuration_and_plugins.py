@@ -22,9 +22,9 @@ from lens_core import (
     Sink,
     Source,
 )
-from lens_core.config import SECTIONS, FilterSettings, ServerSettings, SpoolSettings, parse_config
-from lens_core.plugin_host import PluginHost
-from lens_core.plugin_info import HOOKS, HOST_KEYS, KINDS
+from lens_core.config.loading import SECTIONS, FilterSettings, ServerSettings, SpoolSettings, parse_config
+from lens_core.plugin_host.host import PluginHost
+from lens_core.plugin_host.info import HOOKS, HOST_KEYS, KINDS
 from lens_core.testing import __all__ as testing_names
 from lens_core.testing import check_detector, check_source, host_of, make_context
 

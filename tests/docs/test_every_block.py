@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 from lens_core.cli import cli
-from lens_core.config import SECTIONS, parse_config
-from lens_core.configuration.settings import Config
-from lens_core.directory_document import pods_of_object
-from lens_core.plugin_host import PluginHost
+from lens_core.config.loading import SECTIONS, parse_config
+from lens_core.config.settings import Config
+from lens_core.model.directory_document import pods_of_object
+from lens_core.plugin_host.host import PluginHost
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks
 
 # Whose code is run, and by which test; `python` blocks of other pages fail below.

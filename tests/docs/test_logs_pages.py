@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from lens_core.config import parse_config
-from lens_core.detection import make_detectors
-from lens_core.log_lines import LineEngine
-from lens_core.plugin_host import PluginHost
+from lens_core.config.loading import parse_config
+from lens_core.detection.detectors import make_detectors
+from lens_core.detection.log_lines import LineEngine
+from lens_core.plugin_host.host import PluginHost
 from lens_core.testing import check_detector
 from tests.docs.pages import blocks, run_console
 from tests.end_to_end.conftest import make_lens

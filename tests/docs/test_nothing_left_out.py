@@ -35,7 +35,7 @@ NOT_RUN = {
 OTHERS = {
     ("docs/alerting.md", "time() - lens:"): "tests/docs/test_alerting_page.py",
     ("docs/diagnosis.md", "INFO - Reported log content"): "what DLRover logs, for people to compare with",
-    ("docs/diagnosis.md", "{"): "an answer, shortened; tests/lens_core/api/test_diagnosis.py looks at whole ones",
+    ("docs/diagnosis.md", "{"): "an answer, shortened; tests/lens_core/http/test_diagnosis.py looks at whole ones",
     ("docs/grafana.md", "/api/v1/workloads/${workload}"): "tests/docs/test_task_pages.py",
     ("docs/logs.md", "[OUTPUT]"): "no package index has Fluent Bit; test_logs.py of the sources posts what it posts",
     ("docs/logs.md", "destination lens"): "tests/plugins/sources/test_log_shippers.py",

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 import yaml
 
+from lens_core.base.self_metrics import SelfMetrics
 from lens_core.cli import checks, checks_symptoms
-from lens_core.self_metrics import SelfMetrics
 from tests.docs.pages import DOCS, blocks, lead_curl, port_of, run_console
 from tests.end_to_end.conftest import make_lens
 from tests.end_to_end.running_lens import RunningLens

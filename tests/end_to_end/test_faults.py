@@ -20,8 +20,8 @@ import pytest
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
 
 from lens_core import StepMetrics
-from lens_core.bodies import decompress
-from lens_core.records import decode_envelope
+from lens_core.base.compression import decompress
+from lens_core.model.records import decode_envelope
 from tests.end_to_end.load import every_acknowledged_point_is_there_exactly_once, load
 from tests.end_to_end.running_lens import PLAIN, RunningLens, ledgers_add_up, metrics_body, wait_for
 

@@ -17,8 +17,8 @@ from lens_plugins.sources.records_api import RecordsApi
 from lens_plugins.sources.wandb_api import WandbApi
 
 from lens_core import IngestRequest, NoSettings, Secret, Sink, StepMetrics
-from lens_core.bodies import decompress
-from lens_core.records import decode_envelope
+from lens_core.base.compression import decompress
+from lens_core.model.records import decode_envelope
 from lens_core.testing import (
     SINK_CHECKS,
     HttpReceiver,

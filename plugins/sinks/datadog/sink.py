@@ -26,7 +26,7 @@ from lens_core import (
     Sink,
     StepMetrics,
 )
-from lens_core.credentials import find_credentials
+from lens_core.base.credentials import find_credentials
 
 from .payloads import ENCODINGS, Payload, TooLarge, pack
 from .series import Builder, Built, Series

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics, WorkloadReference
-from lens_core.queries import metric_name
+from lens_core.model.queries import metric_name
 from lens_core.records import SHOWN_NAME_LABEL
 
 from .database import Database

@@ -6,7 +6,7 @@ import time
 from typing import Any, NamedTuple
 
 from lens_core import BadRequest, WorkloadSummary
-from lens_core.overview import ATTENTION_DAYS, ATTENTION_EVENTS, GOES_ON_MS, STATE_EVENTS, Overview, OverviewPage
+from lens_core.http.overview import ATTENTION_DAYS, ATTENTION_EVENTS, GOES_ON_MS, STATE_EVENTS, Overview, OverviewPage
 
 from .identity import Connection
 from .shown import LINES, Line, Name, Search, in_order, newest_lines, of_names, place, search

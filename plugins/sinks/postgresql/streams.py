@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lens_core import PointQuery
-from lens_core.queries import metric_name
+from lens_core.model.queries import metric_name
 
 from .identity import Connection
 from .text import metric_key

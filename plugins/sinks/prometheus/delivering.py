@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 import cramjam
 
-from lens_core.http_answers import retry_after_seconds
-from lens_core.protobuf import WireError
+from lens_core.base.protobuf import WireError
+from lens_core.plugin_api.http_answers import retry_after_seconds
 
 from .messages import Packed, pack
 from .posting import Address, Answered, Poster

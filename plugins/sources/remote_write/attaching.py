@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from lens_core import Pod
-from lens_core.directory_picture import workload_of
+from lens_core.directory.index import workload_of
 
 from .finding import Keys
 from .labels import METRIC_NAME, Label, make_label

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable
 
-from lens_core.identity import Directory
+from lens_core.directory.directory import Directory
 
 from .attaching import NO_POD, Attached, Pods, Shape, Shapes, join, replaced
 from .entry import Entry, head_of

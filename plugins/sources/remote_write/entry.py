@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from lens_core.protobuf import varint
+from lens_core.base.protobuf import varint
 
 from .attaching import NO_POD
 from .finding import Keys

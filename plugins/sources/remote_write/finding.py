@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from lens_core import Pod
-from lens_core.directory_picture import Picture
+from lens_core.directory.index import Picture
 
 from .labels import Label
 from .settings import RemoteWriteSettings

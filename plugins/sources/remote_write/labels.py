@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from lens_core.protobuf import DELIMITED, WireError, delimited, fields, splitter
+from lens_core.base.protobuf import DELIMITED, WireError, delimited, fields, splitter
 
 # Name, value, the bytes of its field (tag and length included), and whether it must be looked at: its name tells
 # something, or it has no value.

@@ -6,7 +6,7 @@ import struct
 from itertools import pairwise
 from typing import NamedTuple
 
-from lens_core.protobuf import DELIMITED, FIXED64, VARINT, Field, WireError, fields
+from lens_core.base.protobuf import DELIMITED, FIXED64, VARINT, Field, WireError, fields
 
 from .histograms import BadHistogram, check_histogram
 from .labels import LABEL_TAG, RefusedSeries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lens_core.protobuf import WireError, delimited
+from lens_core.base.protobuf import WireError, delimited
 
 from .drops import Drops
 from .enriching import Enricher

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import cramjam
 
 from lens_core import Context, IngestRequest, Reply, Route, SeriesBatch, Source
-from lens_core.errors import RequestError
-from lens_core.protobuf import WireError, delimited
+from lens_core.base.errors import RequestError
+from lens_core.base.protobuf import WireError, delimited
 
 from .drops import Drops
 from .enriching import Enricher

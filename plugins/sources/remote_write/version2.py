@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lens_core.protobuf import DELIMITED, VARINT, Field, WireError, delimited, fields, numeric, packed, read_varint
+from lens_core.base.protobuf import (
+    DELIMITED,
+    VARINT,
+    Field,
+    WireError,
+    delimited,
+    fields,
+    numeric,
+    packed,
+    read_varint,
+)
 
 _REFS, _SAMPLES, _HISTOGRAMS, _EXEMPLARS, _METADATA = 1, 2, 3, 4, 5
 _HISTOGRAM, _GAUGE_HISTOGRAM, _SUMMARY = 3, 4, 5

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lens_core import Origin, StepMetrics
-from lens_core.json_items import numbers_of
+from lens_core.base.json_items import numbers_of
 
 from .shapes import Log, Metric, Sender
 

@@ -17,7 +17,7 @@ import pytest
 from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, StepMetrics, WorkloadReference
 from lens_core.cli.db_files import header, lines
 from lens_core.cli.db_import import records_of
-from lens_core.plugin_host import PluginHost
+from lens_core.plugin_host.host import PluginHost
 from tests.end_to_end.running_lens import RunningLens, metrics_body
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, running_store
 

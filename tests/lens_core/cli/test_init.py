@@ -12,8 +12,8 @@ import pytest
 
 from lens_core import Batch, Collector, Delivered, Detector, Record, Secret, Sink, Source
 from lens_core.cli import main
-from lens_core.config import Config, parse_config
-from lens_core.configuration.first_file import first_file
+from lens_core.config.first_file import first_file
+from lens_core.config.loading import Config, parse_config
 from lens_core.testing import host_of
 
 

@@ -13,9 +13,9 @@ import yaml
 
 from lens_core import NoSettings, Source
 from lens_core.cli import main
-from lens_core.config import InvalidConfiguration, parse_config
-from lens_core.configuration.json_schema import json_schema
-from lens_core.plugin_host import PluginHost
+from lens_core.config.json_schema import json_schema
+from lens_core.config.loading import InvalidConfiguration, parse_config
+from lens_core.plugin_host.host import PluginHost
 from lens_core.testing import host_of
 
 GOOD = [

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from lens_core.base.durations import duration
 from lens_core.cli import cli
 from lens_core.cli.tap import line
 from lens_core.cli.wording import ago, amount, bytes_text, plain, sparkline
-from lens_core.durations import duration
 from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
 
 

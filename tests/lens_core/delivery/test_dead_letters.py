@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from lens_core import BatchLimits, Origin, Overloaded, Position, StepMetrics
+from lens_core.base.errors import LensError
 from lens_core.delivery.dead_letters import DeadLetters
-from lens_core.delivery.spool import DeadLetter, Spool
-from lens_core.errors import LensError
-from lens_core.records import Envelope, decode_envelope, encode_envelope
+from lens_core.delivery.spool.spool import DeadLetter, Spool
+from lens_core.model.records import Envelope, decode_envelope, encode_envelope
 from tests.lens_core.delivery.noise import noise
 
 ALL = BatchLimits(max_records=1_000_000, max_bytes=1 << 30)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lens_core.delivery.group_commit import CommitThread
-from lens_core.delivery.spool_engine import SpoolEngine
+from lens_core.delivery.spool.engine import SpoolEngine
+from lens_core.delivery.spool.group_commit import CommitThread
 
 SYNCED, NOT_SYNCED = 2, 1  # as `PRAGMA synchronous` tells FULL and NORMAL
 

@@ -16,10 +16,10 @@ LENS = """
 import asyncio, logging, sqlite3, sys
 from pathlib import Path
 from lens_core import BatchLimits, Context, Delivered, NoSettings, Origin, Position, Sink, StepMetrics
-from lens_core.delivery.sender import SinkSlot
-from lens_core.delivery.spool import Spool
-from lens_core.pipeline import Pipeline
-from lens_core.self_metrics import SelfMetrics
+from lens_core.delivery.sending.sender import SinkSlot
+from lens_core.delivery.spool.spool import Spool
+from lens_core.pipeline.pipeline import Pipeline
+from lens_core.base.self_metrics import SelfMetrics
 
 folder, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 

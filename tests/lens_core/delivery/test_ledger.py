@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lens_core.base.self_metrics import SelfMetrics
 from lens_core.delivery.ledger import MAX_REASONS, Ledger, RateMeter
-from lens_core.self_metrics import SelfMetrics
 
 
 def test_both_ledgers_say_the_same() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_core import BatchLimits, Delivered, Poisoned, Rejected, Retry
-from lens_core.delivery.policy import (
+from lens_core.delivery.sending.policy import (
     MAX_RETRY_AFTER_SECONDS,
     Backoff,
     DeliverySettings,
@@ -21,7 +21,7 @@ from lens_core.delivery.policy import (
     seconds_until_ready,
     sensible,
 )
-from lens_core.delivery.sink_book import Pending
+from lens_core.delivery.spool.sink_state import Pending
 
 SETTINGS = DeliverySettings(retry_base_seconds=1.0, retry_cap_seconds=10.0)
 LIMITS = BatchLimits(max_records=100, max_bytes=1000, max_wait_seconds=2.0)

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lens_core import BatchLimits, StepMetrics
-from lens_core.delivery import spool_queries
-from lens_core.delivery.answers import Position
-from lens_core.delivery.chunk import Chunk, NewBatch
-from lens_core.delivery.recent import RecentBatches
-from lens_core.delivery.sink_book import SpooledBatch
-from lens_core.delivery.spool import Spool
-from lens_core.delivery.unpack import Unpacked
-from lens_core.record_filter import EVERYTHING, Matcher
-from lens_core.records import encode_envelope
+from lens_core.delivery.spool import queries as spool_queries
+from lens_core.delivery.spool.chunk import Chunk, NewBatch
+from lens_core.delivery.spool.recent import RecentBatches
+from lens_core.delivery.spool.sink_state import SpooledBatch
+from lens_core.delivery.spool.spool import Spool
+from lens_core.delivery.spool.unpack import Unpacked
+from lens_core.model.record_filter import EVERYTHING, Matcher
+from lens_core.model.records import encode_envelope
+from lens_core.plugin_api.sink_answers import Position
 
 WIDE = BatchLimits()
 

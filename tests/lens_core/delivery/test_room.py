@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lens_core import Overloaded
-from lens_core.delivery.spool import NewBatch, Spool
-from lens_core.delivery.spool_tables import size_of
+from lens_core.delivery.spool.spool import NewBatch, Spool
+from lens_core.delivery.spool.tables import size_of
 from tests.lens_core.delivery.noise import noise
 
 BATCH = NewBatch(noise(1000), 1)

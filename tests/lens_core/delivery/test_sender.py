@@ -27,12 +27,12 @@ from lens_core import (
     Sink,
     StepMetrics,
 )
-from lens_core.delivery.policy import DeliverySettings
-from lens_core.delivery.sender import SinkSlot
-from lens_core.delivery.spool import Spool
-from lens_core.pipeline import Pipeline
-from lens_core.records import Envelope
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.delivery.sending.policy import DeliverySettings
+from lens_core.delivery.sending.sender import SinkSlot
+from lens_core.delivery.spool.spool import Spool
+from lens_core.model.records import Envelope
+from lens_core.pipeline.pipeline import Pipeline
 
 AT_ONCE = DeliverySettings(
     retry_base_seconds=0.0001, retry_cap_seconds=0.001, send_timeout_seconds=0.2, failing_after=3

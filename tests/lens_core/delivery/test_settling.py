@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from lens_core import Answer, Batch, BatchLimits, Context, Delivered, NoSettings, Record, Sink, StepMetrics
-from lens_core.delivery.policy import DeliverySettings
-from lens_core.delivery.sender import SinkSlot
-from lens_core.delivery.spool import Spool
-from lens_core.errors import Overloaded
-from lens_core.pipeline import Pipeline
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.errors import Overloaded
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.delivery.sending.policy import DeliverySettings
+from lens_core.delivery.sending.sender import SinkSlot
+from lens_core.delivery.spool.spool import Spool
+from lens_core.pipeline.pipeline import Pipeline
 from lens_core.testing import make_context, until
 
 TEN = BatchLimits(max_records=10, max_wait_seconds=0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lens_core import Position
-from lens_core.delivery.sink_book import Outcome, Pending, SinkBook, SpooledBatch
+from lens_core.delivery.spool.sink_state import Outcome, Pending, SinkBook, SpooledBatch
 
 
 def book_with(*batches: SpooledBatch) -> SinkBook:

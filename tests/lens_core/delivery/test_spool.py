@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lens_core import BatchLimits, Overloaded, Position
-from lens_core.delivery.spool import Chunk, NewBatch, Spool
-from lens_core.errors import SpoolError
+from lens_core.base.errors import SpoolError
+from lens_core.delivery.spool.spool import Chunk, NewBatch, Spool
 from tests.lens_core.delivery.noise import noise
 
 WIDE = BatchLimits(max_records=1_000_000, max_bytes=1 << 30)
@@ -323,7 +323,7 @@ async def test_concurrent_appends_share_their_syncs(tmp_path: Path) -> None:
 async def test_a_second_process_is_told_who_has_the_spool(tmp_path: Path) -> None:
     path = tmp_path / "x.spool"
     code = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom lens_core.delivery.spool import Spool\n"
+        "import asyncio, sys\nfrom pathlib import Path\nfrom lens_core.delivery.spool.spool import Spool\n"
         "async def main():\n    spool = Spool(Path(sys.argv[1]))\n    await spool.open({'a': True})\n"
         "    print('open', flush=True)\n    sys.stdin.read()\nasyncio.run(main())\n"
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lens_core import BatchLimits, Overloaded, Position
-from lens_core.delivery.spool import Spool
+from lens_core.delivery.spool.spool import Spool
 from tests.lens_core.delivery.noise import noise
 
 ALL = BatchLimits(max_records=10_000_000, max_bytes=1 << 40)
@@ -27,7 +27,7 @@ FILLING = noise(BODY - 10)
 APPENDING = """
 import asyncio, sys
 from pathlib import Path
-from lens_core.delivery.spool import Spool
+from lens_core.delivery.spool.spool import Spool
 
 async def one(spool, worker):
     number = 0
@@ -173,7 +173,7 @@ async def test_a_damaged_file_never_keeps_the_spool_from_starting(
     tmp_path: Path, place: str, checked: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not checked:
-        monkeypatch.setattr("lens_core.delivery.spool_repair.CHECK_WHOLE_FILE_BYTES", 0)
+        monkeypatch.setattr("lens_core.delivery.spool.repair.CHECK_WHOLE_FILE_BYTES", 0)
     path = tmp_path / "x.spool"
     await written(path, 100, {"a": True})
     size = path.stat().st_size
@@ -313,7 +313,7 @@ LIMITED = """
 import asyncio, os, resource, sys
 from pathlib import Path
 from lens_core import BatchLimits, Overloaded
-from lens_core.delivery.spool import Spool
+from lens_core.delivery.spool.spool import Spool
 
 async def main():
     spool = Spool(Path(sys.argv[1]))
@@ -351,7 +351,7 @@ def test_a_file_that_may_not_grow_refuses_and_recovers(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    from lens_core.errors import SpoolError
+    from lens_core.base.errors import SpoolError
 
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(SpoolError, match="cannot be opened"):

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from lens_core import BatchLimits, StepMetrics
-from lens_core.delivery.answers import Position
-from lens_core.delivery.chunk import NewBatch
-from lens_core.delivery.spool import Spool
-from lens_core.delivery.supply import MAX_BYTES_AHEAD, Supply
-from lens_core.delivery.unpack import Unpacked
-from lens_core.record_filter import EVERYTHING, Matcher
-from lens_core.records import encode_envelope
+from lens_core.delivery.sending.prefetcher import MAX_BYTES_AHEAD, Supply
+from lens_core.delivery.spool.chunk import NewBatch
+from lens_core.delivery.spool.spool import Spool
+from lens_core.delivery.spool.unpack import Unpacked
+from lens_core.model.record_filter import EVERYTHING, Matcher
+from lens_core.model.records import encode_envelope
+from lens_core.plugin_api.sink_answers import Position
 
 TEN = BatchLimits(max_records=10)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lens_core.plugin_host import PluginHost
+from lens_core.plugin_host.host import PluginHost
 from lens_core.scaffold import Finding, lint
 
 HEAD = """
@@ -77,7 +77,13 @@ def test_what_is_in_order_has_no_finding(lens_plugins_dir: Path) -> None:
             "failed",
             "no configuration can give",
         ),
-        ("lint_inside", {"imports": "import lens_core.delivery.spool"}, "code", "failed", "public are lens_core,"),
+        (
+            "lint_inside",
+            {"imports": "import lens_core.delivery.spool.spool"},
+            "code",
+            "failed",
+            "public are lens_core,",
+        ),
         (
             "lint_other",
             {"imports": "import lens_plugins.sinks.jsonl"},

@@ -11,8 +11,8 @@ from typing import get_args
 import httpx
 import pytest
 
-from lens_core.errors import LensError
-from lens_core.plugin_info import ComponentKind
+from lens_core.base.errors import LensError
+from lens_core.plugin_host.info import ComponentKind
 from lens_core.scaffold import LONGEST_NAME, Scaffold, write_distribution
 from lens_core.testing import HttpReceiver, until
 from tests.fresh_environment import FreshEnvironment, agent_wheel, build_wheel

@@ -10,8 +10,8 @@ import pytest
 from lens_plugins.collectors.hook_spool import HookSpool, HookSpoolSettings
 
 from lens_core import Context, LensError, StepMetrics
-from lens_core.collecting import Collected, collect_all
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.pipeline.collecting import Collected, collect_all
 
 WRITE = """
 import os, sys, time

@@ -14,11 +14,11 @@ from lens_plugins.collectors.log_files import IDLE_SECONDS, FileTail
 from lens_plugins.collectors.training_log import TrainingLog, TrainingLogSettings
 
 from lens_core import ConfigurationError, LogLine, StepMetrics
-from lens_core.config import load_config
-from lens_core.detection import make_detectors
-from lens_core.log_lines.processor import DetectorProcessor
-from lens_core.plugin_host import PluginHost
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.config.loading import load_config
+from lens_core.detection.detectors import make_detectors
+from lens_core.detection.log_lines.processor import DetectorProcessor
+from lens_core.plugin_host.host import PluginHost
 from lens_core.testing import check_collector, make_context
 
 Make = Callable[..., TrainingLog]

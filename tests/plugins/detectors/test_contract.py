@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from lens_core.config import load_config
-from lens_core.detection import make_detectors
-from lens_core.log_lines import Context, LineEngine
-from lens_core.plugin_api import Detector
-from lens_core.plugin_host import PluginHost
+from lens_core.config.loading import load_config
+from lens_core.detection.detectors import make_detectors
+from lens_core.detection.log_lines import Context, LineEngine
+from lens_core.plugin_api.components import Detector
+from lens_core.plugin_host.host import PluginHost
 from lens_core.testing import check_detector
 
 DETECTORS = make_detectors(load_config(None, PluginHost.load(), {}).detectors)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lens_core.config import InvalidConfiguration, parse_config
-from lens_core.detection import make_detectors
-from lens_core.log_lines.engine import LineEngine
-from lens_core.plugin_host import PluginHost
+from lens_core.config.loading import InvalidConfiguration, parse_config
+from lens_core.detection.detectors import make_detectors
+from lens_core.detection.log_lines.engine import LineEngine
+from lens_core.plugin_host.host import PluginHost
 
 
 def engine_of(text: str) -> LineEngine:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from lens_plugins.sinks.http import Http, HttpSettings, classify
 
 from lens_core import BatchLimits, Delivered, Poisoned, Rejected, Retry, Secret, StepMetrics
-from lens_core.bodies import decompress
-from lens_core.delivery.sender import SinkSlot
-from lens_core.delivery.spool import Spool
-from lens_core.pipeline import Pipeline
-from lens_core.records import decode_envelope
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.compression import decompress
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.delivery.sending.sender import SinkSlot
+from lens_core.delivery.spool.spool import Spool
+from lens_core.model.records import decode_envelope
+from lens_core.pipeline.pipeline import Pipeline
 from lens_core.testing import HttpReceiver, make_context, until
 
 Compression = Literal["zstd", "gzip", "none"]

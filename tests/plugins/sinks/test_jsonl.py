@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lens_plugins.sinks.jsonl import Jsonl, JsonlSettings, encode_lines
 
 from lens_core import Batch, Context, Delivered, Event, Measurement, Position, StepMetrics
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
 
 
 def batch(steps: Sequence[int], number: int, spool: str = "s") -> Batch:

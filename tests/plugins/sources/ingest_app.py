@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 
 from lens_core import Context, Overloaded, Record, Source
-from lens_core.api.app import build_app
-from lens_core.api.state import ApiState
-from lens_core.self_metrics import SelfMetrics
-from lens_core.tokens import TokenStore
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.http.app import build_app
+from lens_core.http.state import ApiState
+from lens_core.http.tokens import TokenStore
 
 
 class NotingDoor:

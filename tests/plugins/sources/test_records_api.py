@@ -9,7 +9,7 @@ import pytest
 from lens_plugins.sources.records_api import RecordsApi
 
 from lens_core import Origin, StepMetrics
-from lens_core.records import encode_envelope
+from lens_core.model.records import encode_envelope
 from tests.plugins.sources.ingest_app import IngestApp
 
 ROW = {"record": "step_metrics", "data_source": "wandb", "run_id": "r", "row_step": 1, "values": {"loss": 1}}

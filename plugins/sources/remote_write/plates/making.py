@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lens_core.protobuf import delimited
+from lens_core.base.protobuf import delimited
 
 from ..attaching import NO_POD
 from ..enriching import Enricher

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lens_core.protobuf import read_varint
+from lens_core.base.protobuf import read_varint
 
 from ..finding import Keys
 from ..laid import WORD, Bytes, Marks, Numbers, Words

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from lens_core.server import HttpServer, bind
+from lens_core.http.server import HttpServer, bind
 
 DISCOVERY = {
     "/api/v1": [("pods", "Pod", True), ("pods/status", "Pod", True), ("nodes", "Node", False)],

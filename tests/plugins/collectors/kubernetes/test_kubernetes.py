@@ -14,11 +14,11 @@ from lens_plugins.collectors.kubernetes.plugin import Kubernetes
 from lens_plugins.collectors.kubernetes.settings import KubernetesSettings
 
 from lens_core import Context, LensError, Pod
-from lens_core.config import parse_config
-from lens_core.daemon import Daemon
-from lens_core.identity import Directory
-from lens_core.plugin_host import PluginHost
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.config.loading import parse_config
+from lens_core.daemon.daemon import Daemon
+from lens_core.directory.directory import Directory
+from lens_core.plugin_host.host import PluginHost
 from tests.plugins.collectors.kubernetes.api_server import ApiServer, owner, pod, running_server
 
 JOB = owner("PyTorchJob", "llama", "j-1", "kubeflow.org/v1")

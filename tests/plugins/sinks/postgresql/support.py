@@ -25,7 +25,7 @@ from lens_core import (
     Secret,
     StepMetrics,
 )
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
 
 ORIGIN = Origin(workload_uid="workload-1", pod_uid="pod-uid-1", pod_name="trainer-0", namespace="team")
 

@@ -11,8 +11,8 @@ from lens_plugins.sinks.prometheus.plugin import Prometheus
 from lens_plugins.sinks.prometheus.settings import PrometheusSettings
 
 from lens_core import Answer, Batch, Context, Position, Record, SeriesBatch
-from lens_core.identity import Directory
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.directory.directory import Directory
 from tests.plugins.sinks.prometheus.store import Store, running_store
 from tests.plugins.sources.remote_write.wire import packed, request, series
 

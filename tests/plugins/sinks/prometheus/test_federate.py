@@ -18,8 +18,8 @@ from lens_plugins.sinks.prometheus.training import TrainingSeries
 from lens_plugins.sources.wandb_api import WandbApi
 
 from lens_core import BadRequest, Origin, StepMetrics
-from lens_core.identity import Directory
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.directory.directory import Directory
 from tests.plugins.sinks.prometheus.conftest import Bench, until
 from tests.plugins.sources.ingest_app import IngestApp
 

@@ -7,10 +7,10 @@ from typing import Any
 import cramjam
 
 from lens_core import Delivered, Origin, Rejected, SeriesBatch, StepMetrics
-from lens_core.delivery.sender import SinkSlot
-from lens_core.delivery.spool import Spool
-from lens_core.pipeline import Pipeline
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.delivery.sending.sender import SinkSlot
+from lens_core.delivery.spool.spool import Spool
+from lens_core.pipeline.pipeline import Pipeline
 from tests.plugins.sinks.prometheus.conftest import NOW, Bench, series_batch, until
 from tests.plugins.sinks.prometheus.store import Store
 from tests.plugins.sources.remote_write.wire import Histogram, WriteRequest, labels_of, packed, request, series

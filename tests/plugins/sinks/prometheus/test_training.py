@@ -12,8 +12,8 @@ from lens_plugins.sources.wandb_api import WandbApi
 from prometheus_client.parser import text_string_to_metric_families
 
 from lens_core import Delivered, Event, Measurement, Origin, Pod, StepMetrics, WorkloadReference
-from lens_core.identity import Directory
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.directory.directory import Directory
 from tests.plugins.sinks.prometheus.conftest import Bench, series_batch
 from tests.plugins.sinks.prometheus.store import Store
 from tests.plugins.sources.ingest_app import IngestApp

@@ -10,7 +10,7 @@ import pytest
 from lens_plugins.sources.remote_write.source import RemoteWrite
 
 from lens_core import Device, Pod, SeriesBatch, WorkloadReference
-from lens_core.identity import Directory
+from lens_core.directory.directory import Directory
 from tests.plugins.sources.ingest_app import IngestApp
 from tests.plugins.sources.remote_write.wire import WriteRequest, packed
 

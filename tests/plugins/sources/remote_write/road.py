@@ -10,8 +10,8 @@ from lens_plugins.sources.remote_write.passed import Passed
 from lens_plugins.sources.remote_write.passing import Passage
 from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 
-from lens_core.identity import Directory
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.directory.directory import Directory
 from tests.plugins.sources.remote_write.conftest import PODS
 
 

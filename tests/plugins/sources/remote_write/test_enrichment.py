@@ -16,9 +16,9 @@ from lens_plugins.sources.remote_write.request import cut
 from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 
 from lens_core import BadRequest, Device, Pod
-from lens_core.identity import Directory
-from lens_core.protobuf import WireError
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.protobuf import WireError
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.directory.directory import Directory
 from tests.plugins.sources.remote_write.conftest import JOB, PODS, Receiver
 from tests.plugins.sources.remote_write.wire import Histogram, WriteRequest, labels_of, packed, request, series
 

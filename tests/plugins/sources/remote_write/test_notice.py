@@ -9,9 +9,9 @@ import pytest
 from lens_plugins.sinks.jsonl import Jsonl
 
 from lens_core import SeriesBatch
-from lens_core.config import parse_config
-from lens_core.daemon import Daemon
-from lens_core.plugin_host import PluginHost
+from lens_core.config.loading import parse_config
+from lens_core.daemon.daemon import Daemon
+from lens_core.plugin_host.host import PluginHost
 from tests.plugins.sources.remote_write.wire import packed, request, series
 
 NOTICE = "no sink takes what it brings (SeriesBatch)"

@@ -19,10 +19,10 @@ from lens_plugins.sources.remote_write.request import cut, series_at
 from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 
 from lens_core import Pod
-from lens_core.errors import RequestError
-from lens_core.identity import Directory
-from lens_core.protobuf import delimited
-from lens_core.self_metrics import SelfMetrics
+from lens_core.base.errors import RequestError
+from lens_core.base.protobuf import delimited
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.directory.directory import Directory
 from tests.plugins.sources.remote_write.conftest import PODS
 from tests.plugins.sources.remote_write.wire import WriteRequest, request, series
 

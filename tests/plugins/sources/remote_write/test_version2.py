@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lens_plugins.sources.remote_write.request import cut
 from lens_plugins.sources.remote_write.version2 import Translator
 
-from lens_core.protobuf import WireError
+from lens_core.base.protobuf import WireError
 from tests.plugins.sources.remote_write.wire import Request2, TimeSeries, labels_of
 
 NOW = 1_795_000_000_000

@@ -12,7 +12,7 @@ from lens_hook.session import Session
 from lens_hook.settings import read_origin
 from lens_hook.values import snapshot
 
-from lens_core.records import Event, Evidence, StepMetrics, decode_json_envelope
+from lens_core.model.records import Event, Evidence, StepMetrics, decode_json_envelope
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(2**80), 2**80) | st.booleans()
 STEPS = st.integers(-(2**62), 2**62)

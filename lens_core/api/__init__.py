@@ -1,1 +1,0 @@
-"""The HTTP side of the daemon, on Starlette: ingest, query, status, Lens' own metrics."""

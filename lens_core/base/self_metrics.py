@@ -1,0 +1,216 @@
+"""Lens' own metrics: every name in one place. Names are API; a test compares them with the documentation.
+
+The seeds' counters have no `_total` in their names; prometheus-client would add it, so they are exposed by a
+collector of our own (`SeedCounter`). Labels are bounded: never a workload, a run or a pattern's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Lock
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import Metric
+
+from .log_latency import LogLatency
+
+DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+class SeedCounter:
+    """A counter that is exposed under exactly its name, as the seeds' dashboards expect it."""
+
+    def __init__(self, name: str, documentation: str, labels: tuple[str, ...], registry: CollectorRegistry) -> None:
+        self.name = name
+        self._documentation = documentation
+        self._labels = labels
+        self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
+        self._lock = Lock()
+        registry.register(self)
+
+    def inc(self, amount: float = 1.0, **labels: str) -> None:
+        """Add `amount` to the child with these labels; all labels must be given."""
+        key = tuple(labels[label] for label in self._labels)
+        with self._lock:
+            self._values[key] = self._values.get(key, 0.0) + amount
+
+    def value(self, **labels: str) -> float:
+        """What the child with these labels stands at."""
+        return self._values.get(tuple(labels[label] for label in self._labels), 0.0)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry."""
+        metric = Metric(self.name, self._documentation, "counter")
+        with self._lock:
+            for key, value in self._values.items():
+                metric.add_sample(self.name, dict(zip(self._labels, key, strict=True)), value)
+        yield metric
+
+
+class SelfMetrics:
+    """All of Lens' own metrics, in a registry of their own (several daemons may live in one process in tests)."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # CPU, memory and open files under everybody's names; on Linux alone
+        # The ledgers of this process by component: a reload builds new components, which go on counting in them.
+        self.ledgers: dict[str, Any] = {}
+        self._seed_counters: list[SeedCounter] = []
+        self._define_pipeline()
+        self._define_wandb()
+        self._define_logs()
+        self._define_detection()
+        self._define_directory()
+        self._define_remote_write()
+        self._define_collectors()
+
+    def _seed(self, name: str, documentation: str, *labels: str) -> SeedCounter:
+        counter = SeedCounter(name, documentation, labels, self.registry)
+        self._seed_counters.append(counter)
+        return counter
+
+    def _define_pipeline(self) -> None:
+        def counter(name: str, documentation: str, *labels: str) -> Counter:
+            return Counter(name, documentation, labels, registry=self.registry)
+
+        def gauge(name: str, documentation: str, *labels: str) -> Gauge:
+            return Gauge(name, documentation, labels, registry=self.registry)
+
+        self.received = counter("lens_records_received_total", "Items that came to a component.", "component")
+        self.accepted = counter("lens_records_accepted_total", "Items that a component took over.", "component")
+        self.recovered = counter(
+            "lens_records_recovered_total", "Records found undelivered in the spool at start.", "component"
+        )
+        self.merged = counter("lens_records_merged_total", "Items that became part of another's row.", "component")
+        self.derived = counter("lens_records_derived_total", "Records that detectors made.", "component")
+        self.delivered = counter("lens_records_delivered_total", "Records that a sink has stored.", "component")
+        self.filtered = counter("lens_records_filtered_total", "Items that were not for this component.", "component")
+        self.dropped = counter("lens_records_dropped_total", "Records lost, and why.", "component", "reason")
+        self.rejected = counter("lens_records_rejected_total", "Items refused, and why.", "component", "reason")
+        self.retries = counter("lens_sink_retries_total", "Batches that have to be sent again.", "component")
+        self.pending = gauge("lens_records_pending", "Records in the spool that a sink has not stored.", "component")
+        self.spool_bytes = gauge("lens_spool_bytes", "Size of a pipeline's spool.", "pipeline")
+        self.lag = gauge("lens_sink_lag_seconds", "Age of the oldest record that a sink has not stored.", "component")
+        self.last_success = gauge(
+            "lens_sink_last_success_timestamp_seconds", "When a sink last stored something.", "component"
+        )
+        self.dead_letters = gauge("lens_dead_letters", "Records that a sink refused and that are kept.", "component")
+        self.plugin_state = gauge(
+            "lens_plugin_state", "1 for the state that a plugin is in.", "plugin", "kind", "state"
+        )
+        self.http_requests = counter("lens_http_requests_total", "Requests answered.", "route", "status")
+
+    def _define_wandb(self) -> None:
+        self.wandb_requests = Counter("wandb_requests_total", "Requests.", ["type"], registry=self.registry)
+        self.wandb_request_errors = Counter(
+            "wandb_request_errors_total", "Requests refused.", ["type", "error_type"], registry=self.registry
+        )
+        self.wandb_request_duration = Histogram(
+            "wandb_request_duration_seconds",
+            "Time to answer.",
+            ["type"],
+            buckets=DURATION_BUCKETS,
+            registry=self.registry,
+        )
+        self.wandb_metrics_points = Counter(
+            "wandb_metrics_data_points_total", "Points received as metrics.", registry=self.registry
+        )
+        self.wandb_logs_points = Counter(
+            "wandb_logs_data_points_total", "Points received as logs.", registry=self.registry
+        )
+        self.wandb_metrics_store = self._seed("wandb_metrics_store_count", "Points stored.")
+        self.wandb_metrics_store_errors = self._seed("wandb_metrics_store_errors", "Points not stored.")
+        self.training_performance_save = self._seed("training_performance_save_count", "Rows saved.", "data_source")
+        self.training_performance_save_errors = self._seed(
+            "training_performance_save_errors", "Rows not saved, and why.", "data_source", "reason"
+        )
+
+    def _define_logs(self) -> None:
+        self.log_latency = LogLatency(self.registry)
+        self.log_analysis = self._seed("log_analysis_consume_count", "Log lines analysed, by what they gave.", "type")
+        self.event_stream_create = self._seed("event_stream_create_count", "Event streams made.", "operation")
+        self.event_stream_create_errors = self._seed(
+            "event_stream_create_error_count", "Event streams not made.", "operation"
+        )
+        self.workload_event_create = self._seed("workload_event_create_count", "Events stored.", "operation")
+        self.workload_event_create_errors = self._seed(
+            "workload_event_create_error_count", "Events not stored.", "operation"
+        )
+
+    def _define_detection(self) -> None:
+        self.framework_detection = self._seed(
+            "framework_detection_count", "Opinions on frameworks.", "framework", "method", "source"
+        )
+        self.framework_detection_confidence = Histogram(
+            "framework_detection_confidence",
+            "Confidence of opinions.",
+            ["framework", "method"],
+            buckets=CONFIDENCE_BUCKETS,
+            registry=self.registry,
+        )
+        self.framework_detection_errors = self._seed(
+            "framework_detection_errors", "Evidence that could not be read.", "source", "reason"
+        )
+
+    def _define_directory(self) -> None:
+        self.directory_pods = Gauge("lens_directory_pods", "Pods that are known.", registry=self.registry)
+        self.directory_devices = Gauge("lens_directory_devices", "Devices held by a pod.", registry=self.registry)
+        self.directory_age = Gauge(
+            "lens_directory_age_seconds", "Time since a feed last said what there is.", ["feed"], registry=self.registry
+        )
+
+    def _define_remote_write(self) -> None:
+        def counter(name: str, documentation: str, *labels: str) -> Counter:
+            return Counter(name, documentation, labels, registry=self.registry)
+
+        self.remote_write_requests = counter("lens_remote_write_requests_total", "Requests.", "protocol", "status")
+        self.remote_write_samples = counter("lens_remote_write_samples_total", "Samples, histograms included.")
+        self.remote_write_series = counter(
+            "lens_remote_write_series_total", "Series passed on, attached to a pod or not.", "result"
+        )
+        self.remote_write_printed = counter(
+            "lens_remote_write_printed_series_total", "Series passed on as parts of runs that came before."
+        )
+        self.remote_write_dropped = counter("lens_remote_write_dropped_samples_total", "Samples dropped.", "reason")
+        self.remote_write_cached = Gauge(
+            "lens_remote_write_cached_series", "Label sets that are known.", registry=self.registry
+        )
+        self.prometheus_refused = counter(
+            "lens_prometheus_refused_series_total", "Series that the store refused.", "component", "reason"
+        )
+        self.scrape_series = Gauge("lens_federate_series", "Series held for /federate.", registry=self.registry)
+        self.scrape_refused = counter("lens_federate_refused_total", "Values over the cap of /federate.")
+
+    def _define_collectors(self) -> None:
+        def gauge(name: str, documentation: str) -> Gauge:
+            return Gauge(name, documentation, ["collector"], registry=self.registry)
+
+        def counter(name: str, documentation: str) -> Counter:
+            return Counter(name, documentation, ["collector"], registry=self.registry)
+
+        self.collector_up = gauge("lens_collector_up", "1 if the collector's last run succeeded, else 0.")
+        self.collector_duration = gauge("lens_collector_duration_seconds", "How long its last run took.")
+        self.collector_last_success = gauge(
+            "lens_collector_last_success_timestamp_seconds", "When a run last succeeded."
+        )
+        self.collector_runs = counter("lens_collector_runs_total", "Runs of the collector.")
+        self.collector_errors = counter("lens_collector_errors_total", "Runs that failed.")
+        self.collector_records = counter("lens_collector_records_total", "Records that it produced.")
+        self.datadog_dropped = Counter(
+            "lens_datadog_dropped_values_total",
+            "Values left out of rows that were sent, and errors that the intake named in a success.",
+            ["component", "reason"],
+            registry=self.registry,
+        )
+
+    def exposition(self) -> bytes:
+        """All metrics in the text format of Prometheus (version 0.0.4)."""
+        text = generate_latest(self.registry)
+        for counter in self._seed_counters:
+            # The library announces a counter as NAME_total whatever its samples are called.
+            for word in (b"HELP", b"TYPE"):
+                name = counter.name.encode()
+                text = text.replace(b"# %b %b_total " % (word, name), b"# %b %b " % (word, name))
+        return text

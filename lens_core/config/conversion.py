@@ -1,0 +1,204 @@
+"""Tree → settings (msgspec Structs); unlike msgspec's own conversion it goes on after the first problem."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, get_args
+
+import msgspec
+
+from ..base.secrets import Secret
+from .document import Node
+from .expectations import choices, describe, field_types, is_mapping, is_secret, is_sequence, is_struct, members
+from .expectations import split_annotation as split
+from .problems import Problems, suggestion
+from .text_types import from_text
+
+AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
+
+
+class Failed:
+    """What stands for a value that has a problem."""
+
+
+FAILED = Failed()
+
+
+def to_struct(
+    node: Node,
+    settings: type[AnyStruct],
+    path: str,
+    problems: Problems,
+    *,
+    also: tuple[str, ...] = (),
+    words: Mapping[str, str] | None = None,
+) -> AnyStruct | Failed:
+    """A mapping as a settings object. `path` names it in messages; `also` are keys that somebody else reads.
+
+    `words` are answers to keys that are called otherwise elsewhere.
+
+    A `__post_init__` sees only values that are right by themselves: made with a default in the place of a faulty one,
+    it could complain of a combination that nobody has written.
+    """
+    if node.broken:
+        return FAILED
+    if node.value is None:
+        node = Node({}, node.place, keys={})
+    if not isinstance(node.value, dict):
+        problems.add(node.place, f"{path}: expected settings (a mapping), got {node.shape}")
+        return FAILED
+    types = field_types(settings)
+    known = [*types, *also]
+    for key in node.value:
+        if key not in known:
+            message = f"{path}: unknown key {key}; {suggestion(key, known, otherwise='there are', words=words)}"
+            told = known or key in (words or {})
+            problems.add(node.key_place(key), message if told else f"{path}: unknown key {key}; it has no settings")
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(settings):
+        name = field.encode_name
+        if name in node.value:
+            values[field.name] = convert(node.value[name], types[name], f"{path}.{name}", problems)
+        elif field.required:
+            problems.add(node.place, f"{path}: {name} is missing; it is {describe(types[name])}")
+            values[field.name] = FAILED
+    if any(value is FAILED for value in values.values()):
+        return FAILED
+    return _make(settings, values, node, path, problems)
+
+
+def fields_given(settings: msgspec.Struct, node: Node) -> dict[str, Any]:
+    """The fields that a file gives, of settings that were made of this node; the others have only their defaults."""
+    fields = msgspec.structs.fields(settings)
+    return {field.name: getattr(settings, field.name) for field in fields if field.encode_name in (node.value or {})}
+
+
+def _make(
+    settings: type[AnyStruct], values: dict[str, Any], node: Node, path: str, problems: Problems
+) -> AnyStruct | Failed:
+    try:
+        return settings(**values)
+    except (ValueError, TypeError) as error:
+        text = _without_values(" ".join(str(error).split()), node, values)
+        field, colon, rest = text.partition(": ")
+        if colon and field in node.value:
+            problems.add(node.value[field].place, f"{path}.{field}: {rest}")
+        else:
+            problems.add(node.place, f"{path}: {text}")
+        return FAILED
+
+
+def _without_values(text: str, node: Node, values: dict[str, Any]) -> str:
+    """A plugin's own message without secrets and without what came from variables and files."""
+    hidden = {value.reveal() for value in values.values() if isinstance(value, Secret)} | set(_expanded(node))
+    for value in sorted(hidden, key=len, reverse=True):
+        text = text.replace(value, "***") if value else text
+    return text
+
+
+def _expanded(node: Node) -> Iterator[str]:
+    children = node.value.values() if isinstance(node.value, dict) else node.value
+    if isinstance(node.value, (dict, list)):
+        for child in children:
+            yield from _expanded(child)
+    elif isinstance(node.value, str) and node.value != node.written:
+        yield node.value
+
+
+def convert(node: Node, kind: Any, path: str, problems: Problems) -> Any:
+    """A node as a value of this type, or FAILED with the problems noted."""
+    if node.broken:
+        return FAILED
+    bare, metas = split(kind)
+    options = [split(member)[0] for member in members(bare)]
+    if node.value is None and type(None) in options:
+        return None
+    if isinstance(node.value, dict):
+        structs = [option for option in options if is_struct(option)]
+        if len(structs) == 1:
+            found: Any = to_struct(node, structs[0], path, problems)
+            return found
+        inner = next((option for option in options if is_mapping(option)), None)
+        if inner is not None:
+            return _checked(node, _mapping(node, inner, path, problems), kind, metas, path, problems)
+    if isinstance(node.value, list):
+        inner = next((option for option in options if is_sequence(option)), None)
+        if inner is not None:
+            return _checked(node, _sequence(node, inner, path, problems), kind, metas, path, problems)
+    if Secret in options and _can_be_secret(node):
+        return Secret(node.value if isinstance(node.value, str) else node.written)
+    return _leaf(node, kind, path, problems)
+
+
+def _can_be_secret(node: Node) -> bool:
+    return isinstance(node.value, (str, int, float)) and not isinstance(node.value, bool)
+
+
+def _mapping(node: Node, kind: Any, path: str, problems: Problems) -> Any:
+    arguments = get_args(kind)
+    inner = arguments[1] if len(arguments) == 2 else Any
+    values = {key: convert(child, inner, f"{path}.{key}", problems) for key, child in node.value.items()}
+    return FAILED if any(value is FAILED for value in values.values()) else values
+
+
+def _sequence(node: Node, kind: Any, path: str, problems: Problems) -> Any:
+    arguments = [argument for argument in get_args(kind) if argument is not ...]
+    inner = arguments[0] if arguments else Any
+    values = [convert(child, inner, f"{path}[{index}]", problems) for index, child in enumerate(node.value)]
+    return FAILED if any(value is FAILED for value in values) else values
+
+
+def _checked(node: Node, value: Any, kind: Any, metas: tuple[msgspec.Meta, ...], path: str, problems: Problems) -> Any:
+    """The container in the type that is asked for (tuple, set …) and with its limits checked."""
+    if value is FAILED:
+        return FAILED
+    try:
+        return msgspec.convert(value, kind, strict=False, dec_hook=_keep)
+    except msgspec.ValidationError:
+        problems.add(node.place, f"{path}: expected {describe(kind)}, got {len(value)}")
+        return FAILED
+
+
+def _leaf(node: Node, kind: Any, path: str, problems: Problems) -> Any:
+    plain = to_plain(node)
+    if isinstance(plain, float) and not math.isfinite(plain):
+        problems.add(node.place, f"{path}: expected {describe(kind)}, got {node.shape}")
+        return FAILED
+    try:
+        return msgspec.convert(plain, kind, strict=False, dec_hook=_keep)
+    except msgspec.ValidationError:
+        problems.add(node.place, f"{path}: {_expected(node, kind)}")
+        return FAILED
+
+
+def _expected(node: Node, kind: Any) -> str:
+    if is_secret(kind):
+        return f"expected {describe(kind)}, got something else"
+    got = f"expected {describe(kind)}, got {node.shape}"
+    allowed = [str(choice) for choice in choices(kind)]
+    if allowed and isinstance(node.value, str):
+        close = suggestion(node.value, allowed)
+        return f"{got}; {close}" if close.startswith("did you mean") else got
+    options = [split(member)[0] for member in members(split(kind)[0])]
+    if str in options and isinstance(node.value, (int, float)):
+        return f"{got}; put it in quotes"
+    if bool in options and node.written.lower() in ("yes", "no", "on", "off"):
+        return f"{got}; write {'true' if node.written.lower() in ('yes', 'on') else 'false'}"
+    if node.value is None:
+        return f"{got}; write it after the colon, or remove the key"
+    return got
+
+
+def _keep(kind: type, value: Any) -> Any:
+    """Values that are converted already (secrets, settings inside lists) stay as they are."""
+    return value if isinstance(value, kind) else from_text(kind, value)
+
+
+def to_plain(node: Node) -> Any:
+    """The tree as ordinary dicts, lists and scalars."""
+    if isinstance(node.value, dict):
+        return {key: to_plain(child) for key, child in node.value.items()}
+    if isinstance(node.value, list):
+        return [to_plain(child) for child in node.value]
+    return node.value

@@ -1,0 +1,190 @@
+"""The configuration: one YAML (or JSON) file, or none → a typed `Config`; every problem at once, at its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ..base.data_dir import default_data_dir
+from ..delivery.sending.policy import DeliverySettings
+from ..plugin_host.host import PluginHost
+from .components import ComponentReader
+from .conversion import FAILED, convert, to_struct
+from .document import MAX_FILE_BYTES, Node, mapping, parse, scalar
+from .expansion import Expansion
+from .foreign_keys import section_words
+from .pipelines import PipelineReader, check_filter, choose_store
+from .problems import NO_PLACE, InvalidConfiguration, Place, Problem, Problems, suggestion
+from .settings import (
+    CollectorConfig,
+    ComponentConfig,
+    Config,
+    FilterSettings,
+    PipelineConfig,
+    ServerSettings,
+    SinkConfig,
+    SpoolSettings,
+)
+from .translation import translate
+
+SECTIONS = (
+    "server",
+    "data_dir",
+    "spool",
+    "delivery",
+    "sources",
+    "collectors",
+    "sinks",
+    "detectors",
+    "pipelines",
+    "store",
+)
+BUILT_IN = "(built-in configuration)"
+
+
+def load_config(
+    path: Path | None, host: PluginHost, environ: Mapping[str, str] | None = None, data_dir: Path | None = None
+) -> Config:
+    """The configuration of a file, or the built-in one; `data_dir` wins over the file's.
+
+    Raises InvalidConfiguration (a ConfigurationError) with everything that is wrong, as `file:line:column: what`.
+    """
+    environ = os.environ if environ is None else environ
+    if path is None:
+        config = parse_config("", BUILT_IN, host, environ, folder=Path(), data_dir=data_dir)
+    else:
+        config = parse_config(read_text(path), str(path), host, environ, folder=path.parent, data_dir=data_dir)
+    return msgspec.structs.replace(config, file=path)
+
+
+def parse_config(
+    text: str, file: str, host: PluginHost, environ: Mapping[str, str], *, folder: Path, data_dir: Path | None = None
+) -> Config:
+    """As load_config, from a text; `file` is its name in messages, `folder` where its relative paths begin."""
+    problems = Problems(file)
+    root = parse(text, problems)
+    if root is None:
+        raise InvalidConfiguration(problems.found)
+    Expansion(environ, folder, problems).expand(root)
+    without = translate(root, problems)
+    config = _Reader(root, host, problems, without).config(environ, folder, data_dir)
+    problems.raise_if_any()
+    assert config is not None
+    return config
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file; raises InvalidConfiguration when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}; check the path and its permissions"
+        raise InvalidConfiguration([Problem(str(path), NO_PLACE, reason)]) from None
+    if len(content) > MAX_FILE_BYTES:
+        raise InvalidConfiguration([Problem(str(path), NO_PLACE, f"is larger than {MAX_FILE_BYTES} bytes")])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        place = Place(before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        raise InvalidConfiguration([Problem(str(path), place, "this is not UTF-8; save the file as UTF-8")]) from None
+
+
+class _Reader:
+    """Reads the sections in their order."""
+
+    def __init__(self, root: Node, host: PluginHost, problems: Problems, without: set[str]) -> None:
+        self._problems = problems
+        self._without = without
+        self._root: dict[str, Node] = root.value
+        for key in self._root:
+            if key not in SECTIONS:
+                hint = suggestion(key, SECTIONS, words=section_words())
+                problems.add(root.key_place(key), f"unknown section {key}; {hint}")
+        self._delivery = self._struct("delivery", DeliverySettings)
+        self._components = ComponentReader(host, problems, self._delivery or DeliverySettings())
+
+    def config(self, environ: Mapping[str, str], folder: Path, data_dir: Path | None) -> Config | None:
+        server = self._struct("server", ServerSettings)
+        spool = self._struct("spool", SpoolSettings)
+        sources = self._sources()
+        collectors = self._components.read("collector", self._root.get("collectors"))
+        sinks = self._sinks()
+        detectors = self._detectors()
+        readers = PipelineReader(self._components, spool or SpoolSettings(), self._problems)
+        pipelines = readers.read(self._root.get("pipelines"))
+        store = choose_store(self._root.get("store"), sinks, self._components.known["sink"], self._problems)
+        directory = self._data_dir(environ, folder, data_dir)
+        if server is None or spool is None or self._delivery is None:
+            return None
+        return Config(
+            server=server,
+            data_dir=directory,
+            spool=spool,
+            sources=sources,
+            collectors=collectors,
+            sinks=sinks,
+            detectors=detectors,
+            disabled_detectors=sorted(self._components.disabled),
+            pipelines=pipelines,
+            store=store,
+            notices=self._problems.notices,
+        )
+
+    def _struct(self, name: str, kind: Any) -> Any:
+        found = to_struct(self._root.get(name, Node(None)), kind, name, self._problems)
+        return None if found is FAILED else found
+
+    def _sources(self) -> dict[str, ComponentConfig]:
+        section = self._root.get("sources")
+        if section is not None and section.value is not None:
+            return self._components.read("source", section)
+        found = self._components.defaults("source")
+        for name in self._without:
+            found.pop(name, None)
+            self._components.known["source"].pop(name, None)
+        return found
+
+    def _sinks(self) -> dict[str, SinkConfig]:
+        section = self._root.get("sinks")
+        if section is None or section.value is None:
+            section = mapping({"store": mapping({"type": scalar("postgresql")})})
+        if isinstance(section.value, dict):
+            for name, entry in section.value.items():
+                if isinstance(entry.value, dict):
+                    check_filter(entry.value.get("filter"), f"sinks.{name}.filter", self._problems)
+        return self._components.read("sink", section)
+
+    def _detectors(self) -> dict[str, ComponentConfig]:
+        configured = self._components.read("detector", self._root.get("detectors"))
+        found = {**self._components.defaults("detector"), **configured}
+        return {name: found[name] for name in sorted(found) if name not in self._components.disabled}
+
+    def _data_dir(self, environ: Mapping[str, str], folder: Path, data_dir: Path | None) -> Path:
+        node = self._root.get("data_dir")
+        if data_dir is not None or node is None:
+            return (data_dir or default_data_dir(environ)).absolute()
+        text = convert(node, Annotated[str, Meta(min_length=1)], "data_dir", self._problems)
+        return (folder / Path(str(text)).expanduser()).absolute()
+
+
+__all__ = [
+    "CollectorConfig",
+    "ComponentConfig",
+    "Config",
+    "FilterSettings",
+    "InvalidConfiguration",
+    "PipelineConfig",
+    "ServerSettings",
+    "SinkConfig",
+    "SpoolSettings",
+    "load_config",
+    "parse_config",
+    "read_text",
+]

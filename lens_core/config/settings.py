@@ -1,0 +1,143 @@
+"""The typed configuration: what the daemon is built from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ..delivery.sending.policy import DeliverySettings
+from ..model.records import RECORD_KINDS
+from ..plugin_api.components import Component
+
+Address = Annotated[
+    str,
+    Meta(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:/\s\[\]]+):[0-9]{1,5}$", examples=["127.0.0.1:8080"]),
+]
+NonEmpty = Annotated[str, Meta(min_length=1)]
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The HTTP listener and what holds for the whole daemon."""
+
+    listen: Annotated[Address, Meta(description="where the daemon listens; port 0 takes a free one")] = "127.0.0.1:8080"
+    metrics_listen: Annotated[
+        Address | None, Meta(description="a second listener for /metrics alone, for example 0.0.0.0:9090")
+    ] = None
+    tls_certificate: Annotated[
+        NonEmpty | None, Meta(description="a PEM file: the certificate and its chain; HTTPS then, on both")
+    ] = None
+    tls_key: Annotated[NonEmpty | None, Meta(description="a PEM file: the key of tls_certificate")] = None
+    public_url: Annotated[str, Meta(description="the address that people use, for links; '' derives it")] = ""
+    cluster_name: Annotated[str, Meta(min_length=1, description="the name of this cluster in rows and queries")] = (
+        "default"
+    )
+    open_ingest: Annotated[bool, Meta(description="take data without a token on addresses other than loopback")] = False
+    max_body_bytes: Annotated[
+        int, Meta(ge=1024, le=2**31 - 1, description="largest body of a request, decompressed")
+    ] = 16 * 1024 * 1024
+    max_in_flight_bytes: Annotated[
+        int, Meta(ge=1024, description="bodies that are worked on at one time; more are answered 503")
+    ] = 64 * 1024 * 1024
+    pod_grace_seconds: Annotated[
+        float, Meta(ge=0, description="a pod that ended or vanished is known for so long; its last data comes late")
+    ] = 900.0
+    shutdown_deadline_seconds: Annotated[
+        float, Meta(ge=0, le=3600, description="time to deliver what is there when stopping; the rest stays on disk")
+    ] = 5.0
+
+    def __post_init__(self) -> None:
+        for name in ("listen", "metrics_listen"):
+            address = getattr(self, name)
+            if address and int(address.rpartition(":")[2]) > 65535:
+                raise ValueError(f"{name}: the port must be at most 65535")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key: one needs the other")
+        if self.max_in_flight_bytes < self.max_body_bytes:
+            raise ValueError("max_in_flight_bytes: must be at least max_body_bytes, or no body of that size gets in")
+
+
+class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where accepted records wait until every sink has them."""
+
+    kind: Annotated[
+        Literal["disk", "memory"], Meta(description="disk survives a crash; memory loses what is not delivered yet")
+    ] = "disk"
+    max_bytes: Annotated[
+        int,
+        Meta(ge=64 * 1024, description="how much may wait, as stored: many rows in a body are packed to about a fifth"),
+    ] = 1024 * 1024 * 1024
+    max_dead_letter_bytes: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="dead letters beyond this are discarded, the oldest first; null: a quarter of max_bytes"),
+    ] = None
+
+
+class FilterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which records pass; an empty list or mapping lets everything pass. All that is given must hold."""
+
+    kinds: Annotated[list[str], Meta(description=f"kinds of record: {', '.join(RECORD_KINDS)}")] = []
+    data_sources: Annotated[list[str], Meta(description="data sources: wandb, log, tensorflow …; * and ? match")] = []
+    labels: Annotated[dict[str, str], Meta(description="labels of the origin; * and ? match")] = {}
+
+
+class ComponentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One configured instance of a plugin: `plugin(settings, context)` makes it.
+
+    `written` is False for one that is there because nobody wrote that section and it works without settings.
+    """
+
+    name: str
+    plugin: type[Component]
+    type: str
+    settings: Any
+    written: bool = True
+
+
+class CollectorConfig(ComponentConfig, frozen=True, kw_only=True):
+    """A collector with its schedule; the defaults are those of its class."""
+
+    interval_seconds: float
+    timeout_seconds: float
+
+
+class SinkConfig(ComponentConfig, frozen=True, kw_only=True):
+    """A sink; the door closes (503) when a required one is behind, an optional one skips the oldest instead.
+
+    `limits` are the fields of BatchLimits that are written, in place of the sink's own; `delivery` is complete.
+    """
+
+    required: bool = True
+    filter: FilterSettings = FilterSettings()
+    limits: Mapping[str, Any] = {}
+    delivery: DeliverySettings = DeliverySettings()
+
+
+class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A road from sources (and collectors) to sinks; its name is the name of its spool."""
+
+    name: str
+    sources: list[str]
+    sinks: list[str]
+    filter: FilterSettings = FilterSettings()
+    spool: SpoolSettings = SpoolSettings()
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """A valid configuration. `store` names the sink that answers queries; `notices` are worth a line in the log."""
+
+    server: ServerSettings
+    data_dir: Path
+    spool: SpoolSettings
+    sources: dict[str, ComponentConfig]
+    collectors: dict[str, CollectorConfig]
+    sinks: dict[str, SinkConfig]
+    detectors: dict[str, ComponentConfig]
+    disabled_detectors: list[str]
+    pipelines: dict[str, PipelineConfig]
+    store: str | None
+    notices: list[str]
+    file: Path | None = None

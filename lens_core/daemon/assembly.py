@@ -1,0 +1,304 @@
+"""From a configuration to running components: sinks, pipelines, doors, sources, collectors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ..base.errors import LensError
+from ..base.self_metrics import SelfMetrics
+from ..config.loading import CollectorConfig, ComponentConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from ..delivery.sending.sender import SinkSlot
+from ..delivery.spool.spool import Spool
+from ..detection.detectors import EvidenceRules, make_detectors
+from ..detection.log_lines.processor import DetectorProcessor
+from ..detection.verdict import Verdict, fuse
+from ..directory.directory import API_FEED, RECORDS_FEED, Directory
+from ..model.record_filter import RecordFilter
+from ..model.records import Evidence
+from ..pipeline.collecting import CollectorRunner
+from ..pipeline.ingest_gate import PipelineDoor
+from ..pipeline.pipeline import Pipeline
+from ..plugin_api.components import Collector, Component, Context, Detector, Sink, Source
+from ..plugin_api.store import Store
+from ..plugin_host.guard import Guard
+from ..plugin_host.host import PluginHost
+
+logger = logging.getLogger("lens.assembly")
+
+# How often processors are called although nothing came, so that they notice silence.
+TICK_SECONDS = 5.0
+# A source's task that failed is started again after so long; one that ran so long before was well.
+RESTART_SECONDS = 1.0
+CANCEL_AGAIN_SECONDS = 1.0
+RUN_IS_WELL_SECONDS = 60.0
+
+
+@dataclass
+class Assembly:
+    """What runs for one configuration."""
+
+    config: Config
+    host: PluginHost
+    guards: dict[str, Guard] = field(default_factory=dict)
+    pipelines: list[Pipeline] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    collectors: list[CollectorRunner] = field(default_factory=list)
+    sinks: dict[str, Sink] = field(default_factory=dict)
+    store: Store | None = None
+    api_door: PipelineDoor | None = None
+    detectors: Sequence[Detector] = ()
+    rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    source_errors: dict[str, str] = field(default_factory=dict)
+    notices: dict[str, str] = field(default_factory=dict)
+
+    def doors(self) -> dict[str, PipelineDoor]:
+        """The door of each source."""
+        return {source.context.name: source.door for source in self.sources if isinstance(source.door, PipelineDoor)}
+
+    def judge(self, evidence: Evidence) -> Verdict:
+        """What one piece of evidence alone says."""
+        return fuse(self.rules.detect(evidence), self.rules.relations)
+
+    def why_not_ready(self) -> str:
+        """'' when a submission would be taken now."""
+        for pipeline in self.pipelines:
+            if pipeline.is_required:
+                try:
+                    pipeline.ensure_room()
+                except LensError as error:
+                    return f"pipeline {pipeline.name}: {error}"
+        return ""
+
+    async def replay(self, sink: str) -> int:
+        """Send dead letters again; raises LensError for a sink that there is not."""
+        if sink and sink not in self.sinks:
+            raise LensError(f"there is no sink {sink!r}; there are: {', '.join(self.sinks)}")
+        records = 0
+        for pipeline in self.pipelines:
+            for sender in pipeline.senders:
+                if sink in ("", sender.slot.name):
+                    records += await pipeline.dead_letters.replay(sender.slot.name)
+        return records
+
+    async def stop(self, deadline_seconds: float) -> None:
+        """End sources and collectors, then drain the pipelines within the deadline, then end the sinks."""
+        ends = time.monotonic() + deadline_seconds
+        await _end(self.tasks)
+        await asyncio.gather(*(_stop(source) for source in self.sources))
+        await asyncio.gather(*(_stop(run.collector) for run in self.collectors if not run.collector.isolated))
+        await asyncio.gather(*(pipeline.stop(max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
+        await asyncio.gather(*(_stop(sink) for sink in self.sinks.values()))
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they end: before Python 3.12 asyncio.wait_for swallows a cancellation that meets a result."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, directory: Directory) -> Assembly:
+    """Build and start everything. Raises LensError that names the component which cannot be started."""
+    detectors = make_detectors(config.detectors, metrics, config.server.cluster_name)
+    assembly = Assembly(config, host, detectors=detectors, rules=EvidenceRules(detectors))
+    try:
+        await _start_sinks(assembly, metrics, directory)
+        await _start_pipelines(assembly, metrics, directory)
+        await _start_sources(assembly, metrics, directory)
+    except BaseException:
+        await assembly.stop(config.server.shutdown_deadline_seconds)
+        raise
+    _show_states(host, metrics)
+    return assembly
+
+
+def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Context:
+    """What the host gives to a component."""
+    return Context(
+        name=component.name,
+        logger=logging.getLogger(f"lens.{component.type}.{component.name}"),
+        data_dir=config.data_dir / "plugins" / component.name,
+        metrics=metrics,
+        cluster=config.server.cluster_name,
+        directory=directory,
+    )
+
+
+def make(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Component:
+    """Make a component. Raises LensError when its constructor fails."""
+    try:
+        return component.plugin(component.settings, context_of(config, component, metrics, directory))
+    except Exception as error:
+        raise LensError(f"{component.type} {component.name!r} cannot be made: {error}") from error
+
+
+async def _start(component: Component, what: str) -> None:
+    try:
+        await component.start()
+    except Exception as error:
+        raise LensError(f"{what} {component.context.name!r} cannot be started: {error}") from error
+
+
+async def _stop(component: Component) -> None:
+    try:
+        await component.stop()
+    except Exception:
+        component.context.logger.exception("Stopping failed.")
+
+
+async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
+    used = {name for pipeline in assembly.config.pipelines.values() for name in pipeline.sinks}
+    for name, sink_config in assembly.config.sinks.items():
+        if name not in used and name != assembly.config.store:
+            continue
+        sink = make(assembly.config, sink_config, metrics, directory)
+        assert isinstance(sink, Sink)
+        sink.context.data_dir.mkdir(parents=True, exist_ok=True)
+        await _start(sink, "sink")
+        assembly.sinks[name] = sink
+    store = assembly.sinks.get(assembly.config.store or "")
+    assembly.store = store if isinstance(store, Store) else None
+
+
+async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
+    for name, pipeline_config in assembly.config.pipelines.items():
+        slots = [_slot(assembly, assembly.config.sinks[sink]) for sink in pipeline_config.sinks]
+        pipeline = Pipeline(
+            name,
+            _spool(assembly.config.data_dir, pipeline_config),
+            slots,
+            metrics=metrics,
+            processor=DetectorProcessor(assembly.detectors, metrics) if assembly.detectors else None,
+            record_filter=_filter(pipeline_config.filter),
+        )
+        await pipeline.start()
+        assembly.pipelines.append(pipeline)
+    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory), name="tick"))
+
+
+def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
+    guard = Guard(assembly.host, "sink", config.type, pauses=False)
+    return SinkSlot(
+        name=config.name,
+        sink=assembly.sinks[config.name],
+        required=config.required,
+        filter=_filter(config.filter),
+        limits=msgspec.structs.replace(assembly.sinks[config.name].limits(), **config.limits),
+        delivery=config.delivery,
+        on_exception=guard.failed,
+        on_answer=guard.succeeded,
+    )
+
+
+def _spool(data_dir: Path, config: PipelineConfig) -> Spool:
+    path = data_dir / "spool" / f"{config.name}.sqlite3" if config.spool.kind == "disk" else None
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return Spool(path, max_bytes=config.spool.max_bytes, max_dead_letter_bytes=config.spool.max_dead_letter_bytes)
+
+
+def _filter(settings: FilterSettings) -> RecordFilter:
+    return RecordFilter(kinds=settings.kinds, data_sources=settings.data_sources, labels=settings.labels)
+
+
+async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
+    for component in assembly.config.sources.values():
+        source = make(assembly.config, component, metrics, directory)
+        assert isinstance(source, Source)
+        source.door = _door(assembly, component, metrics, directory)
+        source.judge = assembly.judge
+        await _start(source, "source")
+        assembly.guards[component.name] = Guard(assembly.host, "source", component.type)
+        assembly.notices[component.name] = _unwanted(source, component)
+        assembly.sources.append(source)
+        assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
+    assembly.api_door = PipelineDoor("api", assembly.pipelines, metrics=metrics, identity=directory)
+    directory.keep_feeds([API_FEED, RECORDS_FEED, *assembly.config.collectors])
+    for collector_config in assembly.config.collectors.values():
+        await _start_collector(assembly, collector_config, metrics, directory)
+
+
+def _unwanted(source: Source, config: ComponentConfig) -> str:
+    """What a source brings for nothing; said once to those who wrote the source down, and shown to whoever looks."""
+    assert isinstance(source.door, PipelineDoor)
+    kinds = [kind for kind in source.brings if not source.door.wants(kind)]
+    if not kinds:
+        return ""
+    notice = f"no sink takes what it brings ({', '.join(kind.__name__ for kind in kinds)}); it is counted as filtered"
+    logger.log(logging.INFO if config.written else logging.DEBUG, "%s: %s", source.context.name, notice)
+    return notice
+
+
+async def _start_collector(
+    assembly: Assembly, config: CollectorConfig, metrics: SelfMetrics, directory: Directory
+) -> None:
+    collector = make(assembly.config, config, metrics, directory)
+    assert isinstance(collector, Collector)
+    collector.context.data_dir.mkdir(parents=True, exist_ok=True)
+    if not collector.isolated:
+        await _start(collector, "collector")
+    runner = CollectorRunner(
+        collector,
+        _door(assembly, config, metrics, directory),
+        interval_seconds=config.interval_seconds,
+        timeout_seconds=config.timeout_seconds,
+    )
+    assembly.collectors.append(runner)
+    assembly.tasks.append(asyncio.create_task(runner.run(), name=f"collector {config.name}"))
+
+
+def _door(assembly: Assembly, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> PipelineDoor:
+    fed = [name for name, pipeline in assembly.config.pipelines.items() if component.name in pipeline.sources]
+    pipelines = [pipeline for pipeline in assembly.pipelines if pipeline.name in fed]
+    return PipelineDoor(component.name, pipelines, metrics=metrics, identity=directory)
+
+
+async def _run_source(assembly: Assembly, source: Source) -> None:
+    """A source's own task; one that fails is said, shown and started again, and the others do not notice."""
+    name = source.context.name
+    guard = assembly.guards[name]
+    while True:
+        started = time.monotonic()
+        try:
+            await source.run()
+        except Exception as error:
+            assembly.source_errors[name] = str(error) or type(error).__name__
+            source.context.logger.exception("Source failed. source=%s", name)
+            guard.failed(error)
+        else:
+            return
+        if time.monotonic() - started > RUN_IS_WELL_SECONDS:
+            guard.succeeded()
+        await asyncio.sleep(max(RESTART_SECONDS, guard.seconds_paused()))
+        assembly.source_errors.pop(name, None)
+
+
+async def _tick(pipelines: Sequence[Pipeline], directory: Directory) -> None:
+    """Call processors although nothing came, and keep the gauges fresh."""
+    while True:
+        await asyncio.sleep(TICK_SECONDS)
+        directory.expire()
+        for pipeline in pipelines:
+            pipeline.refresh_metrics()
+            try:
+                await pipeline.submit([])
+            except LensError as error:
+                logger.debug("Tick refused. pipeline=%s error=%s", pipeline.name, error)
+
+
+def _show_states(host: PluginHost, metrics: SelfMetrics) -> None:
+    metrics.plugin_state.clear()
+    for plugin in host.plugins():
+        kinds = sorted({component.kind for component in plugin.components})
+        metrics.plugin_state.labels(plugin.name, ",".join(kinds), plugin.state).set(1)

@@ -1,0 +1,265 @@
+"""The daemon: from a configuration to running pipelines, until somebody says stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+from starlette.applications import Starlette
+
+from ..base.data_dir import DataDirLock
+from ..base.errors import ConfigurationError, LensError, PluginError, Unavailable
+from ..base.self_metrics import SelfMetrics
+from ..config.loading import Config
+from ..directory.directory import Directory
+from ..http.app import build_app
+from ..http.directory import restore
+from ..http.errors import error_response
+from ..http.server import HttpServer, TlsFiles, bind
+from ..http.state import ApiState
+from ..http.status import StatusRoutes
+from ..http.tokens import TokenStore
+from ..pipeline.tap import Tap
+from ..plugin_host.host import PluginHost
+from .assembly import Assembly, assemble
+from .status import daemon_status
+
+logger = logging.getLogger("lens.daemon")
+
+
+class Daemon:
+    """One daemon on one data directory.
+
+    `reload` gives the configuration anew at SIGHUP. `announce` is called once, when everything answers.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        host: PluginHost,
+        *,
+        reload: Callable[[], Config] | None = None,
+        announce: Callable[[Daemon], None] = lambda daemon: None,
+    ) -> None:
+        self.config = config
+        self.host = host
+        self.metrics = SelfMetrics()
+        self.directory = Directory(config.server.cluster_name, grace_seconds=config.server.pod_grace_seconds)
+        self.directory.expose(self.metrics)
+        self._directory_file = config.data_dir / "directory.json"
+        self.started_at = time.time()
+        self.tap = Tap()
+        self.state = "starting"
+        self.url = ""
+        self.assembly: Assembly | None = None
+        self._reload = reload
+        self._announce = announce
+        self._tokens = TokenStore(config.data_dir)
+        self._lock = DataDirLock(config.data_dir)
+        self._stop = asyncio.Event()
+        self._reload_wanted = asyncio.Event()
+        self._servers: list[HttpServer] = []
+
+    async def run(self, exit_with_pid: int | None = None) -> None:
+        """Run until SIGTERM, SIGINT or `stop`, or until the process `exit_with_pid` is gone."""
+        self._lock.acquire()
+        try:
+            tls = tls_files(self.config)
+            if tls is not None:
+                tls.check()
+            # The addresses are taken first: a port that is in use is said before a database is started.
+            listener = bind(self.config.server.listen)
+            extra = bind(self.config.server.metrics_listen) if self.config.server.metrics_listen else None
+            restore(self.directory, self._directory_file)
+            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory)
+            self._servers = [HttpServer(listener, self._app(), tls)]
+            if extra is not None:
+                self._servers.append(HttpServer(extra, self._metrics_app(), tls))
+            await self._run(exit_with_pid)
+        finally:
+            await self._shut_down()
+            self._lock.release()
+
+    def stop(self) -> None:
+        """Ask the daemon to drain and end."""
+        self._stop.set()
+
+    def ready(self) -> str:
+        """'' when data may be sent here, else why not."""
+        if self.state != "running":
+            return self.state
+        assert self.assembly is not None
+        return self.assembly.why_not_ready()
+
+    async def replay(self, sink: str) -> int:
+        """Send dead letters again; the number of records."""
+        assert self.assembly is not None
+        return await self.assembly.replay(sink)
+
+    def status(self) -> Any:
+        """What /api/v1/status answers."""
+        return daemon_status(self)
+
+    async def _run(self, exit_with_pid: int | None) -> None:
+        for server in self._servers:
+            await server.start()
+        self.url = self._servers[0].url
+        self._lock.publish(self.url)
+        self.state = "running"
+        with _signals(self._stop, self._reload_wanted):
+            self._announce(self)
+            helpers = [asyncio.create_task(self._reload_loop())]
+            if exit_with_pid is not None:
+                helpers.append(asyncio.create_task(self._watch_parent(exit_with_pid)))
+            try:
+                await self._stop.wait()
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+                await asyncio.gather(*helpers, return_exceptions=True)
+
+    async def _shut_down(self) -> None:
+        """Readiness fails first, then no new request, then the pipelines drain; one deadline for all of it."""
+        self.state = "stopping"
+        self.tap.close()
+        ends = time.monotonic() + self.config.server.shutdown_deadline_seconds
+        for server in self._servers:
+            await server.stop(max(0.1, ends - time.monotonic()))
+        if self.assembly is not None:
+            await self.assembly.stop(max(0.1, ends - time.monotonic()))
+        self.state = "stopped"
+
+    def _app(self) -> Starlette:
+        assert self.assembly is not None
+        for pipeline in self.assembly.pipelines:
+            pipeline.tap = self.tap
+        return build_app(self._api_state(self.assembly))
+
+    def _api_state(self, assembly: Assembly) -> ApiState:
+        server = self.config.server
+        return ApiState(
+            metrics=self.metrics,
+            tokens=self._tokens,
+            directory=self.directory,
+            sources=assembly.sources,
+            status=self.status,
+            ready=self.ready,
+            replay=self.replay,
+            store=assembly.store,
+            guards=assembly.guards,
+            rules=assembly.rules,
+            sinks=list(assembly.sinks.values()),
+            api_door=assembly.api_door,
+            directory_file=self._directory_file,
+            tap=self.tap,
+            session_file=self.config.data_dir / "sessions.json",
+            public_url=server.public_url,
+            cluster_name=server.cluster_name,
+            open_ingest=server.open_ingest,
+            max_body_bytes=server.max_body_bytes,
+            max_in_flight_bytes=server.max_in_flight_bytes,
+        )
+
+    def _metrics_app(self) -> Starlette:
+        assert self.assembly is not None
+        return Starlette(routes=StatusRoutes(self._api_state(self.assembly)).root_routes())
+
+    async def _reload_loop(self) -> None:
+        while True:
+            await self._reload_wanted.wait()
+            self._reload_wanted.clear()
+            await self.reload()
+
+    async def reload(self) -> bool:
+        """Validate the configuration anew, drain, rebuild; a broken one changes nothing. True when it was taken."""
+        if self._reload is None:
+            logger.warning("Reload refused: this daemon runs on its built-in configuration.")
+            return False
+        try:
+            config = await asyncio.to_thread(self._reload)
+        except (ConfigurationError, PluginError) as error:
+            logger.error("Reload refused, nothing was changed.\n%s", error)
+            return False
+        self._renew_certificates()
+        for name in ("listen", "metrics_listen", "tls_certificate", "tls_key"):
+            if getattr(config.server, name) != getattr(self.config.server, name):
+                logger.warning("server.%s takes effect after a restart.", name)
+        if config.data_dir != self.config.data_dir:
+            logger.error("Reload refused: data_dir changed; that needs a restart.")
+            return False
+        await self._exchange(config)
+        return self.config is config
+
+    def _renew_certificates(self) -> None:
+        for server in self._servers:
+            try:
+                server.renew_certificate()
+            except LensError as error:
+                logger.error("The certificate before it stays in use. error=%s", error)
+
+    async def _exchange(self, config: Config) -> None:
+        assert self.assembly is not None
+        self.state = "reloading"
+        self._servers[0].app = _comes_back
+        await self.assembly.stop(self.config.server.shutdown_deadline_seconds)
+        try:
+            self.assembly = await assemble(config, self.host, self.metrics, self.directory)
+            self.config = config
+            logger.info("Reloaded. pipelines=%s", ",".join(config.pipelines))
+        except LensError as error:
+            logger.error("Reload failed, the configuration before it goes on. error=%s", error)
+            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory)
+        self._servers[0].app = self._app()
+        self.state = "running"
+
+    async def _watch_parent(self, pid: int) -> None:
+        """Stop when a process is gone: a private daemon must not outlive the training that it serves."""
+        try:
+            parent = psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            self.stop()
+            return
+        while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
+            await asyncio.sleep(0.5)
+        logger.info("The process that this daemon belongs to is gone; stopping. pid=%d", pid)
+        self.stop()
+
+
+def tls_files(config: Config) -> TlsFiles | None:
+    """Certificate and key of the configuration, relative to its folder; None for plain HTTP."""
+    certificate, key = config.server.tls_certificate, config.server.tls_key
+    if certificate is None or key is None:
+        return None
+    folder = config.file.parent if config.file else Path()
+    return TlsFiles(folder / certificate, folder / key)
+
+
+async def _comes_back(scope: Any, receive: Any, send: Any) -> None:
+    """The application while a configuration is exchanged."""
+    response = error_response(Unavailable("the configuration is being exchanged", retry_after_seconds=1))
+    await response(scope, receive, send)
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event, reload: asyncio.Event) -> Any:
+    """SIGTERM and SIGINT stop, SIGHUP reloads, for as long as the daemon runs."""
+    loop = asyncio.get_running_loop()
+    wanted = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set, signal.SIGHUP: reload.set}
+    set_up: list[signal.Signals] = []
+    try:
+        for number, action in wanted.items():
+            # Only the main thread may have handlers; a daemon inside a test has none and is stopped by `stop`.
+            with contextlib.suppress(ValueError, RuntimeError):
+                loop.add_signal_handler(number, action)
+                set_up.append(number)
+        yield
+    finally:
+        for number in set_up:
+            loop.remove_signal_handler(number)

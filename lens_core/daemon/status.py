@@ -1,0 +1,131 @@
+"""What /api/v1/status answers: every component, its state, rates, lag and last error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from ..delivery.ledger import LedgerStatus
+from ..pipeline.pipeline import PipelineStatus
+from ..plugin_host.info import PluginInfo
+
+if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
+    from ..config.loading import Config
+    from ..plugin_host.host import PluginHost
+    from .assembly import Assembly
+
+
+class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A source or collector: what came in, where it goes. Times in seconds since the epoch."""
+
+    name: str
+    type: str
+    state: str
+    pipelines: Sequence[str]
+    received: int
+    accepted: int
+    filtered: int
+    rejected: Mapping[str, int]
+    accepted_per_second: float
+    last_error: str
+    notice: str = ""
+
+
+class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole daemon; `store_notice` is what the store says of the way to its answers."""
+
+    state: str
+    ready: bool
+    version: str
+    url: str
+    cluster: str
+    data_dir: str
+    configuration: str
+    started_at: float
+    uptime_seconds: float
+    store: str | None
+    store_notice: str
+    sources: Sequence[SourceStatus]
+    pipelines: Sequence[PipelineStatus]
+    plugins: Sequence[PluginInfo]
+
+
+class Running(Protocol):
+    """What is asked of a daemon."""
+
+    config: Config
+    host: PluginHost
+    assembly: Assembly | None
+    state: str
+    url: str
+    started_at: float
+
+    def ready(self) -> str:
+        """Why it is not ready; empty if it is."""
+        ...
+
+
+def daemon_status(daemon: Running) -> DaemonStatus:
+    """The state of a daemon at this moment."""
+    from .. import __version__
+
+    assembly = daemon.assembly
+    config = daemon.config
+    return DaemonStatus(
+        state=daemon.state,
+        ready=daemon.ready() == "",
+        version=__version__,
+        url=daemon.url,
+        cluster=config.server.cluster_name,
+        data_dir=str(config.data_dir),
+        configuration=str(config.file) if config.file else "built-in",
+        started_at=daemon.started_at,
+        uptime_seconds=time.time() - daemon.started_at,
+        store=config.store,
+        store_notice=assembly.store.notice() if assembly and assembly.store else "",
+        sources=_sources(assembly) if assembly else [],
+        pipelines=[pipeline.status() for pipeline in assembly.pipelines] if assembly else [],
+        plugins=daemon.host.plugins(),
+    )
+
+
+def _sources(assembly: Assembly) -> list[SourceStatus]:
+    found = []
+    for source in assembly.sources:
+        error = assembly.source_errors.get(source.context.name, "")
+        ledger = assembly.doors()[source.context.name].ledger
+        found.append(
+            _source(assembly, source.context.name, source.name, error, ledger.status(), ledger.rate.per_second())
+        )
+    for runner in assembly.collectors:
+        ledger = runner.door.ledger
+        found.append(
+            _source(
+                assembly,
+                runner.name,
+                runner.collector.name,
+                runner.last_error,
+                ledger.status(),
+                ledger.rate.per_second(),
+            )
+        )
+    return found
+
+
+def _source(assembly: Assembly, name: str, kind: str, error: str, ledger: LedgerStatus, rate: float) -> SourceStatus:
+    return SourceStatus(
+        name=name,
+        type=kind,
+        state="failed" if error else "running",
+        pipelines=[pipeline.name for pipeline in assembly.config.pipelines.values() if name in pipeline.sources],
+        received=ledger.received,
+        accepted=ledger.accepted,
+        filtered=ledger.filtered,
+        rejected=ledger.rejected,
+        accepted_per_second=rate,
+        last_error=error,
+        notice=assembly.notices.get(name, ""),
+    )

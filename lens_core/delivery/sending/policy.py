@@ -1,0 +1,134 @@
+"""When to send, when to try again, and how to find a poisoned record: pure, with the clock and the dice injected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from ...model.records import Record
+from ...plugin_api.sink_answers import Answer, BatchLimits, Delivered, Poisoned, Rejected, Retry
+from ..spool.sink_state import Pending
+
+MAX_RETRY_AFTER_SECONDS = 3600.0
+MAX_REASON_LETTERS = 500
+_MAX_DOUBLINGS = 30
+
+
+class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a sink is sent to and tried again: for ever, after delays that double and are shortened at random."""
+
+    retry_base_seconds: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="the longest delay after a first failure; it doubles with each further one"),
+    ] = 0.2
+    retry_cap_seconds: Annotated[
+        float, Meta(gt=0, le=86400, description="no delay is longer, except one that the other side asks for")
+    ] = 30.0
+    send_timeout_seconds: Annotated[
+        float, Meta(gt=0, le=3600, description="a batch that is not answered in this time is sent again")
+    ] = 60.0
+    failing_after: Annotated[
+        int, Meta(ge=1, description="failures in a row until its state is `failing`; it is tried on")
+    ] = 20
+
+
+class Backoff:
+    """Exponential backoff with full jitter: a random part of a delay that doubles with each failure, up to a cap."""
+
+    def __init__(self, settings: DeliverySettings, dice: Callable[[], float]) -> None:
+        self._settings = settings
+        self._dice = dice
+        self.failures = 0
+
+    def next_delay(self, after_seconds: float | None = None) -> float:
+        """Seconds until the next try. What the sink asked for (`after_seconds`) is the least; as much may come on top.
+
+        So a thousand daemons that are told the same do not come back in the same moment.
+        """
+        base, cap = self._settings.retry_base_seconds, self._settings.retry_cap_seconds
+        doubled = base * 2.0 ** min(self.failures, _MAX_DOUBLINGS)
+        self.failures += 1
+        if after_seconds is None:
+            return self._dice() * min(cap, doubled)
+        return after_seconds + self._dice() * min(cap, max(base, after_seconds))
+
+    def reset(self) -> None:
+        """The last try went well."""
+        self.failures = 0
+
+
+def asked_delay(after_seconds: object) -> float | None:
+    """A sink's Retry-After, if it makes sense: finite and not negative; at most an hour."""
+    if isinstance(after_seconds, bool) or not isinstance(after_seconds, (int, float)):
+        return None
+    if not math.isfinite(after_seconds) or after_seconds < 0:
+        return None
+    return min(float(after_seconds), MAX_RETRY_AFTER_SECONDS)
+
+
+def is_full(records: int, size: int, limits: BatchLimits) -> bool:
+    """Whether so many records, or bytes, make a batch that need not wait for more."""
+    return records >= limits.max_records or size >= limits.max_bytes
+
+
+def seconds_until_ready(pending: Pending, limits: BatchLimits, now: float, *, flush: bool) -> float | None:
+    """0 when a batch should be sent now, None when there is nothing, else how long to wait for more."""
+    if pending.records <= 0:
+        return None
+    if flush or is_full(pending.records, pending.bytes, limits):
+        return 0.0
+    age = now - pending.oldest_at if pending.oldest_at is not None else limits.max_wait_seconds
+    # A clock that was set back must not hold a batch for longer than it would have waited anyway.
+    return min(max(0.0, limits.max_wait_seconds - age), limits.max_wait_seconds)
+
+
+class Part(NamedTuple):
+    """Records `first` (inclusive) to `last` (exclusive) of what a sink gets."""
+
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self.last - self.first
+
+
+def halves(part: Part) -> tuple[Part, Part]:
+    """The two halves of a poisoned part in their order; raises ValueError for a single record."""
+    if part.size < 2:
+        raise ValueError("a single record has no halves")
+    middle = part.first + part.size // 2
+    return Part(part.first, middle), Part(middle, part.last)
+
+
+def sensible(answer: object, size: int) -> Answer:
+    """The answer itself if it makes sense for `size` records, else a Retry that says what is wrong with it."""
+    if isinstance(answer, Retry):
+        return Retry(str(answer.reason)[:MAX_REASON_LETTERS], asked_delay(answer.after_seconds))
+    if isinstance(answer, Poisoned):
+        return Poisoned(str(answer.reason)[:MAX_REASON_LETTERS])
+    if isinstance(answer, Delivered):
+        return answer if _is_count(answer.filtered, size) else _nonsense(f"filtered={answer.filtered!r}", size)
+    if not isinstance(answer, Rejected):
+        return Retry(f"the sink answered {type(answer).__name__} instead of an Answer")
+    if not isinstance(answer.items, Mapping) or not all(_is_count(index, size - 1) for index in answer.items):
+        return _nonsense("rejected indexes that are out of range", size)
+    if not _is_count(answer.filtered, size - len(answer.items)):
+        return _nonsense(f"filtered={answer.filtered!r} beside {len(answer.items)} rejected", size)
+    items = {index: str(reason)[:MAX_REASON_LETTERS] for index, reason in sorted(answer.items.items())}
+    if not isinstance(answer.parts, Mapping) or not all(isinstance(part, Record) for part in answer.parts.values()):
+        return _nonsense("refused parts that are no records", size)
+    return Rejected(items, answer.filtered, answer.parts)
+
+
+def _is_count(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _nonsense(what: str, size: int) -> Retry:
+    return Retry(f"the sink's answer to {size} records makes no sense: {what}")

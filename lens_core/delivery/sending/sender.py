@@ -1,0 +1,228 @@
+"""One task per sink: read what is next, send it, and account for every record of it.
+
+Batches of a sink are in the order of the spool and one at a time. A batch that is sent again has the same start and
+end as before, or is a part of it (after Poisoned). A sink that fails is tried again for ever; nothing else waits
+for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from ...base.errors import LensError
+from ...base.self_metrics import SelfMetrics
+from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
+from ...plugin_api.components import Sink
+from ...plugin_api.sink_answers import Answer, Batch, BatchLimits, Poisoned, Retry
+from ..ledger import Ledger
+from ..spool.sink_state import Stock
+from ..spool.spool import Spool
+from ..waiting import CANCEL_GRACE_SECONDS, NoAnswer, answer_within, is_set_within
+from .batch_delivery import Crew, Shipment
+from .cursor_committer import Settler
+from .policy import Backoff, DeliverySettings, seconds_until_ready, sensible
+from .prefetcher import Supply
+from .sender_status import Health, SinkStatus
+
+logger = logging.getLogger("lens.delivery")
+
+# A commit that is under way when the deadline passes; a disk that is full does not finish it in any time.
+SETTLE_GRACE_SECONDS = 1.0
+
+
+class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """A sink's place in a pipeline: the instance and its name, and what the configuration says about it.
+
+    `on_exception` and `on_answer` are told when the sink's own code raised, and when it answered.
+    """
+
+    name: str
+    sink: Sink
+    required: bool = True
+    filter: RecordFilter = EVERYTHING
+    limits: BatchLimits | None = None
+    delivery: DeliverySettings = DeliverySettings()
+    on_exception: Callable[[BaseException], object] | None = None
+    on_answer: Callable[[], object] | None = None
+
+
+class Sender:
+    """Delivers one spool to one sink; `clock` gives seconds since 1970."""
+
+    def __init__(
+        self,
+        slot: SinkSlot,
+        spool: Spool,
+        pipeline: str,
+        metrics: SelfMetrics,
+        *,
+        clock: Callable[[], float] = time.time,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self.slot = slot
+        self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics)
+        self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
+        self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
+        self._spool = spool
+        self._pipeline = pipeline
+        self._clock = clock
+        self._backoff = Backoff(slot.delivery, dice)
+        self._flush = asyncio.Event()
+        self._halt = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._supply = Supply(slot.name, spool, self.matcher)
+        self._settler = Settler(slot.name, spool, Backoff(slot.delivery, dice), self._failed)
+        self._crew = Crew(slot.name, pipeline, spool, self._backoff, self._settler, self._send, self._pause)
+
+    @property
+    def limits(self) -> BatchLimits:
+        """When a batch of this sink is full."""
+        return self.slot.limits or self.slot.sink.limits()
+
+    def start(self) -> None:
+        """Begin to deliver; the spool must be open."""
+        self.ledger.recover(self._spool.book(self.slot.name).recovered)
+        self._task = asyncio.create_task(self._run(), name=f"sender-{self.ledger.component}")
+
+    def flush(self) -> None:
+        """Send what there is without waiting for more, then end."""
+        self._flush.set()
+        self._spool.wake(self.slot.name)
+
+    async def stop(self, deadline_seconds: float) -> None:
+        """End within the deadline; what is not delivered by then stays in the spool.
+
+        A send that is over by then is accounted for, whatever it said; one that is not over is cancelled.
+        """
+        self.flush()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=max(0.0, deadline_seconds))
+            self._halt.set()
+            await asyncio.wait([self._task], timeout=CANCEL_GRACE_SECONDS + SETTLE_GRACE_SECONDS)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._supply.stop()
+        await self._settler.give_up()
+        self.health.state = "stopped"
+        self.ledger.close(self.take_stock().pending.records)
+
+    def take_stock(self) -> Stock:
+        """Bring the ledger and the gauges up to what the spool says; what waits is of the same moment."""
+        stock = self._spool.book(self.slot.name).take_stock()
+        self.ledger.add(stock.counts)
+        self.health.gauge(stock, self._clock())
+        return stock
+
+    def status(self) -> SinkStatus:
+        """For `lens status`."""
+        stock = self.take_stock()
+        return self.health.status(self.slot.name, self.slot.required, self.ledger, stock, self._clock())
+
+    async def _run(self) -> None:
+        if not await self._find_position():
+            return
+        self.health.state = "idle"
+        going_on = True
+        while going_on:
+            try:
+                going_on = await self._wait_until_ready() and await self._deliver_next()
+            except Exception as error:
+                self._failed(f"the spool: {error}" if isinstance(error, LensError) else describe(error))
+                if not isinstance(error, LensError):
+                    logger.exception("%s failed in an unexpected way", self.ledger.component)
+                await self._settler.finish()
+                self._spool.book(self.slot.name).take_back()
+                going_on = await self._pause(self._backoff.next_delay())
+        await self._settler.finish()
+
+    async def _deliver_next(self) -> bool:
+        """Send what comes next until it is settled; False when stopped before that."""
+        unpacked = await self._supply.take(self.limits)
+        if unpacked is None:
+            return True
+        self._supply.look_ahead(self.limits)
+        return await Shipment(self._crew, unpacked).deliver()
+
+    async def _find_position(self) -> bool:
+        """Ask a sink that keeps its own position where it is; False when stopped before it could say."""
+        while True:
+            try:
+                seconds = self.slot.delivery.send_timeout_seconds
+                asked = self.slot.sink.position(self._spool.spool_id)
+                position = await answer_within(seconds, asked, self._halt)
+                if position is not None:
+                    await self._spool.skip_to(self.slot.name, position)
+            except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
+                self._failed(describe(error))
+                if not await self._pause(self._backoff.next_delay()):
+                    return False
+            else:
+                self._backoff.reset()
+                return True
+
+    async def _wait_until_ready(self) -> bool:
+        """Wait until a batch is full or old enough; False when flushing has left nothing."""
+        loop = asyncio.get_running_loop()
+        while True:
+            limits = self.limits
+            if not self._supply.has_full_batch(limits):
+                await self._settler.done()  # what is under way counts as pending until then
+            pending = self.take_stock().pending
+            wait = seconds_until_ready(pending, limits, self._clock(), flush=self._flush.is_set())
+            if wait == 0.0:
+                return True
+            if wait is None and self._flush.is_set():
+                return False
+            enough = (1, 1) if wait is None else (limits.max_records, limits.max_bytes)
+            event = self._spool.wake_event(self.slot.name, *enough)
+            alarm = loop.call_later(wait, event.set) if wait is not None else None
+            await event.wait()
+            if alarm is not None:
+                alarm.cancel()
+
+    async def _send(self, batch: Batch) -> Answer:
+        """The sink's answer, whatever it does: an exception, no answer in time and nonsense count as Retry."""
+        seconds = self.slot.delivery.send_timeout_seconds
+        self.health.sending()
+        try:
+            answer = sensible(await answer_within(seconds, self.slot.sink.send(batch), self._halt), len(batch.records))
+            if self.slot.on_answer is not None:
+                self.slot.on_answer()
+        except NoAnswer as error:
+            answer = Retry(str(error))
+            if self._halt.is_set():
+                return answer
+        except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
+            answer = Retry(describe(error))
+            if self.slot.on_exception is not None:
+                self.slot.on_exception(error)
+        if isinstance(answer, Retry):
+            self._failed(answer.reason)
+            self.health.retried()
+        else:
+            self._backoff.reset()
+            self.health.answered(self._clock(), stored=not isinstance(answer, Poisoned))
+        return answer
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait before the next try. While flushing, a durable spool is left as it is: False."""
+        if self._flush.is_set():
+            return not self._spool.is_durable and not await is_set_within(seconds, self._halt)
+        await is_set_within(seconds, self._flush)
+        return True
+
+    def _failed(self, reason: str) -> None:
+        if self.health.failed(reason, self._clock()):
+            logger.warning("%s cannot deliver: %s", self.ledger.component, reason)
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line, for people."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__

@@ -1,0 +1,105 @@
+"""How a sender is doing: its state, its last error and success, and the gauges that say so."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ...base.self_metrics import SelfMetrics
+from ..ledger import Ledger, LedgerStatus
+from ..spool.sink_state import Pending, Stock
+
+SinkState = Literal["starting", "idle", "sending", "retrying", "failing", "stopped"]
+
+
+class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One sink of one pipeline. Times are seconds since the epoch, None for never."""
+
+    name: str
+    required: bool
+    state: SinkState
+    pending_records: int
+    pending_bytes: int
+    lag_seconds: float
+    delivered_per_second: float
+    retries: int
+    failures_in_a_row: int
+    last_error: str
+    last_error_at: float | None
+    last_success_at: float | None
+    dead_letters: int
+    ledger: LedgerStatus
+
+
+class Health:
+    """State and recent history of one sender."""
+
+    def __init__(self, component: str, metrics: SelfMetrics, failing_after: int) -> None:
+        self.state: SinkState = "starting"
+        self.last_error = ""
+        self.last_error_at: float | None = None
+        self.last_success_at: float | None = None
+        self.failures = 0
+        self.retries = 0
+        self._failing_after = failing_after
+        self._retries = metrics.retries.labels(component=component)
+        self._pending = metrics.pending.labels(component=component)
+        self._lag = metrics.lag.labels(component=component)
+        self._last_success = metrics.last_success.labels(component=component)
+        self._dead_letters = metrics.dead_letters.labels(component=component)
+
+    def sending(self) -> None:
+        """A batch is on its way."""
+        if self.failures == 0:
+            self.state = "sending"
+
+    def answered(self, now: float, *, stored: bool) -> None:
+        """The sink gave a verdict on a batch."""
+        self.state = "idle"
+        self.failures = 0
+        if stored:
+            self.last_success_at = now
+            self._last_success.set(now)
+
+    def failed(self, reason: str, now: float) -> bool:
+        """A try failed; whether that is worth a line in the log (the first of a row, and when it gets serious)."""
+        self.failures += 1
+        self.last_error, self.last_error_at = reason, now
+        self.state = "failing" if self.failures >= self._failing_after else "retrying"
+        return self.failures in (1, self._failing_after)
+
+    def retried(self) -> None:
+        """A batch has to be sent again."""
+        self.retries += 1
+        self._retries.inc()
+
+    def gauge(self, stock: Stock, now: float) -> None:
+        """Show what waits."""
+        self._pending.set(stock.pending.records)
+        self._lag.set(lag_of(stock.pending, now))
+        self._dead_letters.set(stock.dead_letters)
+
+    def status(self, name: str, required: bool, ledger: Ledger, stock: Stock, now: float) -> SinkStatus:
+        """All of it."""
+        return SinkStatus(
+            name=name,
+            required=required,
+            state=self.state,
+            pending_records=stock.pending.records,
+            pending_bytes=stock.pending.bytes,
+            lag_seconds=lag_of(stock.pending, now),
+            delivered_per_second=ledger.rate.per_second(),
+            retries=self.retries,
+            failures_in_a_row=self.failures,
+            last_error=self.last_error,
+            last_error_at=self.last_error_at,
+            last_success_at=self.last_success_at,
+            dead_letters=stock.dead_letters,
+            ledger=ledger.status(),
+        )
+
+
+def lag_of(pending: Pending, now: float) -> float:
+    """Age of the oldest record that waits; 0 when none does."""
+    return max(0.0, now - pending.oldest_at) if pending.oldest_at is not None else 0.0

@@ -1,0 +1,194 @@
+"""What the spool knows about one sink without asking the file: its cursor and what is before it.
+
+The writer thread changes a book after each commit, the reader thread when it hands records out, so every change
+is made under the lock.
+
+Records that were handed out (up to `in_flight_end`) belong to the sender until it says what became of them: when
+the spool is full and an optional sink has to skip, those are not counted as dropped here, because they may just be
+arriving.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ...plugin_api.sink_answers import Position
+
+START = Position(0, 0)
+
+
+class SpooledBatch(NamedTuple):
+    """A batch without its body, which has so many `bytes`, and `stored` bytes as it is in the file."""
+
+    id: int
+    created_at: float
+    records: int
+    bytes: int
+    only_sink: str
+    stored: int
+
+
+class Pending(NamedTuple):
+    """What waits for a sink; `oldest_at` is when the oldest of it came, None when nothing waits."""
+
+    records: int
+    bytes: int
+    oldest_at: float | None
+
+
+class Outcome(NamedTuple):
+    """What became of records that a sender had: their sum is how many there were."""
+
+    delivered: int = 0
+    filtered: int = 0
+    rejected: Mapping[str, int] = {}
+    dropped: int = 0
+
+
+class Stock(NamedTuple):
+    """What has to be counted since the last stock, by (name, reason), and what waits at the same moment."""
+
+    counts: Mapping[tuple[str, str], int]
+    pending: Pending
+    dead_letters: int
+
+
+class SinkBook:
+    """Cursor and counts of one sink."""
+
+    def __init__(self, sink: str, *, required: bool) -> None:
+        self.sink = sink
+        self.required = required
+        self.cursor = START
+        self.in_flight_end: Position | None = None
+        self._in_flight_records = self._in_flight_bytes = 0
+        self.records = 0
+        self.bytes = 0
+        self.oldest_at: float | None = None
+        self.dead_letters = 0
+        self.recovered = 0
+        self.damaged_at_start = 0
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+
+    def pending(self) -> Pending:
+        """What waits, records in flight included."""
+        with self._lock:
+            return Pending(self.records, self.bytes, self.oldest_at)
+
+    @property
+    def head(self) -> Position:
+        """What comes next for the sender is behind this place."""
+        with self._lock:
+            return self._head()
+
+    def _head(self) -> Position:
+        return max(self.cursor, self.in_flight_end or START)
+
+    def untouched(self) -> tuple[int, int]:
+        """Records and bytes that wait and were not handed out."""
+        with self._lock:
+            return self.records - self._in_flight_records, self.bytes - self._in_flight_bytes
+
+    def take_stock(self) -> Stock:
+        """Counts and what waits, at one moment, so that they add up; the counts begin at zero again."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+            return Stock(counts, Pending(self.records, self.bytes, self.oldest_at), self.dead_letters)
+
+    def load(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
+        """Take over what the file says when it is opened."""
+        with self._lock:
+            self.cursor = cursor
+            self.records, self.bytes, self.oldest_at = pending
+            self.dead_letters = dead_letters
+            self.recovered = pending.records + self.damaged_at_start
+            self._counts["dropped", "spool_damaged"] = self.damaged_at_start
+
+    def reload(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
+        """Take over what a repair has left; what is missing is counted as damaged."""
+        with self._lock:
+            self._counts["dropped", "spool_damaged"] += max(0, self.records - pending.records)
+            self.cursor = cursor
+            self.records, self.bytes, self.oldest_at = pending
+            self.dead_letters = dead_letters
+
+    def appended(self, batch: SpooledBatch) -> None:
+        """A batch was committed."""
+        if batch.only_sink not in ("", self.sink):
+            return
+        with self._lock:
+            if self.records == 0:
+                self.oldest_at = batch.created_at
+            self.records += batch.records
+            self.bytes += batch.bytes
+            self._counts["accepted", ""] += batch.records
+
+    def hand_out(self, start: Position, end: Position, records: int, size: int) -> bool:
+        """The sender gets everything up to `end`; False when the head has moved since `start` was read."""
+        with self._lock:
+            if self._head() != start:
+                return False
+            self.in_flight_end = end
+            self._in_flight_records += records
+            self._in_flight_bytes += size
+            return True
+
+    def take_back(self) -> None:
+        """The sender has given up what it had and did not account for: it is handed out again."""
+        with self._lock:
+            self.in_flight_end = None
+            self._in_flight_records = self._in_flight_bytes = 0
+
+    def settled(
+        self, end: Position, records: int, size: int, oldest_at: float | None, dead_letters: int, outcome: Outcome
+    ) -> None:
+        """The sender has said what became of everything up to `end`."""
+        with self._lock:
+            self._counts["delivered", ""] += outcome.delivered
+            self._counts["filtered", ""] += outcome.filtered
+            self._counts["dropped", "spool_full"] += outcome.dropped
+            for reason, count in outcome.rejected.items():
+                self._counts["rejected", reason] += count
+            self.cursor = max(self.cursor, end)
+            self.records -= records
+            self.bytes = max(0, self.bytes - size)
+            self.oldest_at = oldest_at if self.records else None
+            self.dead_letters += dead_letters
+            self._in_flight_records = max(0, self._in_flight_records - records)
+            self._in_flight_bytes = max(0, self._in_flight_bytes - size)
+            if self.in_flight_end is not None and end >= self.in_flight_end:
+                self.in_flight_end = None
+
+    def forget(self) -> int:
+        """Nothing waits any more (a spool in memory is closed); returns how many records did."""
+        with self._lock:
+            self._counts["dropped", "memory_spool_closed"] += self.records
+            lost, self.records, self.bytes, self.oldest_at = self.records, 0, 0, None
+            return lost
+
+    def replayed(self, letters: int) -> None:
+        """Dead letters were put back among the batches."""
+        with self._lock:
+            self.dead_letters -= letters
+
+    def skipped(self, batches: Sequence[SpooledBatch], oldest_at: float | None) -> None:
+        """The spool was full: the cursor skips these batches (the oldest ones)."""
+        with self._lock:
+            first = self.cursor
+            in_flight = self.in_flight_end or START
+            for batch in batches:
+                done = first.offset if batch.id == first.batch else 0
+                if batch.id <= in_flight.batch:
+                    # A batch that is in flight in part is dropped only in its other part.
+                    done = batch.records if batch.id < in_flight.batch else in_flight.offset
+                lost = max(0, batch.records - done)
+                self._counts["dropped", "spool_full"] += lost
+                self.records -= lost
+                if lost:
+                    self.bytes = max(0, self.bytes - batch.bytes)
+                self.cursor = max(self.cursor, Position(batch.id, batch.records))
+            self.oldest_at = oldest_at if self.records else None

@@ -1,0 +1,324 @@
+"""The spool: one log per pipeline and one cursor per sink, on disk or in memory.
+
+A batch is written once, synced once (together with whatever else waits at that moment) and deleted when every
+sink's cursor has passed it. Nothing here blocks the event loop: all SQLite work is done by a writer thread and a
+reader thread. What the promise is: `append` returns when the batch and the state that goes with it are durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ...base.errors import Overloaded
+from ...plugin_api.sink_answers import BatchLimits, Position
+from . import file as spool_file
+from . import queries as spool_queries
+from . import tables as spool_tables
+from .chunk import Chunk, DeadLetter, NewBatch
+from .engine import SpoolEngine
+from .group_commit import CommitThread
+from .reader import SpoolReader
+from .reservation import Room
+from .sink_state import Outcome, Pending, SinkBook
+
+T = TypeVar("T")
+
+MAX_QUEUED_BYTES = 64 * 1024 * 1024
+DEFAULT_MAX_BYTES = 1024 * 1024 * 1024
+
+
+class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a spool is: bytes of the batches that it holds, as stored; its limit; what the file takes on the disk."""
+
+    kind: str
+    path: str
+    spool_id: str
+    bytes: int
+    max_bytes: int
+    file_bytes: int
+    dead_letters: int
+    dead_letters_discarded: int
+
+
+class _Waiter:
+    """A sender that waits until there is enough to send."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.records = self.size = 1
+
+
+class Spool:
+    """The log of one pipeline. `path` None keeps it in memory: quick, and lost with the process.
+
+    `max_bytes` limits the bodies of the batches that wait, as they are stored; `max_dead_letter_bytes` those of the
+    dead letters, whose oldest make room for new ones.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        max_dead_letter_bytes: int | None = None,
+        max_queued_bytes: int = MAX_QUEUED_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = path
+        self.max_bytes = max_bytes
+        self._clock = clock
+        self._max_queued_bytes = max_queued_bytes
+        self._max_dead_letter_bytes = max_bytes // 4 if max_dead_letter_bytes is None else max_dead_letter_bytes
+        self._engine: SpoolEngine | None = None
+        self._writer: CommitThread | None = None
+        self._reader: SpoolReader | None = None
+        self._waiters: dict[str, _Waiter] = {}
+
+    async def open(self, sinks: Mapping[str, bool]) -> None:
+        """Open or create it for these sinks (name to whether it is required); mends a damaged file.
+
+        Raises SpoolError when another process has it, when it cannot be written or when a newer Lens wrote it.
+        """
+        loop = asyncio.get_running_loop()
+        self._waiters = {sink: _Waiter() for sink in sinks}
+        engine = SpoolEngine(
+            self.path,
+            sinks,
+            max_bytes=self.max_bytes,
+            max_dead_letter_bytes=self._max_dead_letter_bytes,
+            notify=self._notify,
+        )
+        await asyncio.to_thread(engine.open)
+        self._engine = engine
+        self._writer = CommitThread(f"spool-writer-{self.path.name if self.path else 'memory'}", loop, engine)
+        if self.path is not None:
+            self._reader = SpoolReader(self.path, self._translate_reading)
+            engine.closed_reader = self._reader.closed
+
+    def _translate_reading(self, error: Exception) -> Exception:
+        told = self.engine.translate(error)
+        self._thread().poke()
+        return told
+
+    async def close(self) -> None:
+        """Finish what is queued, tidy up and close the file."""
+        if self._engine is None or self._writer is None:
+            return
+        if self._reader is not None:
+            await self._reader.stop()
+        await self._writer.stop()
+        await asyncio.to_thread(self._engine.close)
+        self._engine = self._writer = self._reader = None
+
+    @property
+    def engine(self) -> SpoolEngine:
+        """What works on the file; raises Overloaded while the spool is not open."""
+        if self._engine is None:
+            raise Overloaded("the spool is not open")
+        return self._engine
+
+    @property
+    def spool_id(self) -> str:
+        """The identity of this log, for sinks that keep their position beside the data."""
+        return self.engine.spool_id
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether what it holds survives the process."""
+        return self.path is not None
+
+    def book(self, sink: str) -> SinkBook:
+        """Counts of a sink; raises KeyError for one that was not registered."""
+        return self.engine.books[sink]
+
+    @property
+    def free_bytes(self) -> int:
+        """How much more it may hold, without what has to go first."""
+        return self.max_bytes - self.engine.live_bytes - self._thread().queued_bytes - self.engine.promises.bytes
+
+    def pending(self, sink: str) -> Pending:
+        """What waits for a sink."""
+        return self.engine.books[sink].pending()
+
+    def wake_event(self, sink: str, records: int = 1, size: int = 1) -> asyncio.Event:
+        """An event that is set once so many records, or so many bytes, wait for a sink."""
+        waiter = self._waiters[sink]
+        waiter.records, waiter.size = records, size
+        waiter.event.clear()
+        self._notify()
+        return waiter.event
+
+    def wake(self, sink: str) -> None:
+        """Set a sink's event whatever waits for it."""
+        self._waiters[sink].event.set()
+
+    def _notify(self) -> None:
+        for sink, waiter in self._waiters.items():
+            pending = self.engine.books[sink].pending()
+            if pending.records >= waiter.records or (pending.records and pending.bytes >= waiter.size):
+                waiter.event.set()
+
+    def ensure_room(self) -> None:
+        """Raise Overloaded if an append would certainly be refused; cheap, and no promise that it will not be."""
+        engine = self.engine
+        if self._thread().queued_bytes >= self._max_queued_bytes:
+            raise Overloaded("too many bytes are on their way into the spool")
+        if engine.refusal:
+            raise Overloaded(engine.refusal, retry_after_seconds=5.0)
+        if engine.full_until > time.monotonic():
+            raise Overloaded("the spool is full because of a required sink", retry_after_seconds=2.0)
+
+    async def promise(self, batches: Sequence[NewBatch]) -> Room:
+        """Keep room for batches that come next; raises Overloaded if they would be refused now."""
+        engine = self.engine
+        # What is packed will need less, mostly; how much less is not known yet.
+        room = Room(engine.promises, spool_tables.size_of(batch.body for batch in batches))
+        try:
+            refusal = await self._thread().submit(
+                lambda connection: engine.promise(connection, room), engine.after_append
+            )
+            if refusal.reason:
+                raise Overloaded(refusal.reason, retry_after_seconds=2.0)
+        except BaseException:
+            room.release()
+            raise
+        return room
+
+    async def append(
+        self,
+        body: bytes,
+        records: int,
+        *,
+        state: Mapping[str, bytes | None] | None = None,
+        only_sink: str = "",
+    ) -> None:
+        """Write one batch; returns when it is durable. See `append_all`."""
+        await self.append_all([NewBatch(body, records)], state=state, only_sink=only_sink)
+
+    async def append_all(
+        self,
+        batches: Sequence[NewBatch],
+        *,
+        state: Mapping[str, bytes | None] | None = None,
+        only_sink: str = "",
+        room: Room | None = None,
+    ) -> None:
+        """Write batches and state (None deletes a key) in one transaction; returns when they are durable.
+
+        Raises Overloaded when there is no room because of a required sink, or because the disk is full: nothing was
+        written then. `room` is what was promised to the batches.
+        """
+        size = sum(len(batch.body) for batch in batches)
+        writer = self._thread()
+        is_crowded = writer.queued_bytes + size > self._max_queued_bytes and writer.queued_bytes > 0
+        if batches and is_crowded and room is None:
+            raise Overloaded("too many bytes are on their way into the spool")
+        engine, now = self.engine, self._clock()
+        refusal = await writer.submit(
+            lambda connection: engine.append(connection, batches, state or {}, only_sink, now, room),
+            engine.after_append,
+            size,
+        )
+        if refusal.reason:
+            raise Overloaded(refusal.reason, retry_after_seconds=2.0)
+
+    async def read(self, sink: str, limits: BatchLimits) -> Chunk | None:
+        """What comes next for a sink, behind all that it has already, up to the limits; None when there is nothing.
+
+        Whole batches, at least one of them, unless a single batch has more than `max_records`. The records are the
+        caller's until `advance` is told what became of them.
+        """
+        while True:
+            chunk = await self.peek(sink, limits)
+            if chunk is None or self.hand_out(sink, chunk):
+                return chunk
+
+    async def peek(self, sink: str, limits: BatchLimits) -> Chunk | None:
+        """What `read` would give, without handing it out."""
+        engine = self.engine
+        start = engine.books[sink].head
+        return engine.recent.chunk(sink, start, limits) or await self.look(
+            partial(spool_queries.read_chunk, sink=sink, start=start, limits=limits)
+        )
+
+    def hand_out(self, sink: str, chunk: Chunk) -> bool:
+        """Hand out what was peeked at; False when it is not what comes next any more."""
+        engine = self.engine
+        if not engine.books[sink].hand_out(chunk.start, chunk.end, chunk.records, chunk.size):
+            return False
+        engine.recent.release(min(book.head for book in engine.books.values()))
+        return True
+
+    async def advance(
+        self,
+        sink: str,
+        end: Position,
+        records: int,
+        size: int = 0,
+        dead_letters: Sequence[DeadLetter] = (),
+        outcome: Outcome | None = None,
+    ) -> None:
+        """Everything up to `end` is done: `records` of them with this outcome (None: delivered), in one transaction."""
+        engine, now = self.engine, self._clock()
+        known = Outcome(delivered=records) if outcome is None else outcome
+        await self._thread().submit(
+            lambda connection: engine.advance(connection, sink, end, records, size, dead_letters, known, now),
+            engine.after_advance,
+            repeatable=True,  # a sink that is given a batch again is part of the promise
+        )
+
+    def was_overtaken(self, sink: str, end: Position) -> bool:
+        """Whether a full spool has skipped all that was handed out up to `end`: it need not be sent again."""
+        return self.engine.books[sink].cursor >= end
+
+    async def state(self) -> dict[str, bytes]:
+        """All state that was written with batches."""
+        return await self.look(spool_queries.all_state)
+
+    async def skip_to(self, sink: str, position: Position) -> int:
+        """Move a sink's cursor forward to where the sink says it is; returns how many records that passes."""
+        engine = self.engine
+        done = await self._thread().submit(
+            lambda connection: engine.skip_to(connection, sink, position), engine.after_advance
+        )
+        return done.records
+
+    async def write(self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None) -> T:
+        """Run work on the tables in the writer's next transaction."""
+        return await self._thread().submit(work, after)
+
+    async def look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run work that only reads, beside the writer where there is a file."""
+        if self._reader is None:
+            return await self._thread().submit(work)  # a database in memory has one connection
+        return await self._reader.run(work)
+
+    def _thread(self) -> CommitThread:
+        if self._writer is None:
+            raise Overloaded("the spool is not open")
+        return self._writer
+
+    def status(self) -> SpoolStatus:
+        """For `lens status`."""
+        engine = self.engine
+        return SpoolStatus(
+            kind="disk" if self.path else "memory",
+            path=str(self.path) if self.path else "",
+            spool_id=engine.spool_id,
+            bytes=engine.live_bytes,
+            max_bytes=self.max_bytes,
+            file_bytes=spool_file.size_on_disk(self.path) if self.path else engine.live_bytes,
+            dead_letters=sum(book.dead_letters for book in engine.books.values()),
+            dead_letters_discarded=engine.dead_letters_discarded,
+        )
+
+
+__all__ = ["Chunk", "DeadLetter", "NewBatch", "Pending", "Spool", "SpoolStatus"]

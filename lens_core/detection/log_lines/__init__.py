@@ -1,0 +1,20 @@
+"""Reading training logs: what detectors declare, and the engine that runs it."""
+
+from __future__ import annotations
+
+from ...plugin_api.log_formats import EventPattern, Field, LogFormat, Mark, Table
+from .engine import Context, LineEngine
+from .readings import Happening, Reading, Sign
+
+__all__ = [
+    "Context",
+    "EventPattern",
+    "Field",
+    "Happening",
+    "LineEngine",
+    "LogFormat",
+    "Mark",
+    "Reading",
+    "Sign",
+    "Table",
+]

@@ -1,0 +1,99 @@
+"""Events of a job: once, however many ranks print them, with what is known from lines before."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from .readings import Happening
+from .stream_memory import Job
+
+# Every rank of a job says these; whatever else differs between the lines, it is one event.
+_ONE_FOR_ALL = frozenset(
+    {
+        "training_started",
+        "training_ended",
+        "training_failed",
+        "out_of_memory",
+        "collective_timeout",
+        "process_terminated",
+        "stalled",
+        "resumed",
+    }
+)
+_ONE_SECONDS = 300.0
+# The same words from other ranks come within this time.
+_SAME_SECONDS = 30.0
+_MAX_REMEMBERED = 128
+_TELLS_GOAL = frozenset({"config", "training_started"})
+# After these a job's silence is no stall: it has ended, or its failure is the reason. A step says that it goes on.
+ENDS = frozenset({"training_ended", "training_failed", "out_of_memory", "collective_timeout", "process_terminated"})
+
+
+def is_news(job: Job, happening: Happening, attempt: int, stream: str, moment: float) -> bool:
+    """Whether this was not reported yet; remembers it."""
+    key = _key(happening, attempt)
+    before = job.events.get(key)
+    own = f"{key}@{stream}"
+    window = _ONE_SECONDS if happening.type in _ONE_FOR_ALL else _SAME_SECONDS
+    if before is not None and _is_repeat(job, happening, before, own, moment, window):
+        return False
+    job.events[key] = moment
+    job.events[own] = moment
+    while len(job.events) > _MAX_REMEMBERED:
+        del job.events[next(iter(job.events))]
+    return True
+
+
+def _is_repeat(job: Job, happening: Happening, before: float, own: str, moment: float, window: float) -> bool:
+    if happening.iteration is not None and happening.type not in _ONE_FOR_ALL:
+        return True
+    if happening.type in _ONE_FOR_ALL:
+        return moment - before <= window
+    # One rank that says it again later means it again; at the same time it is the same line.
+    mine = job.events.get(own)
+    return moment <= mine if mine is not None else abs(moment - before) <= window
+
+
+def _key(happening: Happening, attempt: int) -> str:
+    if happening.type in _ONE_FOR_ALL:
+        return f"{happening.type}/{attempt}"
+    details = {name: value for name, value in sorted(happening.details.items()) if name != "duration_seconds"}
+    return f"{happening.type}/{attempt}/{happening.iteration}/{hash_of(details)}"
+
+
+def hash_of(details: dict[str, Any]) -> str:
+    """A short text that is the same for the same details, in every process."""
+    return f"{zlib.crc32(repr(details).encode()):08x}"
+
+
+def follow(job: Job, happening: Happening, moment: float) -> Happening:
+    """What an event changes for the job, and what earlier events add to it: a checkpoint's duration and path."""
+    kind = happening.type
+    if kind in ENDS:
+        job.is_running = False
+    elif kind == "checkpoint_saving":
+        job.saving = (happening.iteration, moment, str(happening.details.get("path", "")))
+    elif kind in _TELLS_GOAL:
+        for name in ("target_iteration", "total_epochs"):
+            value = happening.details.get(name)
+            if isinstance(value, int | float):
+                job.configured[name] = float(value)
+    elif kind == "checkpoint_saved" and job.saving is not None:
+        return _finish_saving(job, happening, moment)
+    return happening
+
+
+def _finish_saving(job: Job, happening: Happening, moment: float) -> Happening:
+    assert job.saving is not None
+    iteration, began, path = job.saving
+    if iteration is not None and happening.iteration is not None and iteration != happening.iteration:
+        return happening
+    job.saving = None
+    details = dict(happening.details)
+    if moment >= began:
+        details.setdefault("duration_seconds", round(moment - began, 6))
+    if path:
+        details.setdefault("path", path)
+    number = happening.iteration if happening.iteration is not None else iteration
+    return Happening(happening.type, happening.framework, number, happening.attempt, details)

@@ -1,0 +1,266 @@
+"""Turns log lines into rows, events and opinions on frameworks, and evidence into opinions: the detectors at work.
+
+A `RecordProcessor` of the pipeline: what it remembers between lines is stored in the transaction that stores what it
+made of them. Records that came in stay in the stream; sinks take what they want.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ...base.self_metrics import SelfMetrics
+from ...model.records import Detection, Event, Evidence, LogLine, Origin, Record
+from ...pipeline.pipeline import Processed
+from ...plugin_api.components import Detector
+from ..detectors import EvidenceRules
+from . import attempts
+from .engine import Context, LineEngine
+from .log_events import ENDS
+from .prefilter import Candidates
+from .reader import Place, StreamReader
+from .stream_memory import FORGET_SECONDS, Job, Memory
+from .text import PARTIAL
+
+MIN_STALL_SECONDS = 60.0
+STALL_FACTOR = 3.0
+_MAX_PLACES = 50_000
+
+
+# What detectors look at; everything else passes as it came.
+_READ = frozenset((LogLine, Evidence, Event))
+
+
+class DetectorProcessor:
+    """Runs all detectors over everything that passes; see `pipeline.RecordProcessor`."""
+
+    def __init__(
+        self,
+        detectors: Iterable[Detector],
+        metrics: SelfMetrics,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        detectors = list(detectors)
+        self.engine = LineEngine(detectors)
+        self.rules = EvidenceRules(detectors)
+        self._metrics = metrics
+        self._clock = clock
+        self._memory = Memory()
+        self._reader = StreamReader(self._memory, self.engine)
+        self._places: dict[tuple[str, ...], Place] = {}
+
+    def load(self, state: Mapping[str, bytes]) -> None:
+        """Take up what was remembered; silence is counted from now, not from when the daemon was stopped."""
+        unreadable = self._memory.load(state)
+        if unreadable:
+            self._metrics.event_stream_create_errors.inc(unreadable, operation="load")
+        now = self._clock()
+        for _, job in self._memory.jobs():
+            job.stepped_at = now
+
+    def process(self, records: Sequence[Record]) -> Processed:
+        """All records, with what they gave behind them."""
+        now = self._clock()
+        self._memory.begin()
+        if records and _READ.isdisjoint(map(type, records)):
+            return Processed(records=records)
+        merged = self._reader.merged
+        lines = [record for record in records if type(record) is LogLine]
+        place = self._only_place(lines)
+        hits = self.engine.sift([line.text for line in lines], place.context if place is not None else None)
+        if place is not None and len(lines) == len(records) and _are_plain(lines, place):
+            out, told, dropped = self._take_hits(lines, place, hits, now)
+        else:
+            out, told, dropped = self._go_through(records, dict(hits), now)
+        made = self._reader.finish()
+        if not records:
+            made += self._notice_silence(now)
+        out += made
+        self._count(len(lines), told, made)
+        return Processed(
+            records=out,
+            state_changes=self._memory.changes(),
+            derived=len(out) - (len(records) - dropped),
+            merged=self._reader.merged - merged + dropped,
+        )
+
+    def _only_place(self, lines: Sequence[LogLine]) -> Place | None:
+        """Where all these lines come from, if it is one place."""
+        if not lines:
+            return None
+        first = lines[0].origin
+        return self._place(first) if all(line.origin is first for line in lines) else None
+
+    def _take_hits(
+        self, lines: Sequence[LogLine], place: Place, hits: Sequence[tuple[int, Candidates]], now: float
+    ) -> tuple[list[Record], int, int]:
+        """As `_go_through`, for plain lines of one place: only those that may say something are looked at."""
+        told = 0
+        for number, (index, candidates) in enumerate(hits, 1):
+            readings = self.engine.read_found(lines[index].text, candidates, place.context)
+            if readings:
+                told += 1
+                self._reader.take(place, lines[index], readings, now)
+            if place.context.table is not None:  # what stands below a header may be a row without a word
+                self._reader.remember_table(place, now)
+                rest = {later - index - 1: found for later, found in hits[number:]}
+                out, more, dropped = self._go_through(lines[index + 1 :], rest, now)
+                return [*lines[: index + 1], *out], told + more, dropped
+        return list(lines), told, 0
+
+    def _go_through(
+        self, records: Sequence[Record], hits: Mapping[int, Candidates], now: float
+    ) -> tuple[list[Record], int, int]:
+        """The records that go on, how many lines said something, and how many became part of another or were known.
+
+        `hits` are what is to be tried on the lines that may say something, by the line's number among the lines.
+        """
+        out: list[Record] = []
+        last_origin: Origin | None = None
+        place: Place | None = None
+        places: dict[int, Place] = {}  # by the origins' identity: the records keep them
+        moved: dict[str, Place] = {}
+        number = -1
+        told = dropped = 0
+        for record in records:
+            if type(record) is not LogLine:
+                out.append(record)
+                if type(record) is Evidence:
+                    self._detect(record, out)
+                elif type(record) is Event:
+                    self._hear(record)
+                continue
+            number += 1
+            if place is None or record.origin is not last_origin:
+                last_origin = record.origin
+                place = places.get(id(last_origin)) or self._place(last_origin)
+                places[id(last_origin)] = place
+            if record.position is not None and not self._is_behind(record, place, moved):
+                dropped += 1
+                continue
+            candidates = hits.get(number)
+            if place.partial or record.source == PARTIAL:
+                whole = self._reader.join(place, record, now)
+                if whole is None:
+                    dropped += 1
+                    continue
+                record, candidates = whole, self.engine.find(whole.text)
+            out.append(record)
+            if candidates is not None or place.context.table is not None:
+                header = place.context.columns
+                readings = self.engine.read_found(record.text, candidates, place.context)
+                if place.context.columns is not header:
+                    self._reader.remember_table(place, now)
+                if readings:
+                    told += 1
+                    self._reader.take(place, record, readings, now)
+        for changed in moved.values():
+            self._reader.keep_positions(changed, now)
+        return out, told, dropped
+
+    def _is_behind(self, line: LogLine, place: Place, moved: dict[str, Place]) -> bool:
+        """Whether a line of a file stands behind all that was taken of it; moves the position there."""
+        assert line.position is not None
+        if line.position <= place.positions.get(line.stream, -1):
+            return False
+        place.positions[line.stream] = line.position
+        moved[place.stream] = place
+        return True
+
+    def rollback(self) -> None:
+        """The last result was not stored: remember nothing of it."""
+        self._memory.rollback()
+        self._reader.forget()
+        self._places.clear()
+
+    def _place(self, origin: Origin) -> Place:
+        key = _identity(origin)
+        place = self._places.get(key)
+        if place is None:
+            if len(self._places) >= _MAX_PLACES:
+                self._places.clear()
+            place = Place(origin, _job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
+            self._reader.restore(place)
+            self._places[key] = place
+            self._metrics.event_stream_create.inc(operation="create")
+        return place
+
+    def _hear(self, event: Event) -> None:
+        """Take a job's end from whoever tells of it: its log may end without a word, and its silence is no stall."""
+        if event.type not in ENDS:
+            return
+        for name in _job_names(event.origin):
+            job = self._memory.known_job(name)
+            if job is not None and attempts.is_of_newest(job, event.event_time):
+                self._memory.touch_job(name)
+                job.is_running = False
+
+    def _detect(self, evidence: Evidence, out: list[Record]) -> None:
+        detections = self.rules.detect(evidence)
+        out += detections
+        for detection in detections:
+            self._count_detection(detection)
+
+    def _count_detection(self, detection: Detection) -> None:
+        framework, method = detection.framework, detection.method
+        if not self.rules.knows(framework):
+            framework = "other"  # what people and configurations write has no bounds
+        self._metrics.framework_detection.inc(framework=framework, method=method, source=detection.source)
+        confidence = self._metrics.framework_detection_confidence.labels(framework=framework, method=method)
+        confidence.observe(detection.confidence)
+
+    def _count(self, lines: int, told: int, made: Sequence[Record]) -> None:
+        if lines:
+            self._metrics.log_analysis.inc(told, type="understood")
+            self._metrics.log_analysis.inc(lines - told, type="other")
+        for record in made:
+            if isinstance(record, Detection):
+                self._count_detection(record)
+            elif isinstance(record, Event):
+                self._metrics.workload_event_create.inc(operation="create")
+
+    def _notice_silence(self, now: float) -> list[Record]:
+        """A stall for every job that was running and has been silent for too long; forgets the very old."""
+        found: list[Record] = []
+        for name, job in self._memory.jobs():
+            if is_silent(job, now):
+                self._memory.touch_job(name)
+                job.is_stalled = True
+                found.append(self._reader.stalled(job, now))
+        self._memory.forget_before(now - FORGET_SECONDS)
+        return found
+
+
+def is_silent(job: Job, now: float) -> bool:
+    """Whether a running job's next step is overdue, and nobody has been told."""
+    if not job.is_running or job.is_stalled or job.usual_seconds is None or job.intervals < 2:
+        return False
+    return now - job.stepped_at > max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds)
+
+
+def _are_plain(lines: Sequence[LogLine], place: Place) -> bool:
+    """Whether each of these lines is whole and new by itself, and none stands below a header."""
+    if place.partial or place.context.table is not None:
+        return False
+    return all(line.position is None and line.source != PARTIAL for line in lines)
+
+
+def _identity(origin: Origin) -> tuple[str, ...]:
+    rank = "" if origin.rank is None else str(origin.rank)
+    pod = origin.pod_uid or f"{origin.namespace}/{origin.pod_name}"
+    return (origin.cluster, origin.workload_uid, pod, origin.container, rank)
+
+
+def _job_name(origin: Origin) -> str:
+    """Rows are stored under the workload where the record carries one, else under the pod; attempts likewise."""
+    return _job_names(origin)[0]
+
+
+def _job_names(origin: Origin) -> list[str]:
+    """The names under which the rows of an origin may stand, its own first: other sources may know less of it."""
+    names = [f"w/{origin.workload_uid}"] if origin.workload_uid else []
+    if origin.pod_uid:
+        names.append(f"p/{origin.pod_uid}")
+    if origin.pod_name or not names:
+        names.append(f"p/{origin.namespace}/{origin.pod_name}")
+    return [f"{origin.cluster}/{name}" for name in names]

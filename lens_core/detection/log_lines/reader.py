@@ -1,0 +1,276 @@
+"""From readings to records: numbers rows, joins neighbours, merges ranks, finds attempts, tells events once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from ...model.records import Detection, Event, LogLine, Origin, Record, StepMetrics
+from . import attempts, steps
+from . import log_events as happenings
+from .engine import Context, LineEngine
+from .loss_checks import judge
+from .readings import Happening, Reading
+from .rows import RowMerger
+from .stream_memory import Job, Memory, Stream
+from .text import (
+    MAX_JOINED_CHARACTERS,
+    PARTIAL,
+    printed_local_rank,
+    printed_rank,
+    printed_time,
+    split_container_prefix,
+)
+
+DATA_SOURCE = "log"
+METHOD = "log_pattern"
+_SLOWING = 0.2
+_FILES_REMEMBERED = 64
+
+
+class Place(NamedTuple):
+    """Where lines come from: a container of a pod, and the job to which it belongs."""
+
+    origin: Origin
+    job: str
+    stream: str
+    context: Context
+    partial: dict[str, str]
+    positions: dict[str, int]
+
+
+class _Moment(NamedTuple):
+    """One line's place in time and in its job."""
+
+    place: Place
+    stream_name: str
+    stream: Stream
+    job: Job
+    time: float
+    origin: Origin
+
+
+class StreamReader:
+    """Takes the readings of lines in their order; `finish` hands over what they made."""
+
+    def __init__(self, memory: Memory, engine: LineEngine) -> None:
+        self._memory = memory
+        self._engine = engine
+        self._rows = RowMerger()
+        self._made: list[Record] = []
+
+    @property
+    def merged(self) -> int:
+        """How many rows became part of another or said nothing new."""
+        return self._rows.merged
+
+    def take(self, place: Place, line: LogLine, readings: Sequence[Reading], now: float) -> None:
+        """Work through a line's readings."""
+        moment = self._moment(place, line, now)
+        for reading in readings:
+            if reading.bar is not None:
+                moment.stream.bar = reading.bar
+            self._show(moment, reading)
+            if reading.happening is not None:
+                self._happen(moment, reading.happening)
+            if reading.format:
+                self._step(moment, reading, now)
+
+    def finish(self) -> list[Record]:
+        """All rows, events and detections since the last call."""
+        made, self._made = [*self._rows.finish(), *self._made], []
+        return made
+
+    def forget(self) -> None:
+        """Nothing of what was made since was stored: what is the same again is no duplicate."""
+        self._rows.forget()
+        self._made = []
+
+    def join(self, place: Place, line: LogLine, now: float) -> LogLine | None:
+        """A whole line of its parts, or None while its end has not come; an endless one is let go in pieces."""
+        beginning = place.partial.pop(line.stream, "")
+        text = beginning + line.text
+        is_whole = line.source != PARTIAL or len(text) > MAX_JOINED_CHARACTERS
+        if not is_whole:
+            place.partial[line.stream] = text
+        self._memory.touch_stream(place.stream)
+        stream = self._memory.stream(place.stream)
+        stream.seen_at = now
+        stream.partial = dict(place.partial)
+        return msgspec.structs.replace(line, text=text, source=DATA_SOURCE) if is_whole else None
+
+    def remember_table(self, place: Place, now: float) -> None:
+        """Remember the header under which the next lines of a place stand."""
+        table = place.context.table
+        if table is not None:
+            self._memory.touch_stream(place.stream)
+            stream = self._memory.stream(place.stream)
+            stream.table, stream.columns, stream.seen_at = table.name, list(place.context.columns), now
+
+    def keep_positions(self, place: Place, now: float) -> None:
+        """Remember how far a place has been read, with its last few files."""
+        while len(place.positions) > _FILES_REMEMBERED:
+            del place.positions[next(iter(place.positions))]
+        self._memory.touch_stream(place.stream)
+        stream = self._memory.stream(place.stream)
+        stream.positions, stream.seen_at = dict(place.positions), now
+
+    def restore(self, place: Place) -> None:
+        """Give a place the header and the beginnings of lines that its stream remembers."""
+        stream = self._memory.stream(place.stream)
+        place.partial.update(stream.partial)
+        place.positions.update(stream.positions)
+        table = self._engine.tables.get(stream.table)
+        if table is not None:
+            place.context.table, place.context.columns = table, tuple(stream.columns)
+
+    def stalled(self, job: Job, now: float) -> Event:
+        """The event of a job's silence."""
+        details = {"silent_seconds": round(now - job.stepped_at, 3), "usual_seconds": job.usual_seconds}
+        return self._event(
+            job.origin, job, Happening("stalled", "", job.last_iteration, None, details), _newest(job), now
+        )
+
+    def _moment(self, place: Place, line: LogLine, now: float) -> _Moment:
+        time = line.event_time
+        if time is None:
+            time = split_container_prefix(line.text)[1] or printed_time(line.text, local=True) or now
+        rank, local_rank = printed_rank(line.text), printed_local_rank(line.text)
+        origin = place.origin
+        name = place.stream
+        if (rank is not None and origin.rank is None) or (local_rank is not None and origin.local_rank is None):
+            origin = msgspec.structs.replace(
+                origin,
+                rank=origin.rank if origin.rank is not None else rank,
+                local_rank=origin.local_rank if origin.local_rank is not None else local_rank,
+            )
+            name = f"{place.stream}/{rank}/{local_rank}"
+        job = self._memory.job(place.job, place.origin)
+        self._memory.touch_stream(name)
+        stream = self._memory.stream(name)
+        stream.seen_at = job.seen_at = now
+        return _Moment(place, name, stream, job, time, origin)
+
+    def _show(self, moment: _Moment, reading: Reading) -> None:
+        """An opinion for each framework that a line shows better than any line before."""
+        known = moment.job.frameworks
+        for sign in reading.signs:
+            if not sign.framework or known.get(sign.framework, 0.0) >= sign.confidence:
+                continue
+            known[sign.framework] = sign.confidence
+            self._made.append(
+                Detection(
+                    origin=moment.origin,
+                    workload_uid=moment.origin.workload_uid,
+                    source=DATA_SOURCE,
+                    framework=sign.framework,
+                    layer=sign.layer,
+                    confidence=sign.confidence,
+                    method=METHOD,
+                    facts={"by": sign.by},
+                    event_time=moment.time,
+                )
+            )
+
+    def _happen(self, moment: _Moment, happening: Happening) -> None:
+        job = moment.job
+        if happening.type == "training_started":
+            attempts.start(job, moment.time)
+            job.is_running = True
+        attempt = attempts.of_time(job, moment.time)
+        if not happenings.is_news(job, happening, attempt, moment.stream_name, moment.time):
+            return
+        happening = happenings.follow(job, happening, moment.time)
+        self._made.append(self._event(moment.origin, job, happening, attempt, moment.time))
+
+    def _step(self, moment: _Moment, reading: Reading, now: float) -> None:
+        stream, job = moment.stream, moment.job
+        if reading.joins == "next":
+            stream.held.update(reading.values)
+            return
+        if reading.joins == "epoch":
+            stream.epoch = reading.values.get("epoch")
+            return
+        if reading.joins == "repeats" or stream.repeats:
+            stream.repeats = reading.joins == "repeats"
+            return
+        if reading.sums_up_epoch and not stream.last.keys() <= {reading.format}:
+            return
+        if reading.joins == "previous" and stream.last_row is not None and stream.attempt:
+            self._row(moment, reading, stream.last_row, stream.attempt)
+            return
+        row_step, counter = steps.number(reading, stream, job)
+        attempt = attempts.of_step(job, stream, counter, row_step, moment.time)
+        if attempt == stream.attempt:
+            steps.take_held(reading, stream)
+            self._advance(moment, counter, row_step, now)
+        self._row(moment, reading, row_step, attempt)
+        own = judge(reading)
+        if own is not None and (own.type != "loss_not_finite" or not job.is_not_finite):
+            self._happen(moment, own)
+        job.is_not_finite = own is not None and own.type == "loss_not_finite"
+
+    def _advance(self, moment: _Moment, counter: str, row_step: int, now: float) -> None:
+        """A step that is the newest of its stream: the job goes on."""
+        stream, job = moment.stream, moment.job
+        stream.last[counter] = row_step
+        stream.latest = moment.time if stream.latest is None else max(stream.latest, moment.time)
+        stream.last_row = row_step
+        if counter == "ordinal":
+            stream.ordinal = row_step
+        if job.last_step_time is not None and job.last_iteration is not None and row_step > job.last_iteration:
+            self._keep_pace(job, moment.time - job.last_step_time)
+        if job.last_step_time is None or moment.time >= job.last_step_time:
+            job.last_step_time, job.last_iteration = moment.time, row_step
+        job.stepped_at = now
+        job.is_running = True
+        if job.is_stalled:
+            job.is_stalled = False
+            self._happen(moment, Happening("resumed", "", row_step, None, {}))
+
+    def _keep_pace(self, job: Job, interval: float) -> None:
+        """The usual time from step to step: a mean that follows slowly; a stall itself does not count."""
+        if interval <= 0.0 or job.is_stalled:
+            return
+        usual = job.usual_seconds
+        job.usual_seconds = interval if usual is None else usual + _SLOWING * (interval - usual)
+        job.intervals = min(job.intervals + 1, 1000)
+
+    def _row(self, moment: _Moment, reading: Reading, row_step: int, attempt: int) -> None:
+        values = reading.values.copy()
+        iteration = reading.iteration
+        if iteration is not None:
+            values["current_iteration"] = float(iteration)
+        stream = moment.stream
+        stream.sequence = max(stream.sequence + 1, int(moment.time * 1e6))
+        row = StepMetrics(
+            origin=moment.origin,
+            data_source=DATA_SOURCE,
+            row_step=row_step,
+            values=values,
+            attempt=attempt,
+            iteration=iteration if iteration != row_step else None,
+            event_time=moment.time,
+            sequence=stream.sequence,
+        )
+        self._rows.add(moment.place.job, row)
+
+    def _event(self, origin: Origin, job: Job, happening: Happening, attempt: int, time: float) -> Event:
+        details = dict(happening.details)
+        if happening.framework:
+            details["framework"] = happening.framework
+        return Event(
+            origin=origin,
+            type=happening.type,
+            attempt=attempt,
+            iteration=happening.iteration,
+            event_time=time,
+            data_source=DATA_SOURCE,
+            details=details,
+        )
+
+
+def _newest(job: Job) -> int:
+    return job.attempts[-1].number if job.attempts else 1

@@ -1,0 +1,202 @@
+"""What is remembered of log streams between lines: per stream and per job, kept in the spool's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...model.records import Origin
+
+PREFIX = "log/"
+# What nobody has heard of for so long is forgotten.
+FORGET_SECONDS = 7 * 24 * 3600.0
+
+
+class Attempt(msgspec.Struct):
+    """One attempt of a job: its number, when it began, and whether it has steps yet."""
+
+    number: int
+    started: float
+    has_steps: bool = False
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """What is known of a job: its attempts, cadence, recent events and the frameworks that its lines showed.
+
+    Times of lines are the lines' own; `seen_at` (of any line that says something) and `stepped_at` (of a step) are the
+    receiver's clock. `usual_seconds` is the usual time from step
+    to step. `events` maps what was reported to when; `saving` is the checkpoint that is being written.
+    """
+
+    origin: Origin
+    attempts: list[Attempt] = []
+    last_step_time: float | None = None
+    last_iteration: int | None = None
+    seen_at: float = 0.0
+    stepped_at: float = 0.0
+    usual_seconds: float | None = None
+    intervals: int = 0
+    is_running: bool = False
+    is_stalled: bool = False
+    is_not_finite: bool = False
+    events: dict[str, float] = {}
+    frameworks: dict[str, float] = {}
+    saving: tuple[int | None, float, str] | None = None
+    configured: dict[str, float] = {}
+
+
+class Stream(msgspec.Struct, kw_only=True):
+    """What is known of one rank's lines of one container.
+
+    `last` are the steps by format; `latest` the time of the newest step's line; `held` values wait for the next step;
+    `table` and `columns` the header above; `bar` the progress bar that was seen last; `ordinal` counts unnumbered rows;
+    `epoch` was announced last, for steps that count within it and do not name it. `repeats`: the next step is one from
+    before.
+    `partial` are the beginnings of lines, by stdout and stderr, whose ends have not come.
+    `positions` are how far what is read by position (a file) has been taken.
+    """
+
+    last: dict[str, int] = {}
+    latest: float | None = None
+    attempt: int = 0
+    held: dict[str, float] = {}
+    table: str = ""
+    columns: list[str] = []
+    bar: tuple[int, int | None] | None = None
+    epoch: float | None = None
+    last_row: int | None = None
+    repeats: bool = False
+    ordinal: int = 0
+    sequence: int = 0
+    partial: dict[str, str] = {}
+    positions: dict[str, int] = {}
+    seen_at: float = 0.0
+
+
+Kept = TypeVar("Kept", Job, Stream)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    f"{PREFIX}job/": msgspec.msgpack.Decoder(Job),
+    f"{PREFIX}stream/": msgspec.msgpack.Decoder(Stream),
+}
+
+
+class Memory:
+    """All jobs and streams; knows which changed since the last commit, and can take the changes back."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Job | Stream] = {}
+        self._stored: dict[str, bytes] = {}
+        self._changed: dict[str, bytes | None] = {}
+        self._before: dict[str, bytes | None] = {}
+
+    def begin(self) -> None:
+        """What was changed so far is stored: `rollback` goes back no further than here."""
+        self._changed, self._before = {}, {}
+
+    def load(self, state: Mapping[str, bytes]) -> int:
+        """Take up stored state; what cannot be read is left out. Returns how many entries that were."""
+        unreadable = 0
+        for key, value in state.items():
+            decoder = _decoder_of(key)
+            if decoder is None:
+                continue
+            try:
+                self._kept[key] = decoder.decode(value)
+            except msgspec.DecodeError:
+                unreadable += 1
+                continue
+            self._stored[key] = value
+        return unreadable
+
+    def job(self, name: str, origin: Origin) -> Job:
+        """A job that is about to change, made if it is new: of the origin it keeps what identifies a job."""
+        key = f"{PREFIX}job/{name}"
+        if key not in self._changed:
+            self._changed[key] = self._stored.get(key)
+        found = self._kept.get(key)
+        if not isinstance(found, Job):
+            found = self._kept[key] = Job(origin=_bare(origin))
+        return found
+
+    def known_job(self, name: str) -> Job | None:
+        """A job that lines have told of; None if there is none."""
+        found = self._kept.get(f"{PREFIX}job/{name}")
+        return found if isinstance(found, Job) else None
+
+    def stream(self, name: str) -> Stream:
+        """A stream, made if it is new; call `touch` when it changes."""
+        key = f"{PREFIX}stream/{name}"
+        found = self._kept.get(key)
+        if not isinstance(found, Stream):
+            found = self._kept[key] = Stream()
+        return found
+
+    def touch_job(self, name: str) -> None:
+        """Say that a job is about to change."""
+        key = f"{PREFIX}job/{name}"
+        self._changed.setdefault(key, self._stored.get(key))
+
+    def touch_stream(self, name: str) -> None:
+        """Say that a stream is about to change."""
+        key = f"{PREFIX}stream/{name}"
+        self._changed.setdefault(key, self._stored.get(key))
+
+    def jobs(self) -> Iterator[tuple[str, Job]]:
+        """All jobs with their names."""
+        for key, kept in list(self._kept.items()):
+            if isinstance(kept, Job):
+                yield key[len(f"{PREFIX}job/") :], kept
+
+    def forget_before(self, moment: float) -> None:
+        """Drop what was last seen before that moment."""
+        for key, kept in list(self._kept.items()):
+            if kept.seen_at < moment:
+                del self._kept[key]
+                self._changed.setdefault(key, self._stored.get(key))
+
+    def changes(self) -> dict[str, bytes | None]:
+        """The new state of all that changed, to be stored; kept as stored unless `rollback` follows."""
+        changes: dict[str, bytes | None] = {}
+        for key in self._changed:
+            kept = self._kept.get(key)
+            if kept is None:
+                if self._stored.pop(key, None) is not None:
+                    changes[key] = None
+                continue
+            encoded = _encoder.encode(kept)
+            if encoded != self._stored.get(key):
+                changes[key] = self._stored[key] = encoded
+        self._before, self._changed = self._changed, {}
+        return changes
+
+    def rollback(self) -> None:
+        """Put everything back as it was before the last `changes`, or since."""
+        for key, value in {**self._changed, **self._before}.items():
+            decoder = _decoder_of(key)
+            if value is None or decoder is None:
+                self._kept.pop(key, None)
+                self._stored.pop(key, None)
+            else:
+                self._kept[key] = decoder.decode(value)
+                self._stored[key] = value
+        self._changed, self._before = {}, {}
+
+
+def _bare(origin: Origin) -> Origin:
+    """The part of an origin that identifies a job."""
+    return Origin(
+        cluster=origin.cluster,
+        workload_uid=origin.workload_uid,
+        pod_name=origin.pod_name,
+        pod_uid=origin.pod_uid,
+        namespace=origin.namespace,
+        node=origin.node,
+    )
+
+
+def _decoder_of(key: str) -> msgspec.msgpack.Decoder[Any] | None:
+    return next((decoder for prefix, decoder in _decoders.items() if key.startswith(prefix)), None)

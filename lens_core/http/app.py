@@ -1,0 +1,113 @@
+"""The application: every route under `/api/v1` and `/v1`, and at the root where a seed gives a bare path."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..base.errors import RequestError
+from ..plugin_api.components import Route as PluginRoute
+from ..plugin_api.components import Sink, Source
+from ..plugin_host.info import summary_of
+from .detection import DetectionRoutes
+from .diagnosis import DiagnosisRoutes
+from .directory import DirectoryRoutes
+from .errors import json_response, on_http_exception, on_request_error, on_unexpected
+from .ingest import ingest_endpoint
+from .openapi import PREFIX, DeclaredRoute, openapi_document
+from .page.headers import SecurityHeaders
+from .page.live import LiveRoutes
+from .page.overview import OverviewRoutes
+from .page.routes import PageRoutes
+from .pods import PodRoutes
+from .query import QueryRoutes
+from .state import ApiState
+from .status import StatusRoutes
+
+PREFIXES = (PREFIX, "/v1")
+
+
+def build_app(state: ApiState) -> Starlette:
+    """Build the application of a daemon."""
+    below, root = routes_of(state)
+    mounts: list[BaseRoute] = [Mount(prefix, routes=below) for prefix in PREFIXES]
+    return Starlette(
+        routes=[*root, *mounts],
+        middleware=[Middleware(CountRequests, state=state), Middleware(SecurityHeaders)],
+        exception_handlers={
+            RequestError: on_request_error,
+            HTTPException: on_http_exception,
+            Exception: on_unexpected,
+        },
+    )
+
+
+def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
+    """The routes below the prefixes, and those at the root."""
+    queries = QueryRoutes(state)
+    status = StatusRoutes(state)
+    pods = PodRoutes(state)
+    directory = DirectoryRoutes(state)
+    page = PageRoutes(state)
+    below = [*page.api_routes(), *LiveRoutes(state).routes(), *OverviewRoutes(state).routes()]
+    below += [*status.api_routes(), *pods.routes(), *directory.routes(), *_source_routes(state)]
+    below += [*DetectionRoutes(state).routes(), *DiagnosisRoutes(state).routes(), *queries.routes()]
+    root = [*page.root_routes(), *status.root_routes(), *pods.routes(), *_source_routes(state, root=True)]
+
+    async def openapi(request: Request) -> Response:
+        """This document."""
+        return json_response(document)
+
+    below.insert(0, Route("/openapi.json", openapi, methods=["GET"]))
+    document = openapi_document(below, root)
+    return below, root
+
+
+def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
+    components: list[Source | Sink] = [*state.sources, *state.sinks]
+    return [
+        _declared(route, path, component, state)
+        for component in components
+        for route in component.routes()
+        for path in route.paths
+        if route.at_root or not root
+    ]
+
+
+def _declared(route: PluginRoute, path: str, component: Source | Sink, state: ApiState) -> DeclaredRoute:
+    endpoint = ingest_endpoint(route, state, component.context.name)
+    # For the OpenAPI document: what its author says about the handler, else about the plugin.
+    endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
+    found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")
+    found.declared = route
+    return found
+
+
+class CountRequests:
+    """Middleware that counts answers by route and status; the route's pattern is the label, never the path."""
+
+    def __init__(self, app: ASGIApp, state: ApiState) -> None:
+        self._app = app
+        self._requests = state.metrics.http_requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on and note the status of its answer."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = scope.get("route")
+                self._requests.labels(getattr(route, "path", "none"), str(message["status"])).inc()
+            await send(message)
+
+        await self._app(scope, receive, noting)

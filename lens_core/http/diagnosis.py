@@ -1,0 +1,212 @@
+"""Is it hung, what was it doing, should it restart: the answer about a workload, made anew from all that is stored."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..base.errors import LensError
+from ..diagnosis import (
+    Facts,
+    Finding,
+    HangVerdict,
+    Happened,
+    Progress,
+    RankFailure,
+    RankStack,
+    StackGroup,
+    advise,
+    decode_report,
+    judge,
+    merge_stacks,
+)
+from ..model.queries import EventRow
+from ..model.records import Diagnosis
+from .auth import require_role
+from .errors import json_response
+from .parameters import workload_uid
+from .progress import progress_of
+from .state import ApiState
+
+STACK_TRACE = "STACK_TRACE"
+_MAX_EVENTS = 200
+_SHOWN_EVENTS = 20
+_TELLING = frozenset(
+    {
+        "training_started",
+        "training_ended",
+        "training_failed",
+        "out_of_memory",
+        "collective_timeout",
+        "process_terminated",
+        "stalled",
+        "resumed",
+        "checkpoint_saving",
+        "checkpoint_saved",
+    }
+)
+_FAILURES = frozenset({"training_failed", "out_of_memory", "collective_timeout", "process_terminated"})
+_STACKS_TOGETHER_SECONDS = 60.0
+
+
+class DiagnosisRoutes:
+    """GET /api/v1/workloads/{uid}/diagnosis."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._state = state
+
+    def routes(self) -> list[Route]:
+        """One path; it needs the role read."""
+        return [Route("/workloads/{uid:path}/diagnosis", self.read, methods=["GET"])]
+
+    async def read(self, request: Request) -> Response:
+        """The hang verdict with every rule's reason, the merged stacks, who reported, and advice after a failure."""
+        require_role(request, self._state, "read")
+        uid = workload_uid(request)
+        store = self._state.required_store()
+        elsewhere = request.query_params.get("cluster", "") not in ("", self._state.cluster_name)
+        now = time.time()
+        diagnoses = [] if elsewhere else await store.diagnoses(uid)
+        events = [] if elsewhere else await store.events(uid, limit=_MAX_EVENTS)
+        progress = None if elsewhere else await progress_of(store, uid, now)
+        return json_response({"workload_uid": uid, **describe(now, diagnoses, events, progress)})
+
+
+def describe(
+    now: float, diagnoses: Sequence[Diagnosis], events: Sequence[EventRow], progress: Progress | None
+) -> dict[str, Any]:
+    """The answer's body, but for the workload's name. Times in milliseconds."""
+    telling = [event for event in events if event.type in _TELLING]
+    happened = [Happened(event.type, event.timestamp / 1000) for event in telling]
+    verdict = judge(Facts(now=now, diagnoses=diagnoses, progress=progress, events=happened))
+    return {
+        "hang": _hang(verdict),
+        "progress": _progress(progress, now),
+        "stacks": [_group(group) for group in merge_stacks(newest_stacks(diagnoses))],
+        "nodes": _nodes(diagnoses, now),
+        "advice": _advice(telling),
+        "events": [msgspec.to_builtins(event) for event in telling[:_SHOWN_EVENTS]],
+    }
+
+
+def newest_stacks(diagnoses: Sequence[Diagnosis]) -> list[RankStack]:
+    """The newest stack of each rank, as far as they belong together in time."""
+    newest: dict[tuple[str, int, str], tuple[float, RankStack]] = {}
+    for diagnosis in diagnoses:
+        if diagnosis.data_type != STACK_TRACE:
+            continue
+        try:
+            report = decode_report(diagnosis.data_content)
+        except LensError:
+            continue  # another tool's stacks; they are stored and passed on, but not merged
+        for rank in report.ranks:
+            place = rank.pid if rank.rank is None else -1
+            newest[rank.name, place, diagnosis.node_type] = (diagnosis.timestamp, rank)
+    last = max((at for at, _ in newest.values()), default=0.0)
+    return [rank for at, rank in newest.values() if last - at <= _STACKS_TOGETHER_SECONDS]
+
+
+def _hang(verdict: HangVerdict) -> dict[str, Any]:
+    return {
+        "verdict": verdict.verdict,
+        "reason": verdict.reason,
+        "since": _ms(verdict.since),
+        "ranks": verdict.ranks,
+        "evidence": [_finding(finding) for finding in verdict.findings],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "verdict": finding.verdict,
+        "reason": finding.reason,
+        "since": _ms(finding.since),
+        "ranks": finding.ranks,
+    }
+
+
+def _progress(progress: Progress | None, now: float) -> dict[str, Any] | None:
+    if progress is None:
+        return None
+    return {
+        "iteration": progress.iteration,
+        "last_step": _ms(progress.last_step_at),
+        "seconds_ago": round(now - progress.last_step_at, 3),
+        "usual_seconds": progress.usual_seconds,
+        "data_source": progress.data_source,
+    }
+
+
+def _group(group: StackGroup) -> dict[str, Any]:
+    return {
+        "ranks": group.ranks,
+        "suspect": group.is_suspect,
+        "waits_for_others": group.waits_for_others,
+        "frames": group.frames,
+    }
+
+
+def _nodes(diagnoses: Sequence[Diagnosis], now: float) -> list[dict[str, Any]]:
+    newest: dict[tuple[str, int, int], dict[str, float]] = defaultdict(dict)
+    for diagnosis in diagnoses:
+        node = newest[diagnosis.node_type, diagnosis.node_rank, diagnosis.node_id]
+        node[diagnosis.data_type] = max(node.get(diagnosis.data_type, 0.0), diagnosis.timestamp)
+    return [
+        {
+            "node_type": node_type,
+            "node_rank": node_rank,
+            "node_id": node_id,
+            "last_report": _ms(max(reports.values())),
+            "seconds_ago": round(now - max(reports.values()), 3),
+            "reports": {data_type: _ms(at) for data_type, at in sorted(reports.items())},
+        }
+        for (node_type, node_rank, node_id), reports in sorted(newest.items())
+    ]
+
+
+def _advice(events: Sequence[EventRow]) -> dict[str, Any] | None:
+    """What to do about the newest failure, if nothing has begun again since; `events` newest first."""
+    failures = []
+    for event in events:
+        if event.type in ("training_started", "resumed", "training_ended"):
+            break
+        if event.type in _FAILURES:
+            failures.append(_failure(event))
+    if not failures:
+        return None
+    restarts = sum(event.type == "resumed" for event in events)
+    advice = advise(failures, restart_count=restarts)
+    return {
+        "action": advice.decision.name,
+        "cause": advice.cause.value,
+        "reason": advice.reason,
+        "evidence": advice.evidence,
+    }
+
+
+_WORDS = {"out_of_memory": "CUDA out of memory", "collective_timeout": "Watchdog caught collective operation timeout"}
+
+
+def _failure(event: EventRow) -> RankFailure:
+    details = event.details
+    message = str(details.get("reason") or details.get("signal") or details.get("line") or _WORDS.get(event.type, ""))
+    xid = details.get("xid")
+    if isinstance(xid, int | float):  # what a device's error means its number says
+        message = f"Xid {xid:g}, {message}"
+    code = details.get("exit_code")
+    number = (
+        int(code) if isinstance(code, int | float) or (isinstance(code, str) and code.lstrip("-").isdigit()) else None
+    )
+    return RankFailure(rank=event.rank, message=message, exit_code=number, at=event.timestamp / 1000)
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)

@@ -1,0 +1,119 @@
+"""From an HTTP request to a source's handler: role, size, decompression, errors in the words of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..base.compression import decompress, too_large
+from ..base.errors import Overloaded, RequestError, Unavailable, UnsupportedMediaType
+from ..plugin_api.components import IngestRequest, Reply, Route
+from ..plugin_host.guard import Guard
+from .auth import require_role
+from .errors import error_response, json_response
+from .state import ApiState
+
+# Beyond this many bytes decompression goes to a thread, so that other requests are answered meanwhile.
+LARGE_BODY_BYTES = 256 * 1024
+
+
+def ingest_endpoint(route: Route, state: ApiState, source: str) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint that Starlette calls for one route of a source."""
+    limit = route.max_body_bytes or state.max_body_bytes
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            require_role(request, state, route.role)
+            with _in_flight(request, state, limit) as grow:
+                body = await _read_body(request, route, limit, grow)
+                reply = await _handle(route, _ingest_request(request, body), state.guards.get(source))
+            return _response(reply)
+        except RequestError as error:
+            return error_response(error, route.wire_errors.get(error.status))
+
+    return endpoint
+
+
+async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> Reply:
+    """Call the source; what it raises, other than a refusal, is its own defect and is counted as one."""
+    if guard is None:
+        return await route.handler(request)
+    if reason := guard.why_paused():
+        raise Unavailable(f"this source is paused: {reason}", retry_after_seconds=guard.seconds_paused())
+    try:
+        reply = await route.handler(request)
+    except RequestError:
+        raise
+    except Exception as error:
+        guard.failed(error)
+        raise
+    guard.succeeded()
+    return reply
+
+
+@contextmanager
+def _in_flight(request: Request, state: ApiState, limit: int) -> Iterator[Callable[[int], None]]:
+    """Count the bytes of bodies that are being worked on; refuse new ones past the limit."""
+    held = 0
+
+    def grow(size: int) -> None:
+        nonlocal held
+        held += size
+        state.in_flight_bytes += size
+
+    if state.in_flight_bytes >= state.max_in_flight_bytes:
+        raise Overloaded("too many bytes are being taken in at once", retry_after_seconds=1)
+    try:
+        yield grow
+    finally:
+        state.in_flight_bytes -= held
+
+
+async def _read_body(request: Request, route: Route, limit: int, grow: Callable[[int], None]) -> bytes:
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in route.encodings and encoding != "x-gzip":
+        raise UnsupportedMediaType(f"content encoding {encoding!r} is not one of {', '.join(route.encodings)}")
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise too_large(limit)
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise too_large(limit)
+        grow(len(piece))
+        pieces.append(piece)
+    raw = b"".join(pieces)
+    if encoding == "identity":
+        return raw
+    if size < LARGE_BODY_BYTES and encoding == "snappy":
+        body = decompress(raw, encoding, limit)
+    else:
+        body = await asyncio.to_thread(decompress, raw, encoding, limit)
+    grow(len(body))
+    return body
+
+
+def _ingest_request(request: Request, body: bytes) -> IngestRequest:
+    return IngestRequest(
+        body=body,
+        path=request.scope["path"],
+        method=request.method,
+        headers=request.headers,
+        query=request.query_params,
+        client=request.client.host if request.client else "",
+        parameters=request.query_params.multi_items(),
+    )
+
+
+def _response(reply: Reply) -> Response:
+    if reply.body is None:
+        return Response(status_code=reply.status, headers=dict(reply.headers))
+    if isinstance(reply.body, bytes):
+        return Response(reply.body, reply.status, dict(reply.headers))
+    return json_response(reply.body, reply.status, dict(reply.headers))

@@ -1,0 +1,126 @@
+"""The OpenAPI document, made from the routes themselves, so that it cannot drift.
+
+Paths, methods, path parameters and summaries are the routes' own. What their endpoints read beyond that is declared by
+plugins with their routes, and for Lens itself in `openapi_routes.py`; a test asks every route whether that is true.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from starlette.routing import Route
+
+from ..plugin_api.components import Route as PluginRoute
+from .openapi_routes import BODIES, PARAMETERS, PREFIX, query_of, role_of
+from .openapi_types import parameter, parameters_of, schema_of, schemas_of
+
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+_DESCRIPTION = (
+    "What every training job is doing. What is below /api/v1 is below /v1 too. From loopback no token is needed; "
+    "a role in brackets is what a token must allow."
+)
+
+
+class Error(msgspec.Struct):
+    """Why a request was refused."""
+
+    code: str
+    message: str
+
+
+class DeclaredRoute(Route):
+    """A route that a plugin declared; `declared` is what it said."""
+
+    declared: PluginRoute
+
+
+def openapi_document(below: Sequence[Route], root: Sequence[Route]) -> dict[str, Any]:
+    """The document for routes below `/api/v1` and routes at the root."""
+    paths: dict[str, Any] = {}
+    types, schemas = schemas_of(_kinds([*below, *root]))
+    for prefix, routes in ((PREFIX, below), ("", root)):
+        for route in routes:
+            entry = paths.setdefault(prefix + _bare(route), {})
+            for method in sorted((route.methods or set()) - {"HEAD"}):
+                # Starlette takes the first route that matches; so does the document.
+                entry.setdefault(method.lower(), _operation(route, prefix, method, types))
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Lens", "version": "1", "description": _DESCRIPTION},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _kinds(routes: Iterable[Route]) -> Iterator[Any]:
+    """Every type of which a body or an answer is made."""
+    yield from (Error, *BODIES.values())
+    for route in routes:
+        if isinstance(route, DeclaredRoute):
+            yield from (kind for kind in route.declared.bodies.values() if kind is not bytes)
+
+
+def _bare(route: Route) -> str:
+    return _PARAMETER.sub(r"{\1}", route.path)
+
+
+def _operation(route: Route, prefix: str, method: str, types: Mapping[Any, Any]) -> dict[str, Any]:
+    error = {"content": {"application/json": {"schema": types[Error]}}}
+    declared = route.declared if isinstance(route, DeclaredRoute) else None
+    path = _bare(route)
+    role = declared.role if declared else role_of(method, prefix + path)
+    summary, _, more = (inspect.getdoc(route.endpoint) or route.name).partition("\n\n")
+    operation: dict[str, Any] = {
+        "summary": " ".join(summary.split()),
+        "parameters": [
+            *_path_parameters(route.path),
+            *_query_parameters(declared, method, path),
+            *_encodings(declared),
+        ],
+        "responses": {"2XX": {"description": "OK"}, "default": {"description": "Refused, and why", **error}},
+        "security": [{"token": [role]}] if role else [],
+    }
+    if more:
+        operation["description"] = " ".join(more.split())
+    if body := _body(declared, method, path, types):
+        operation["requestBody"] = body
+    return operation
+
+
+def _path_parameters(path: str) -> Iterator[dict[str, Any]]:
+    for name in _PARAMETER.findall(path):
+        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _query_parameters(declared: PluginRoute | None, method: str, path: str) -> Iterator[dict[str, Any]]:
+    if declared is not None:
+        yield from parameters_of(declared.query) if declared.query else ()
+        return
+    for name in query_of(method, path):
+        yield parameter(name, PARAMETERS[name].description, PARAMETERS[name].schema)
+
+
+def _encodings(declared: PluginRoute | None) -> Iterator[dict[str, Any]]:
+    if declared is not None and "GET" not in declared.methods:
+        schema = {"type": "string", "enum": [*declared.encodings]}
+        yield {"name": "Content-Encoding", "in": "header", "description": "how the body is packed", "schema": schema}
+
+
+def _body(declared: PluginRoute | None, method: str, path: str, types: Mapping[Any, Any]) -> dict[str, Any] | None:
+    if declared is None:
+        kind = BODIES.get((method, path))
+        bodies: Mapping[str, Any] = {"application/json": kind} if kind else {}
+    else:
+        bodies = (declared.bodies or {"*/*": bytes}) if method in ("POST", "PUT", "PATCH") else {}
+    content = {media_type: {"schema": schema_of(kind, types)} for media_type, kind in bodies.items()}
+    return {"required": True, "content": content} if content else None
+
+
+__all__ = ["PREFIX", "DeclaredRoute", "openapi_document"]

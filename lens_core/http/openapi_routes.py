@@ -1,0 +1,105 @@
+"""What the routes of Lens itself read and need, for the OpenAPI document; a test asks each of them whether it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+
+from ..model.queries import Aggregate
+from .detection import StatedDetection
+from .exports import Wanted
+from .parameters import MOST_POINTS, Format
+
+_TEXT = {"type": "string"}
+_TIME = {"type": "integer", "description": "milliseconds since the epoch"}
+
+
+class Parameter(NamedTuple):
+    """A query parameter: what it means, and its JSON schema."""
+
+    description: str
+    schema: Mapping[str, Any] = _TEXT
+
+
+# A name means the same wherever it is taken.
+PARAMETERS: Mapping[str, Parameter] = {
+    "aggregate": Parameter("one point for each interval and run", {"enum": [*get_args(Aggregate), "avg", "average"]}),
+    "attempt": Parameter("only this attempt", {"type": "integer", "minimum": 0}),
+    "cluster": Parameter("the cluster that is meant; another than this daemon's has empty lists"),
+    "cursor": Parameter("where to go on: next_cursor of the last answer"),
+    "data_source": Parameter("only this data source, such as wandb or log"),
+    "end": Parameter("the last time, inclusive", _TIME),
+    "format": Parameter("how points are written; Accept says it too", {"enum": [*get_args(Format)]}),
+    "interval": Parameter("of aggregate: 500ms, 30s, 5m, 1h, or so many milliseconds"),
+    "kind": Parameter("only this kind of record; * and ? match"),
+    "limit": Parameter("at most so many in one answer", {"type": "integer", "minimum": 1}),
+    "max_points": Parameter(
+        "at most so many points of each metric, lowest and highest kept",
+        {"type": "integer", "minimum": 2, "maximum": MOST_POINTS},
+    ),
+    "metrics": Parameter("all, or names with commas between; repeated, each is one literal name"),
+    "pipeline": Parameter("only this pipeline; * and ? match"),
+    "run_id": Parameter("only this run"),
+    "search": Parameter("a part of the uid, the name, the namespace or a pod"),
+    "sink": Parameter("only the dead letters of this sink"),
+    "start": Parameter("the first time, inclusive", _TIME),
+    "uid": Parameter("a workload; repeated, up to 100", {"type": "array", "items": _TEXT}),
+    "workload": Parameter("only this workload; * and ? match"),
+}
+
+_POINTS = ("metrics", "data_source", "start", "end", "run_id", "attempt", "max_points", "aggregate", "interval")
+_PAGES = ("limit", "cursor")
+_QUERIES: Mapping[str, tuple[str, ...]] = {
+    "/glance": ("uid",),
+    "/overview": ("search", *_PAGES),
+    "/replay": ("sink",),
+    "/tap": ("pipeline", "workload", "kind"),
+    "/workloads": ("search", *_PAGES, "cluster"),
+    "/workloads/{uid}": ("cluster",),
+    "/workloads/{uid}/detection": ("cluster",),
+    "/workloads/{uid}/diagnosis": ("cluster",),
+    "/workloads/{uid}/events": ("limit", "cluster"),
+    "/workloads/{uid}/metrics/available": ("data_source", "cluster"),
+    "/workloads/{uid}/metrics/data": (*_POINTS, *_PAGES, "cluster", "format"),
+    "/workloads/{uid}/metrics/iteration-times": (*_POINTS, *_PAGES, "cluster", "format"),
+    "/workloads/{uid}/metrics/rows": (*_POINTS, *_PAGES, "cluster"),
+    "/workloads/{uid}/metrics/sources": ("cluster",),
+    "/workloads/{uid}/stream": ("metrics", "data_source", "run_id", "attempt", "cursor", "cluster"),
+}
+# Grafana's questions are bodies; what is put behind the address of a data source comes with each of them.
+_QUESTIONS = dict.fromkeys(
+    (
+        "/annotations",
+        "/metric-payload-options",
+        "/metrics",
+        "/query",
+        "/search",
+        "/tag-keys",
+        "/tag-values",
+        "/variable",
+    ),
+    ("cluster",),
+)
+_OF_METHOD: Mapping[str, Mapping[str, tuple[str, ...]]] = {"PUT": {}, "POST": {**_QUERIES, **_QUESTIONS}}
+PREFIX = "/api/v1"
+_OPEN = ("/", "/livez", "/login", "/logout", f"{PREFIX}/openapi.json", "/page/{version}/{name}", "/readyz")
+_CHANGING = ("/replay", "/directory", "/workloads/{uid}/detection")
+
+BODIES: Mapping[tuple[str, str], type[msgspec.Struct]] = {
+    ("PUT", "/workloads/{uid}/detection"): StatedDetection,
+    ("POST", "/exports"): Wanted,
+}
+
+
+def query_of(method: str, path: str) -> tuple[str, ...]:
+    """The query parameters of a route, its path without a prefix."""
+    return _OF_METHOD.get(method, _QUERIES).get(path, ())
+
+
+def role_of(method: str, path: str) -> str:
+    """The role that a token must have for a route of Lens itself, its path with the prefix; '' for none."""
+    if path in _OPEN:
+        return ""
+    return "admin" if path.removeprefix(PREFIX) in _CHANGING and method != "GET" else "read"

@@ -1,0 +1,132 @@
+"""Server-sent events: whose data came (for the page), and the records themselves (for `lens tap`)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ...base.errors import BadRequest
+from ...model.records import RECORD_KINDS, LogLine, Record, SeriesBatch, StepMetrics, kind_of
+from ...pipeline.tap import ChangeListener, RecordListener, Tap, Wanted, subject_name
+from ..auth import require_role
+from ..point_json import special_name
+from ..state import ApiState
+
+EVENT_STREAM = "text/event-stream"
+# Proxies end connections on which nothing comes; a comment keeps them.
+HEARTBEAT_SECONDS = 15.0
+CHANGES_EVERY_SECONDS = 1.0
+MAX_KEPT_RECORDS = 2000
+MAX_CHANGED_NAMES = 500
+# Longer than this no text is shown; it is stored whole.
+MAX_SHOWN_TEXT = 2000
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class LiveRoutes:
+    """GET /api/v1/changes and /api/v1/tap."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._state = state
+
+    def routes(self) -> list[Route]:
+        """Both routes; what passes may be anybody's configuration, so the role is that of asking."""
+        return [
+            Route("/changes", self.changes, methods=["GET"]),
+            Route("/tap", self.tap, methods=["GET"]),
+        ]
+
+    async def changes(self, request: Request) -> Response:
+        """Server-sent events `changed`: whose data came within the last second."""
+        require_role(request, self._state, "read")
+        self._state.tap.ensure_room()
+        return _stream(_changes(self._state.tap))
+
+    async def tap(self, request: Request) -> Response:
+        """Server-sent events `record`: the records as they pass; `pipeline`, `workload`, `kind` with * and ?."""
+        require_role(request, self._state, "read")
+        wanted = wanted_records(request)
+        self._state.tap.ensure_room()
+        return _stream(_records(self._state.tap, wanted))
+
+
+def wanted_records(request: Request) -> Wanted:
+    """The filter of the parameters. Raises BadRequest for a kind that there is not."""
+    pipeline = request.query_params.get("pipeline", "*")
+    workload = request.query_params.get("workload", "*")
+    kinds = {name for text in request.query_params.getlist("kind") for name in text.split(",") if name}
+    if unknown := sorted(kinds - set(RECORD_KINDS)):
+        raise BadRequest(f"kind {unknown[0]!r} is not one of {', '.join(RECORD_KINDS)}")
+
+    def wanted(name: str, record: Record) -> bool:
+        if kinds and kind_of(record) not in kinds:
+            return False
+        return fnmatchcase(name, pipeline) and (workload == "*" or _is_of(record, workload))
+
+    return wanted
+
+
+def _is_of(record: Record, workload: str) -> bool:
+    origin = record.origin
+    return any(fnmatchcase(name, workload) for name in (subject_name(origin), origin.pod_name) if name)
+
+
+def shown(pipeline: str, record: Record) -> dict[str, Any]:
+    """A record as JSON can hold it: numbers that it cannot hold as texts, long texts cut, bytes left out."""
+    fields: dict[str, Any] = {"pipeline": pipeline, **msgspec.to_builtins(_light(record))}
+    if isinstance(record, StepMetrics):
+        fields["values"] = {
+            name: value if math.isfinite(value) else special_name(value) for name, value in record.values.items()
+        }
+    return fields
+
+
+def _light(record: Record) -> Record:
+    if isinstance(record, SeriesBatch):
+        return msgspec.structs.replace(record, body=b"")
+    if isinstance(record, LogLine) and len(record.text) > MAX_SHOWN_TEXT:
+        return msgspec.structs.replace(record, text=record.text[:MAX_SHOWN_TEXT] + " …")
+    return record
+
+
+async def _changes(tap: Tap) -> AsyncIterator[bytes]:
+    with tap.listening(ChangeListener(MAX_CHANGED_NAMES)) as listener:
+        yield _event("hello", {"time": time.time()})
+        while not listener.closed:
+            await listener.wait(HEARTBEAT_SECONDS)
+            names = listener.take()
+            if not names:
+                yield b":\n\n"
+                continue
+            yield _event("changed", {"workloads": names, "more": len(names) >= MAX_CHANGED_NAMES})
+            await asyncio.sleep(CHANGES_EVERY_SECONDS)
+
+
+async def _records(tap: Tap, wanted: Wanted) -> AsyncIterator[bytes]:
+    dropped = 0
+    with tap.listening(RecordListener(wanted, MAX_KEPT_RECORDS)) as listener:
+        yield _event("hello", {"time": time.time()})
+        while not listener.closed:
+            await listener.wait(HEARTBEAT_SECONDS)
+            records = listener.take()
+            if listener.dropped > dropped:
+                yield _event("dropped", {"records": listener.dropped - dropped})
+                dropped = listener.dropped
+            yield b"".join(_event("record", shown(*item)) for item in records) or b":\n\n"
+
+
+def _event(name: str, data: dict[str, Any]) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))
+
+
+def _stream(events: AsyncIterator[bytes]) -> Response:
+    return StreamingResponse(events, headers=_HEADERS, media_type=EVENT_STREAM)

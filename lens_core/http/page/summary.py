@@ -1,0 +1,217 @@
+"""What a line of the list shows of a workload beyond its name: framework, loss, throughput, memory, time left.
+
+Made of the ordinary questions to the store, kept until the store's version of the workload changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...detection.verdict import fuse
+from ...model.queries import MetricInfo, MetricPoint, PointQuery, Progress, RunSummary
+from ...plugin_api.store import Store
+from ..detection import all_opinions
+from ..point_json import special_name
+from ..state import ApiState
+
+SPARK_POINTS = 60
+MAX_KEPT = 5000
+AT_ONCE = 4
+
+# The first that a workload has is shown; patterns over names in lower case.
+LOSS = ("^lm_loss$", "^loss$", "^train[/_]loss$", "^train.*loss$", "^(?!val|eval|test).*loss$", "loss$")
+THROUGHPUT = (
+    "^tokens_per_gpu$",
+    "tokens?_?per_?s",
+    "^samples_per_second$",
+    "samples?_?per_?s",
+    "throughput",
+    "^tflops",
+    "it/s$|iterations?_per_s",
+)
+MEMORY = ("^mem_usage$", "mem(ory)?.*(used|alloc|usage|reserved)", "^mem_usage_ratio$", "^mem|[/_]mem")
+NO_MEMORY = re.compile("free|total|percent.*cpu")
+
+
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload at a glance. `spark` are values of `loss_name`, texts where JSON has no number."""
+
+    workload_uid: str
+    wrapper_framework: str | None = None
+    base_framework: str | None = None
+    confidence: float = 0.0
+    detection_status: str = "unknown"
+    loss_name: str | None = None
+    spark: Sequence[float | str] = ()
+    throughput_name: str | None = None
+    throughput: float | None = None
+    memory_name: str | None = None
+    memory: float | None = None
+    runs: int = 0
+    iterations_per_second: float | None = None
+    target_iteration: int | None = None
+    eta_seconds: float | None = None
+
+
+class Glances:
+    """Answers and remembers glances."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._state = state
+        self._kept: OrderedDict[str, tuple[str, Glance]] = OrderedDict()
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def of(self, uids: Sequence[str]) -> list[Glance]:
+        """In the order of the names."""
+        progress = await self._state.required_store().newest_progress(uids)
+        glances = await asyncio.gather(*(self._one(uid) for uid in uids))
+        return [with_progress(glance, progress.get(glance.workload_uid)) for glance in glances]
+
+    async def _one(self, uid: str) -> Glance:
+        store = self._state.required_store()
+        async with self._turns:
+            version = await store.version(uid)
+            kept = self._kept.get(uid)
+            if kept is not None and kept[0] == version:
+                return kept[1]
+            glance = await self._look(store, uid)
+        self._kept[uid] = (version, glance)
+        self._kept.move_to_end(uid)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return glance
+
+    async def _look(self, store: Store, uid: str) -> Glance:
+        detail = await store.workload(uid)
+        metrics = await store.available_metrics(uid, "")
+        evidence = await store.evidence(uid)
+        verdict = fuse(await all_opinions(store, uid, evidence, self._state.rules), self._state.rules.relations)
+        runs = detail.runs if detail else []
+        speed, target, eta = time_left(runs)
+        return Glance(
+            workload_uid=uid,
+            wrapper_framework=verdict.wrapper_framework or None,
+            base_framework=verdict.base_framework or None,
+            confidence=verdict.confidence,
+            detection_status=verdict.status,
+            runs=len({(run.run_id, run.attempt) for run in runs}),
+            iterations_per_second=speed,
+            target_iteration=target,
+            eta_seconds=eta,
+            **await _values(store, uid, metrics, runs),
+        )
+
+
+async def _values(store: Store, uid: str, metrics: Sequence[MetricInfo], runs: Sequence[RunSummary]) -> dict[str, Any]:
+    names = [metric.name for metric in metrics]
+    loss, speed, memory = choose(names, LOSS), choose(names, THROUGHPUT), choose(names, MEMORY, NO_MEMORY)
+    wanted = tuple(dict.fromkeys(name for name in (loss, speed, memory) if name is not None))
+    if not wanted:
+        return {}
+    points = await _newest_points(store, PointQuery(workload_uid=uid, metrics=wanted, max_points=SPARK_POINTS), runs)
+    return {
+        "loss_name": loss,
+        "spark": spark(points[loss]) if loss else [],
+        "throughput_name": speed,
+        "throughput": _last(points[speed]) if speed else None,
+        "memory_name": memory,
+        "memory": _last(points[memory]) if memory else None,
+    }
+
+
+async def _newest_points(store: Store, query: PointQuery, runs: Sequence[RunSummary]) -> dict[str, list[MetricPoint]]:
+    """The points of every metric in the attempt that logged it last.
+
+    Asked of the attempt that logged last of all, because all attempts would share the points; what that one does not
+    log (a log's attempt beside wandb's) is asked of any.
+    """
+    points: dict[str, list[MetricPoint]] = {name: [] for name in query.metrics or ()}
+    attempts = {(run.data_source, run.run_id, run.attempt) for run in runs}
+    if len(attempts) > 1:
+        newest = max(runs, key=lambda run: run.last_seen)
+        which = {"data_source": newest.data_source, "run_id": newest.run_id, "attempt": newest.attempt}
+        await _collect(store, msgspec.structs.replace(query, **which), points)
+    if missing := tuple(name for name, found in points.items() if not found):
+        await _collect(store, msgspec.structs.replace(query, metrics=missing), points)
+    return {name: newest_attempt(found) for name, found in points.items()}
+
+
+async def _collect(store: Store, query: PointQuery, points: dict[str, list[MetricPoint]]) -> None:
+    async for piece in store.metric_points(query):
+        for point in piece:
+            points[point.metric_name].append(point)
+
+
+def choose(names: Sequence[str], patterns: Sequence[str], without: re.Pattern[str] | None = None) -> str | None:
+    """The name that the first matching pattern finds; None when no pattern finds one."""
+    usable = [name for name in names if without is None or not without.search(name.lower())]
+    for pattern in patterns:
+        found = sorted((name for name in usable if re.search(pattern, name.lower())), key=len)
+        if found:
+            return found[0]
+    return None
+
+
+def newest_attempt(points: Sequence[MetricPoint]) -> list[MetricPoint]:
+    """The points of the run and attempt that logged last, in the order of their time."""
+    if not points:
+        return []
+    newest = max(points, key=lambda point: point.timestamp)
+    which = (newest.data_source, newest.run_id, newest.attempt)
+    mine = [point for point in points if (point.data_source, point.run_id, point.attempt) == which]
+    return sorted(mine, key=lambda point: (point.timestamp, point.iteration))
+
+
+def spark(points: Sequence[MetricPoint]) -> list[float | str]:
+    """At most SPARK_POINTS values in their order; of each share the one that is farthest from the share's mean."""
+    count = min(SPARK_POINTS, len(points))
+    values = [point.value for point in points]
+    shares = [values[place * len(values) // count : (place + 1) * len(values) // count] for place in range(count)]
+    return [_telling(share) for share in shares]
+
+
+def _telling(share: Sequence[float]) -> float | str:
+    for value in share:
+        if not math.isfinite(value):
+            return special_name(value)
+    mean = sum(share) / len(share)
+    return float(f"{max(share, key=lambda value: abs(value - mean)):.5g}")
+
+
+def _last(points: Sequence[MetricPoint]) -> float | None:
+    return next((point.value for point in reversed(points) if math.isfinite(point.value)), None)
+
+
+def with_progress(glance: Glance, progress: Progress | None) -> Glance:
+    """The pace of the last rows, where the store knows it, in the place of the whole attempt's."""
+    if progress is None:
+        return glance
+    return msgspec.structs.replace(
+        glance,
+        iterations_per_second=progress.iterations_per_second or glance.iterations_per_second,
+        target_iteration=progress.target_iteration or glance.target_iteration,
+        eta_seconds=progress.remaining_seconds if progress.remaining_seconds is not None else glance.eta_seconds,
+    )
+
+
+def time_left(runs: Sequence[RunSummary]) -> tuple[float | None, int | None, float | None]:
+    """Iterations per second of the newest attempt, the iteration where it ends, and the seconds until then."""
+    moving = [run for run in runs if run.first_iteration is not None and run.last_iteration is not None]
+    if not moving:
+        return None, None, None
+    newest = max(moving, key=lambda run: run.last_seen)
+    target = max((run.target_iteration for run in runs if run.target_iteration is not None), default=None)
+    seconds = (newest.last_seen - newest.first_seen) / 1000
+    done = (newest.last_iteration or 0) - (newest.first_iteration or 0)
+    if seconds <= 0 or done <= 0:
+        return None, target, None
+    speed = done / seconds
+    left = None if target is None else max(0, target - (newest.last_iteration or 0)) / speed
+    return speed, target, left

@@ -1,0 +1,222 @@
+"""The query routes: what was logged, asked of the store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ..base.errors import NotFound
+from ..model.queries import MetricPoint, PointColumns, PointQuery, WorkloadPage, as_columns
+from .auth import require_role
+from .errors import JSON, json_response
+from .exports import ExportRoutes
+from .grafana import GrafanaRoutes
+from .parameters import Format, answer_format, integer, is_elsewhere, point_query, workload_uid
+from .point_arrow import ARROW, stream_arrow
+from .point_csv import CSV, stream_csv
+from .point_json import stream_json
+from .query_workloads import WorkloadLines, describe_runs
+from .state import ApiState
+from .stream import StreamRoutes
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+Points = Callable[[PointQuery], AsyncIterator[PointColumns]]
+
+
+class QueryRoutes:
+    """The endpoints; `routes` has them with their paths below `/api/v1`."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._state = state
+        self._lines = WorkloadLines(state)
+
+    def routes(self) -> list[Route]:
+        """All query routes. A uid may hold slashes: a pod without a workload is asked for as namespace/name."""
+        table: list[tuple[str, Endpoint]] = [
+            ("/workloads", self.workloads),
+            ("/workloads/{uid:path}/metrics/sources", self.sources),
+            ("/workloads/{uid:path}/metrics/available", self.available),
+            ("/workloads/{uid:path}/metrics/data", self.data),
+            ("/workloads/{uid:path}/metrics/iteration-times", self.iteration_times),
+            ("/workloads/{uid:path}/events", self.events),
+            ("/workloads/{uid:path}", self.workload),
+        ]
+        found = [Route(path, self._readable(endpoint), methods=["GET"]) for path, endpoint in table]
+        state = self._state
+        others = [*StreamRoutes(state).routes(), *GrafanaRoutes(state).routes(), *ExportRoutes(state).routes()]
+        return [*others, *found]
+
+    def _readable(self, endpoint: Endpoint) -> Endpoint:
+        @wraps(endpoint)
+        async def guarded(request: Request) -> Response:
+            require_role(request, self._state, "read")
+            return await endpoint(request)
+
+        return guarded
+
+    async def sources(self, request: Request) -> Response:
+        """Data sources of a workload, with their numbers of rows."""
+        uid = workload_uid(request)
+        store = self._state.required_store()
+
+        async def answer() -> Response:
+            found = [] if self._is_elsewhere(request) else await store.metric_sources(uid)
+            return json_response({"workload_uid": uid, "data_sources": found, "total_count": len(found)})
+
+        return await self._with_etag(request, uid, answer)
+
+    async def available(self, request: Request) -> Response:
+        """Metrics of a workload, with their sources and numbers of points."""
+        uid = workload_uid(request)
+        data_source = request.query_params.get("data_source", "").strip()
+        store = self._state.required_store()
+
+        async def answer() -> Response:
+            found = [] if self._is_elsewhere(request) else await store.available_metrics(uid, data_source)
+            return json_response({"workload_uid": uid, "metrics": found, "total_count": len(found)})
+
+        return await self._with_etag(request, uid, answer)
+
+    async def data(self, request: Request) -> Response:
+        """The points of metrics."""
+        query = point_query(request)
+        store = self._state.required_store()
+
+        async def answer() -> Response:
+            return await self._points(request, query, store.metric_columns)
+
+        return await self._with_etag(request, query.workload_uid, answer)
+
+    async def iteration_times(self, request: Request) -> Response:
+        """When was which iteration reached; `runs` says how far each attempt is and when it will be done."""
+        query = point_query(request)
+        store = self._state.required_store()
+
+        async def answer() -> Response:
+            runs = [] if self._is_elsewhere(request) else describe_runs(await store.run_progress(query))
+            return await self._points(request, query, store.iteration_columns, {"runs": runs})
+
+        return await self._with_etag(request, query.workload_uid, answer)
+
+    async def _points(
+        self, request: Request, query: PointQuery, points: Points, more: Mapping[str, Any] | None = None
+    ) -> Response:
+        wanted = answer_format(request)
+        found = as_columns(_nothing()) if self._is_elsewhere(request) else points(query)
+        # The first piece is fetched before the status is sent, so that a failing store is a 503 and not a torn 200.
+        pieces = _chained(await anext(found, None), found)
+        headers = {}
+        if query.limit is not None and wanted != "json":
+            # A page is small enough to be looked at whole, and only a header can say where the next one begins.
+            collected = [piece async for piece in pieces]
+            headers = _page_headers(collected[-1]) if collected else {}
+            pieces = _listed(collected)
+        body, media_type = self._body(query, wanted, pieces, more)
+        return StreamingResponse(body, media_type=media_type, headers=headers)
+
+    def _body(
+        self, query: PointQuery, wanted: Format, pieces: AsyncIterator[PointColumns], more: Mapping[str, Any] | None
+    ) -> tuple[AsyncIterator[bytes], str]:
+        if wanted == "csv":
+            return stream_csv(pieces), CSV
+        if wanted == "arrow":
+            return stream_arrow(pieces), ARROW
+        head: dict[str, Any] = {"workload_uid": query.workload_uid}
+        if query.data_source:
+            head["data_source"] = query.data_source
+        return stream_json({**head, **(more or {})}, pieces), JSON
+
+    async def workloads(self, request: Request) -> Response:
+        """The workloads, those seen last first; `search`, `limit`, `cursor`."""
+        limit = integer(request, "limit", minimum=1, maximum=1000) or 100
+        store = self._state.required_store()
+        page = WorkloadPage([], total=0)
+        if not self._is_elsewhere(request):
+            page = await store.workloads(
+                search=request.query_params.get("search", "").strip(),
+                limit=limit,
+                cursor=request.query_params.get("cursor", ""),
+            )
+        lines = await self._lines.of(page.workloads)
+        return json_response({"workloads": lines, "total_count": page.total, "next_cursor": page.next_cursor or None})
+
+    async def workload(self, request: Request) -> Response:
+        """One workload: its framework, how far it is, what it said last, its runs and attempts."""
+        uid = workload_uid(request)
+        store = self._state.required_store()
+
+        async def answer() -> Response:
+            found = None if self._is_elsewhere(request) else await store.workload(uid)
+            if found is None:
+                raise NotFound(f"nothing is known about workload {uid!r}")
+            (line,) = await self._lines.of([found.summary])
+            return json_response({**line, "runs": found.runs})
+
+        return await self._with_etag(request, uid, answer)
+
+    async def events(self, request: Request) -> Response:
+        """What happened to a workload, newest first."""
+        uid = workload_uid(request)
+        limit = integer(request, "limit", minimum=1, maximum=10_000) or 1000
+        store = self._state.required_store()
+
+        async def answer() -> Response:
+            found = [] if self._is_elsewhere(request) else await store.events(uid, limit=limit)
+            total = len(found) if len(found) < limit else await store.count_events(uid)
+            return json_response({"workload_uid": uid, "events": found, "total_count": total})
+
+        return await self._with_etag(request, uid, answer)
+
+    def _is_elsewhere(self, request: Request) -> bool:
+        return is_elsewhere(request, self._state.cluster_name)
+
+    async def _with_etag(self, request: Request, uid: str, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """The answer, or 304. The version is read first: a write in between makes an answer newer than its ETag."""
+        version = await self._state.required_store().version(uid)
+        if version == "none":  # only the directory knows it, or nobody; neither says when that changes
+            return await answer()
+        asked = f"{version} {request.url.path}?{request.url.query} {request.headers.get('accept', '')}"
+        etag = f'W/"{hashlib.sha256(asked.encode()).hexdigest()[:32]}"'
+        wanted = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}
+        headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Accept"}
+        if etag in wanted or "*" in wanted:
+            return Response(status_code=304, headers=headers)
+        response = await answer()
+        response.headers.update(headers)
+        return response
+
+
+def _page_headers(last: PointColumns) -> dict[str, str]:
+    """What JSON says at its end."""
+    headers = {"X-Next-Cursor": last.next_cursor}
+    return headers if last.total_count is None else {**headers, "X-Total-Count": str(last.total_count)}
+
+
+async def _nothing() -> AsyncIterator[list[MetricPoint]]:
+    no_pieces: list[list[MetricPoint]] = []
+    for piece in no_pieces:
+        yield piece
+
+
+async def _chained(first: PointColumns | None, rest: AsyncIterator[PointColumns]) -> AsyncGenerator[PointColumns, None]:
+    """All pieces; however it ends, the store's own generator is closed, and its connection given back."""
+    try:
+        if first is not None:
+            yield first
+            async for piece in rest:
+                yield piece
+    finally:
+        close = getattr(rest, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _listed(pieces: Sequence[PointColumns]) -> AsyncGenerator[PointColumns, None]:
+    for piece in pieces:
+        yield piece

@@ -1,0 +1,100 @@
+"""The list of workloads and one workload: counts, framework, how far it is, what it said last."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..detection.verdict import Verdict, fuse
+from ..model.queries import Progress, WorkloadSummary
+from ..plugin_api.store import Store
+from .detection import weigh
+from .point_json import special_name
+from .state import ApiState
+
+_KEPT = 5000
+_KEPT_SECONDS = 2.0
+
+
+class WorkloadLines:
+    """Makes lines; verdicts are remembered for as long as nothing was written about a workload, or two seconds."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._state = state
+        self._verdicts: OrderedDict[str, tuple[tuple[int, int], float, Verdict]] = OrderedDict()
+
+    async def of(self, summaries: Sequence[WorkloadSummary]) -> list[dict[str, Any]]:
+        """A line for each summary, in their order."""
+        store = self._state.required_store()
+        progress = await store.newest_progress([summary.workload_uid for summary in summaries])
+        verdicts = await self._verdicts_of(store, summaries)
+        return [
+            {
+                **msgspec.to_builtins(summary),
+                **_frameworks(verdicts[summary.workload_uid]),
+                **describe_progress(progress.get(summary.workload_uid)),
+            }
+            for summary in summaries
+        ]
+
+    async def _verdicts_of(self, store: Store, summaries: Sequence[WorkloadSummary]) -> dict[str, Verdict]:
+        now = time.monotonic()
+        stale = {summary.workload_uid: _written(summary) for summary in summaries if not self._is_fresh(summary, now)}
+        rules = self._state.rules
+        if stale:
+            evidence, stored = await store.evidence_of([*stale]), await store.detections_of([*stale])
+            for uid, written in stale.items():
+                verdict = fuse(weigh(uid, evidence[uid], stored[uid], rules), rules.relations)
+                self._verdicts[uid] = (written, now, verdict)
+                self._verdicts.move_to_end(uid)
+        found = {summary.workload_uid: self._verdicts[summary.workload_uid][2] for summary in summaries}
+        while len(self._verdicts) > _KEPT:
+            self._verdicts.popitem(last=False)
+        return found
+
+    def _is_fresh(self, summary: WorkloadSummary, now: float) -> bool:
+        kept = self._verdicts.get(summary.workload_uid)
+        return kept is not None and (kept[0] == _written(summary) or now - kept[1] < _KEPT_SECONDS)
+
+
+def _written(summary: WorkloadSummary) -> tuple[int, int]:
+    return summary.last_seen, summary.rows
+
+
+def _frameworks(verdict: Verdict) -> dict[str, Any]:
+    layers = (verdict.wrapper_framework, verdict.base_framework)
+    return {
+        "frameworks": [name for name in layers if name],
+        "framework": verdict.framework or None,
+        "wrapper_framework": verdict.wrapper_framework or None,
+        "base_framework": verdict.base_framework or None,
+        "confidence": verdict.confidence,
+        "detection_status": verdict.status,
+    }
+
+
+def describe_progress(progress: Progress | None) -> dict[str, Any]:
+    """How far the newest attempt is, under the names of the answer; all null where nothing can be said."""
+    names = [name for name in Progress.__struct_fields__ if name not in ("last_values", "data_source", "rank")]
+    if progress is None:
+        return {**dict.fromkeys(names), "last_values": {}}
+    values = progress.last_values
+    return {
+        **{name: getattr(progress, name) for name in names},
+        "last_values": {n: v if math.isfinite(v) else special_name(v) for n, v in values.items()},
+    }
+
+
+def describe_runs(found: Sequence[Progress]) -> list[dict[str, Any]]:
+    """The attempts of an answer about iterations."""
+    runs = []
+    for progress in found:
+        described: dict[str, Any] = msgspec.to_builtins(progress)
+        del described["last_values"]
+        runs.append(described)
+    return runs

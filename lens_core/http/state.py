@@ -1,0 +1,64 @@
+"""What the routes need of the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import Unavailable
+from ..base.self_metrics import SelfMetrics
+from ..detection.detectors import EvidenceRules
+from ..directory.directory import Directory
+from ..pipeline.tap import Tap
+from ..plugin_api.components import Door, Sink, Source
+from ..plugin_api.store import Store
+from ..plugin_host.guard import Guard
+from .sessions import Sessions
+from .tokens import TokenStore
+
+
+@dataclass
+class ApiState:
+    """Shared by all routes. Sizes in bytes; `status`, `ready` and `replay` are the daemon's own functions.
+
+    `api_door` takes what people say about pods on to the store, `directory_file`
+    keeps it for the next start. `session_file` keeps who is logged in to the page.
+    """
+
+    metrics: SelfMetrics
+    tokens: TokenStore
+    directory: Directory
+    sources: Sequence[Source]
+    status: Callable[[], Any]
+    ready: Callable[[], str]
+    replay: Callable[[str], Any]
+    store: Store | None = None
+    guards: Mapping[str, Guard] = field(default_factory=dict)
+    rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
+    sinks: Sequence[Sink] = ()
+    api_door: Door | None = None
+    directory_file: Path | None = None
+    tap: Tap = field(default_factory=Tap)
+    session_file: Path | None = None
+    public_url: str = ""
+    cluster_name: str = "default"
+    open_ingest: bool = False
+    max_body_bytes: int = 16 * 1024 * 1024
+    max_in_flight_bytes: int = 64 * 1024 * 1024
+    in_flight_bytes: int = field(default=0)
+    sessions: Sessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = Sessions(self.tokens, self.session_file)
+
+    def required_store(self) -> Store:
+        """The store that answers queries. Raises Unavailable when the configuration has none."""
+        if self.store is None:
+            raise Unavailable(
+                "no sink of this configuration can answer queries; add one, for example `sinks: {store: "
+                "{type: postgresql}}`",
+                retry_after_seconds=60,
+            )
+        return self.store

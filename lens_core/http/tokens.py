@@ -1,0 +1,89 @@
+"""Bearer tokens: who may send, who may read, who may administer. Only their hashes are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from pathlib import Path
+
+import msgspec
+
+from ..base.errors import LensError
+
+ROLES = ("ingest", "read", "admin")
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A token as it is kept: the SHA-256 of 32 random bytes needs no salt. `created_at` in seconds."""
+
+    name: str
+    role: str
+    sha256: str
+    created_at: float
+
+
+class TokenStore:
+    """The tokens of a data directory, in `tokens.json` (mode 0600); re-read when the file changes."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / "tokens.json"
+        self._seen: tuple[int, int] | None = None
+        self._tokens: list[Token] = []
+
+    def all(self) -> list[Token]:
+        """All tokens, oldest first."""
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            self._seen, self._tokens = None, []
+            return []
+        seen = (status.st_mtime_ns, status.st_size)
+        if seen != self._seen:
+            self._tokens = msgspec.json.decode(self._path.read_bytes(), type=list[Token])
+            self._seen = seen
+        return self._tokens
+
+    def create(self, name: str, role: str) -> str:
+        """Make a token and return its text, which is not kept. Raises LensError for a name that exists."""
+        if role not in ROLES:
+            raise LensError(f"role {role!r} is not one of {', '.join(ROLES)}")
+        tokens = self.all()
+        if any(token.name == name for token in tokens):
+            raise LensError(f"there is a token {name!r} already; revoke it first, or choose another name")
+        text = f"lens_{role}_{secrets.token_urlsafe(32)}"
+        self._write([*tokens, Token(name, role, _hash(text), time.time())])
+        return text
+
+    def revoke(self, name: str) -> None:
+        """Forget a token. Raises LensError when there is none of that name."""
+        tokens = self.all()
+        left = [token for token in tokens if token.name != name]
+        if len(left) == len(tokens):
+            raise LensError(f"there is no token {name!r}; `lens token list` shows them")
+        self._write(left)
+
+    def role_of(self, text: str) -> str | None:
+        """The role of a token's text, None for one that nobody issued."""
+        wanted = _hash(text)
+        role = None
+        for token in self.all():
+            if hmac.compare_digest(token.sha256, wanted):
+                role = token.role
+        return role
+
+    def _write(self, tokens: list[Token]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_suffix(".new")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(tokens)))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,177 @@
+"""Running a collector: on its interval with jitter, one run at a time, its failures its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from ..base.errors import LensError
+from ..model.records import Record, decode_envelope, encode_envelope
+from ..plugin_api.components import Collector
+from .ingest_gate import PipelineDoor
+from .isolation import run_isolated
+
+logger = logging.getLogger("lens.collecting")
+
+INVALID = "invalid"
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call of a collector gave: its valid records, and why others were none."""
+
+    records: Sequence[Record]
+    rejected: Sequence[str] = ()
+
+
+class Take(Protocol):
+    """What is done with records before the collector is told that they are stored."""
+
+    async def __call__(self, found: Collected) -> None:
+        """Raises when they could not be taken."""
+        ...
+
+
+async def collect_once(collector: Collector, timeout_seconds: float) -> Collected:
+    """One call, in a process of its own if the collector is isolated. Raises what went wrong, in words."""
+    if collector.isolated:
+        records, rejected = await run_isolated(collector, timeout_seconds)
+        return Collected(records=records, rejected=rejected)
+    return validate(await asyncio.wait_for(_call(collector), timeout_seconds))
+
+
+async def _call(collector: Collector) -> Sequence[Record]:
+    try:
+        return await collector.collect()
+    except SystemExit as error:
+        # A library's sys.exit would pass every `except Exception` and end the daemon.
+        raise LensError(f"called sys.exit({error.code!r})") from None
+
+
+async def collect_all(collector: Collector, timeout_seconds: float, take: Take, *, remember: bool = True) -> None:
+    """One run: calls for as long as the collector has more. Raises what went wrong.
+
+    Without `remember` the collector is not told that anything is stored, and is called only once.
+    """
+    while True:
+        await take(await collect_once(collector, timeout_seconds))
+        if not remember:
+            return
+        await collector.stored()
+        if collector.isolated or not collector.more:
+            return
+
+
+def validate(records: Sequence[Record]) -> Collected:
+    """Records that survive the envelope; one that does not loses no other."""
+    try:
+        decoded = decode_envelope(encode_envelope(records))
+    except Exception:  # noqa: BLE001 - whatever a record holds that cannot be encoded; found out one by one
+        return _one_by_one(records)
+    if not decoded.rejected:
+        return Collected(records=records)
+    bad = dict(decoded.rejected)
+    good = [record for index, record in enumerate(records) if index not in bad]
+    return Collected(records=good, rejected=list(bad.values()))
+
+
+def _one_by_one(records: Sequence[Record]) -> Collected:
+    good: list[Record] = []
+    rejected: list[str] = []
+    for record in records:
+        try:
+            if not isinstance(record, Record):
+                raise TypeError(f"a {type(record).__name__} is no record")
+            refused = [reason for _, reason in decode_envelope(encode_envelope([record])).rejected]
+            (rejected.extend(refused) if refused else good.append(record))
+        except Exception as error:  # noqa: BLE001 - it is counted and said as rejected
+            rejected.append(f"{type(error).__name__}: {error}")
+    return Collected(records=good, rejected=rejected)
+
+
+def reason_of(error: BaseException, timeout_seconds: float) -> str:
+    """Why a run failed, in one line."""
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+        return f"took longer than {timeout_seconds:g} s"
+    if isinstance(error, LensError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+class CollectorRunner:
+    """Calls one collector for as long as the daemon runs and hands what it finds to its door."""
+
+    def __init__(
+        self, collector: Collector, door: PipelineDoor, *, interval_seconds: float, timeout_seconds: float
+    ) -> None:
+        self.collector = collector
+        self.name = collector.context.name
+        self.door = door
+        self.last_error = ""
+        self.last_success_at: float | None = None
+        self.last_duration_seconds: float | None = None
+        self.records = 0
+        self.errors = 0
+        self._interval_seconds = interval_seconds
+        self._timeout_seconds = timeout_seconds
+        self._running = asyncio.Lock()
+        metrics = collector.context.metrics
+        self._up = metrics.collector_up.labels(self.name)
+        self._duration = metrics.collector_duration.labels(self.name)
+        self._last_success = metrics.collector_last_success.labels(self.name)
+        self._runs = metrics.collector_runs.labels(self.name)
+        self._errors = metrics.collector_errors.labels(self.name)
+        self._records = metrics.collector_records.labels(self.name)
+
+    async def run(self) -> None:
+        """Collect until cancelled; the first time at once, then with a tenth of jitter."""
+        while True:
+            await self.collect_once()
+            await asyncio.sleep(self._interval_seconds * random.uniform(0.9, 1.1))
+
+    async def collect_once(self) -> bool:
+        """One run, never two at a time; False when it failed."""
+        async with self._running:
+            started = time.monotonic()
+            self._runs.inc()
+            try:
+                await collect_all(self.collector, self._timeout_seconds, self._submit)
+            except Exception as error:  # noqa: BLE001 - a failing collector never touches another
+                self._failed(error)
+            else:
+                self._succeeded()
+            self.last_duration_seconds = time.monotonic() - started
+            self._duration.set(self.last_duration_seconds)
+            return not self.last_error
+
+    async def _submit(self, found: Collected) -> None:
+        rejected = {INVALID: len(found.rejected)} if found.rejected else {}
+        if found.records or rejected:
+            received = len(found.records) + len(found.rejected)
+            await self.door.submit(found.records, received=received, rejected=rejected)
+        if found.rejected:
+            logger.warning("Records refused. collector=%s first=%s", self.name, found.rejected[0])
+        self.records += len(found.records)
+        self._records.inc(len(found.records))
+
+    def _succeeded(self) -> None:
+        self.last_error = ""
+        self.last_success_at = time.time()
+        self._up.set(1)
+        self._last_success.set(self.last_success_at)
+
+    def _failed(self, error: Exception) -> None:
+        reason = reason_of(error, self._timeout_seconds) or type(error).__name__
+        self.errors += 1
+        self._errors.inc()
+        self._up.set(0)
+        if reason != self.last_error:
+            # The first time with its traceback, unless somebody raised it on purpose.
+            surprise = not isinstance(error, (LensError, TimeoutError, asyncio.TimeoutError))
+            logger.warning("Collector failed. collector=%s error=%s", self.name, reason, exc_info=surprise)
+        self.last_error = reason

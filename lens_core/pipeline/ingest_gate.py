@@ -1,0 +1,162 @@
+"""The door of a source: where its records enter its pipelines, and where they are counted first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from ..base.errors import Overloaded
+from ..base.self_metrics import SelfMetrics
+from ..delivery.ledger import Ledger
+from ..delivery.spool.reservation import Room
+from ..model.records import Origin, Pod, Record
+from .pipeline import Pipeline
+
+logger = logging.getLogger("lens.door")
+
+MAX_RECORDS_IN_FLIGHT = 500_000
+
+
+class Identity(Protocol):
+    """Who is this? Fills in what a sender did not know about itself."""
+
+    def complete(self, origin: Origin) -> Origin:
+        """The origin with everything that is known about it; the same object when there is nothing to add."""
+        ...
+
+    def meet(self, pods: Iterable[Pod]) -> None:
+        """Remember pods that passed by."""
+        ...
+
+
+class PipelineDoor:
+    """Implements `plugin_api.Door` for one source and all pipelines that it feeds.
+
+    `max_records_in_flight` bounds what waits for the spools through this door; a single submission is taken however
+    large it is, because the source has bounded its bytes.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        pipelines: Sequence[Pipeline],
+        *,
+        metrics: SelfMetrics,
+        identity: Identity | None = None,
+        max_records_in_flight: int = MAX_RECORDS_IN_FLIGHT,
+    ) -> None:
+        self.source = source
+        self.ledger = Ledger.of(source, metrics, rated="accepted")
+        self._pipelines = list(pipelines)
+        self._identity = identity
+        self._max_records_in_flight = max_records_in_flight
+        self._in_flight = 0
+
+    def wants(self, kind: type[Record]) -> bool:
+        """Whether records of this kind reach a sink."""
+        return any(pipeline.wants(kind) for pipeline in self._pipelines)
+
+    async def submit(
+        self,
+        records: Sequence[Record],
+        *,
+        received: int | None = None,
+        filtered: int = 0,
+        rejected: Mapping[str, int] | None = None,
+    ) -> None:
+        """See `Door.submit`. Items that became part of another's row count as accepted, and as merged."""
+        refused = dict(rejected or {})
+        known = filtered + sum(refused.values())
+        came = max(known + len(records) if received is None else received, known)
+        self.ledger.count("received", came)
+        self.ledger.count("filtered", filtered)
+        for reason, amount in refused.items():
+            self.ledger.reject(reason, amount)
+        try:
+            completed = self._complete(records)
+            await self._submit(completed)
+        except BaseException as error:
+            self.ledger.reject("overloaded" if isinstance(error, Overloaded) else "failed", came - known)
+            raise
+        if self._identity is not None and (pods := [record for record in completed if isinstance(record, Pod)]):
+            self._identity.meet(pods)
+        unwanted = self._unwanted(completed)
+        passed = len(records) - unwanted
+        # What was merged into rows that nobody wants was not wanted either.
+        accepted = came - known - unwanted if passed else 0
+        self.ledger.count("filtered", came - known - accepted)
+        self.ledger.count("accepted", accepted)
+        self.ledger.count("merged", max(0, accepted - passed))
+
+    async def _submit(self, records: Sequence[Record]) -> None:
+        if not records:
+            return
+        if self._in_flight and self._in_flight + len(records) > self._max_records_in_flight:
+            raise Overloaded("too many records are in flight")
+        self._in_flight += len(records)
+        try:
+            if len(self._pipelines) == 1:
+                await self._enter(self._pipelines[0], records)
+            else:
+                await self._fan_out(records)
+        finally:
+            self._in_flight -= len(records)
+
+    async def _fan_out(self, records: Sequence[Record]) -> None:
+        """Ask all that may refuse before any takes: the sender tries again, and who has them would get them twice."""
+        rooms: dict[str, Room] = {}
+        try:
+            for pipeline in self._pipelines:
+                if pipeline.is_required:
+                    rooms[pipeline.name] = await pipeline.promise(records)
+            await self._enter_all(records, rooms)
+        finally:
+            for room in rooms.values():
+                room.release()
+
+    async def _enter_all(self, records: Sequence[Record], rooms: Mapping[str, Room]) -> None:
+        # All are awaited, so that nothing still runs when the caller is told that it failed.
+        outcomes = await asyncio.gather(
+            *(self._enter(pipeline, records, rooms.get(pipeline.name)) for pipeline in self._pipelines),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _enter(self, pipeline: Pipeline, records: Sequence[Record], room: Room | None = None) -> None:
+        """Submit; a pipeline that has only optional sinks and no room loses the records, counted, and refuses none."""
+        try:
+            await pipeline.submit(records, room)
+        except Overloaded as error:
+            if pipeline.is_required:
+                raise
+            pipeline.lose(records, error.message)
+
+    def _complete(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Fill in origins; records of one request mostly share one, which is looked up once."""
+        if self._identity is None:
+            return records
+        complete = self._identity.complete
+        known = {id(record.origin): record.origin for record in records}
+        completed = {key: complete(origin) for key, origin in known.items()}
+        if all(completed[key] is origin for key, origin in known.items()):
+            return records
+        wholes = (completed[id(record.origin)] for record in records)
+        return [
+            record if whole is record.origin else msgspec.structs.replace(record, origin=whole)
+            for record, whole in zip(records, wholes, strict=True)
+        ]
+
+    def _unwanted(self, records: Sequence[Record]) -> int:
+        """How many of the records no pipeline lets in."""
+        everything = list(records)
+        if not self._pipelines:
+            return len(everything)
+        if any(pipeline.entrance.takes_all(everything) for pipeline in self._pipelines):
+            return 0
+        return sum(not any(pipeline.entrance(record) for pipeline in self._pipelines) for record in everything)

@@ -1,0 +1,309 @@
+"""The road from a source's door to the sinks: filter, detectors, spool, one sender per sink.
+
+door ─▶ filter ─▶ processor (detectors, log streams) ─▶ spool ─┬▶ sender ─▶ sink
+                      its state in the same transaction         └▶ sender ─▶ sink
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from ..base.errors import Overloaded
+from ..base.self_metrics import SelfMetrics
+from ..delivery.dead_letters import DeadLetters
+from ..delivery.ledger import Ledger, LedgerStatus
+from ..delivery.sending.sender import Sender, SinkSlot, describe
+from ..delivery.sending.sender_status import SinkStatus
+from ..delivery.spool.chunk import NewBatch
+from ..delivery.spool.reservation import Room
+from ..delivery.spool.spool import Spool, SpoolStatus
+from ..model.record_filter import EVERYTHING, Matcher, RecordFilter
+from ..model.records import Record, encode_envelope
+from .tap import Tap
+
+logger = logging.getLogger("lens.pipeline")
+
+# A batch of the spool has at most so many records; more than that is encoded in a thread, batch by batch.
+RECORDS_PER_BATCH = 2000
+# A spool with so much left is not asked whether it has room: no submission is that large.
+ROOMY_BYTES = 256 * 1024 * 1024
+
+
+class Processed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a processor made of records: all that goes on, and the state that it changed (None: forget the key).
+
+    `derived` of the records were not there before; `merged` of those that came became part of another.
+    """
+
+    records: Sequence[Record]
+    state_changes: Mapping[str, bytes | None] = {}
+    derived: int = 0
+    merged: int = 0
+
+
+class RecordProcessor(Protocol):
+    """What understands records before they are stored: detectors, log streams.
+
+    Calls never overlap, but may come from different threads. `process` is also called without records now and
+    then, so that silence can be noticed.
+    """
+
+    def load(self, state: Mapping[str, bytes]) -> None:
+        """Take up the state that was stored with the last batch; called once, before all else."""
+
+    def process(self, records: Sequence[Record]) -> Processed:
+        """Understand records; what state this changes is stored in one transaction with the records."""
+        ...
+
+    def rollback(self) -> None:
+        """The result of the last `process` was not stored: take its changes of state back."""
+
+
+class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One pipeline: its spool and its sinks."""
+
+    name: str
+    spool: SpoolStatus
+    sinks: Sequence[SinkStatus]
+    ledger: LedgerStatus
+    accepted_per_second: float
+    processor_errors: int
+    last_processor_error: str
+
+
+class Pipeline:
+    """Filter, processor, spool and sinks under one name. The sinks are started and stopped by the host."""
+
+    def __init__(
+        self,
+        name: str,
+        spool: Spool,
+        sinks: Sequence[SinkSlot],
+        *,
+        metrics: SelfMetrics,
+        processor: RecordProcessor | None = None,
+        record_filter: RecordFilter = EVERYTHING,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.spool = spool
+        self.ledger = Ledger.of(f"pipeline/{name}", metrics, rated="accepted")
+        self.matcher = Matcher(record_filter)
+        # Detectors see what a filter of kinds would drop: a step that is wanted may come out of a line that is not.
+        self.entrance = self.matcher if processor is None else Matcher(RecordFilter(labels=record_filter.labels))
+        self.senders = [Sender(slot, spool, name, metrics, clock=clock) for slot in sinks]
+        self.dead_letters = DeadLetters(spool, clock=clock)
+        self.processor_errors = 0
+        self.last_processor_error = ""
+        self.tap: Tap | None = None
+        self._metrics = metrics
+        self._clock = clock
+        self._processor = processor
+        self._order = asyncio.Lock()
+        self._spooled = Matcher(EVERYTHING, (Record,) if not sinks else tuple(_kinds(self.senders)))
+        self._running: set[asyncio.Task[None]] = set()
+        self._open = False
+        self._last_status: PipelineStatus | None = None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether any of its sinks must get everything."""
+        return any(sender.slot.required for sender in self.senders)
+
+    def wants(self, kind: type[Record]) -> bool:
+        """Whether records of this kind get in and any sink takes them."""
+        return kind in self.matcher.kinds and any(kind in sender.matcher.kinds for sender in self.senders)
+
+    async def start(self) -> None:
+        """Open the spool, load the processor's state, start the senders; raises SpoolError."""
+        await self.spool.open({sender.slot.name: sender.slot.required for sender in self.senders})
+        try:
+            if self._processor is not None:
+                await asyncio.to_thread(self._processor.load, await self.spool.state())
+        except BaseException:
+            await self.spool.close()
+            raise
+        for sender in self.senders:
+            sender.start()
+        self._open = True
+
+    async def stop(self, deadline_seconds: float = 5.0) -> None:
+        """Take nothing more, deliver what can be delivered within the deadline, close the spool."""
+        if not self._open:
+            return
+        self._open = False
+        ends_at = time.monotonic() + deadline_seconds
+        if self._running:
+            await asyncio.wait(self._running, timeout=deadline_seconds)
+        left = max(0.0, ends_at - time.monotonic())
+        await asyncio.gather(*(sender.stop(left) for sender in self.senders))
+        if not self.spool.is_durable:
+            self._count_lost()
+        self._last_status = self.status()
+        await self.spool.close()
+
+    def _count_lost(self) -> None:
+        for sender in self.senders:
+            lost = self.spool.book(sender.slot.name).forget()
+            if lost:
+                logger.warning("%s: %d records were only in memory and are lost", sender.ledger.component, lost)
+
+    def ensure_room(self) -> None:
+        """Raise Overloaded if a submission would certainly be refused."""
+        self._ensure_running()
+        self.spool.ensure_room()
+
+    def _ensure_running(self) -> None:
+        if not self._open:
+            raise Overloaded("the pipeline is not running")
+
+    async def promise(self, records: Sequence[Record]) -> Room:
+        """Keep room for these; what detectors would add to them is not foreseen. Raises Overloaded if there is none."""
+        self.ensure_room()
+        if self.spool.free_bytes >= ROOMY_BYTES:
+            return await self.spool.promise([])  # not refused on its way, that is
+        wanted = self._spooled.select(self._select(records))
+        return await self.spool.promise(await asyncio.to_thread(_encode, wanted, 0.0))
+
+    async def submit(self, records: Sequence[Record], room: Room | None = None) -> None:
+        """Return when the spool holds the records; submissions keep their order. `room` is what they were promised.
+
+        Raises Overloaded when it cannot take them now: none is stored then.
+        """
+        self._ensure_running()
+        if room is None:
+            self.spool.ensure_room()
+        if self._processor is None:
+            await self._filter_and_store(records, room)
+            return
+        # Not undone by a caller that goes away: what is in the spool and what the processor believes stay together.
+        task = asyncio.create_task(self._process_and_store(self._processor, records, room))
+        self._running.add(task)
+        task.add_done_callback(self._finished)
+        await asyncio.shield(task)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever submitted has it, or went away
+
+    async def _filter_and_store(self, records: Sequence[Record], room: Room | None) -> None:
+        wanted = self._select(records)
+        await self._store(wanted, {}, room)
+        self._count(len(records), len(records) - len(wanted), len(wanted))
+
+    async def _process_and_store(
+        self, processor: RecordProcessor, records: Sequence[Record], room: Room | None
+    ) -> None:
+        async with self._order:
+            wanted = self._select(records)
+            done = await self._process(processor, wanted)
+            out = _matching(self.matcher, done.records)
+            waits = bool(done.state_changes) or len(out) > RECORDS_PER_BATCH
+            if waits:
+                await self._store_with_state(processor, out, done.state_changes, room)
+        if not waits:
+            # There is no state to take back, and the spool's queue keeps the order: thousands share one sync.
+            await self._store(out, {}, room)
+        self.ledger.count("derived", done.derived)
+        self.ledger.count("merged", done.merged)
+        unwanted = len(records) - len(wanted) + len(done.records) - len(out)
+        self._count(len(records), unwanted, len(out))
+
+    async def _store_with_state(
+        self, processor: RecordProcessor, records: list[Record], state: Mapping[str, bytes | None], room: Room | None
+    ) -> None:
+        """Before the processor sees what comes next, which may rest on this state."""
+        try:
+            await self._store(records, state, room)
+        except BaseException:
+            processor.rollback()
+            raise
+
+    async def _process(self, processor: RecordProcessor, records: list[Record]) -> Processed:
+        """The processor's answer; if it fails, the records go on as they came."""
+        try:
+            if len(records) > RECORDS_PER_BATCH:
+                return await asyncio.to_thread(processor.process, records)
+            return processor.process(records)
+        except Exception as error:
+            self.processor_errors += 1
+            self.last_processor_error = describe(error)
+            logger.exception("pipeline %s: a processor failed", self.name)
+            processor.rollback()
+            return Processed(records=records)
+
+    def _select(self, records: Sequence[Record]) -> list[Record]:
+        return _matching(self.entrance, records)
+
+    def _count(self, received: int, filtered: int, accepted: int) -> None:
+        self.ledger.count("received", received)
+        self.ledger.count("filtered", filtered)
+        self.ledger.count("accepted", accepted)
+
+    async def _store(self, records: list[Record], state: Mapping[str, bytes | None], room: Room | None) -> None:
+        """Spool what at least one sink may want, with the state, in one transaction."""
+        kept = self._spooled.select(records)
+        received_at = self._clock()
+        if len(kept) <= RECORDS_PER_BATCH:
+            batches = _encode(kept, received_at)
+        else:
+            batches = await asyncio.to_thread(_encode, kept, received_at)
+        if batches or state:
+            await self.spool.append_all(batches, state=state, room=room)
+        if self.tap is not None and records:
+            self.tap.publish(self.name, records)
+        unwanted = len(records) - len(kept)
+        for sender in self.senders:
+            sender.ledger.count("accepted", unwanted)
+            sender.ledger.count("filtered", unwanted)
+
+    def lose(self, records: Sequence[Record], reason: str) -> None:
+        """Count records that this pipeline could not take and that nobody has to keep for it."""
+        wanted = len(self._select(records))
+        if self.ledger.dropped.get("spool_full", 0) == 0:
+            logger.warning("pipeline %s has only optional sinks and drops records: %s", self.name, reason)
+        self.ledger.count("received", len(records))
+        self.ledger.count("filtered", len(records) - wanted)
+        self.ledger.drop("spool_full", wanted)
+
+    def status(self) -> PipelineStatus:
+        """For `lens status`; brings ledgers and gauges up to date. After the stop, how it was at the end."""
+        if self._last_status is not None:
+            return self._last_status
+        sinks = [sender.status() for sender in self.senders]
+        spool = self.spool.status()
+        self._metrics.spool_bytes.labels(pipeline=self.name).set(spool.bytes)
+        return PipelineStatus(
+            name=self.name,
+            spool=spool,
+            sinks=sinks,
+            ledger=self.ledger.status(),
+            accepted_per_second=self.ledger.rate.per_second(),
+            processor_errors=self.processor_errors,
+            last_processor_error=self.last_processor_error,
+        )
+
+    def refresh_metrics(self) -> None:
+        """Bring the gauges up to date; before they are read."""
+        if self._open:
+            self.status()
+
+
+def _matching(matcher: Matcher, records: Sequence[Record]) -> list[Record]:
+    return matcher.select(list(records))
+
+
+def _kinds(senders: Sequence[Sender]) -> set[type[Record]]:
+    return {kind for sender in senders for kind in sender.matcher.kinds}
+
+
+def _encode(records: list[Record], received_at: float) -> list[NewBatch]:
+    pieces = (records[first : first + RECORDS_PER_BATCH] for first in range(0, len(records), RECORDS_PER_BATCH))
+    return [NewBatch(encode_envelope(piece, received_at), len(piece)) for piece in pieces]

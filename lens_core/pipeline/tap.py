@@ -1,0 +1,145 @@
+"""Looking at records as they pass: what `lens tap` and the page's live view listen to.
+
+A pipeline publishes what its spool has taken. Without a listener that costs one comparison; a listener that is too slow
+loses records, counted, and never holds a pipeline up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from ..base.errors import TooManyRequests
+from ..model.records import Origin, Record
+
+MAX_LISTENERS = 200
+Wanted = Callable[[str, Record], bool]
+
+
+class Listener(ABC):
+    """One that listens; `wait` returns when there is something, when the time is up or when the tap closes."""
+
+    def __init__(self) -> None:
+        self._something = asyncio.Event()
+        self.closed = False
+
+    @abstractmethod
+    def hear(self, pipeline: str, records: Sequence[Record]) -> None:
+        """Called for every submission that a pipeline has taken."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self.closed = True
+        self._something.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for something, at most so long."""
+        try:
+            await asyncio.wait_for(self._something.wait(), seconds)
+        except asyncio.TimeoutError:
+            return
+
+    def _rest(self) -> None:
+        if not self.closed:
+            self._something.clear()
+
+
+class RecordListener(Listener):
+    """Keeps the newest records that are wanted, with their pipeline; `dropped` counts those that it had to let go."""
+
+    def __init__(self, wanted: Wanted, max_records: int) -> None:
+        super().__init__()
+        self._wanted = wanted
+        self._kept: deque[tuple[str, Record]] = deque(maxlen=max_records)
+        self.dropped = 0
+
+    def hear(self, pipeline: str, records: Sequence[Record]) -> None:
+        """Keep what is wanted."""
+        for record in records:
+            if self._wanted(pipeline, record):
+                self.dropped += len(self._kept) == self._kept.maxlen
+                self._kept.append((pipeline, record))
+                self._something.set()
+
+    def take(self) -> list[tuple[str, Record]]:
+        """What came since the last time."""
+        taken = list(self._kept)
+        self._kept.clear()
+        self._rest()
+        return taken
+
+
+class ChangeListener(Listener):
+    """Keeps whose records came: workloads, or pods of which no workload is known."""
+
+    def __init__(self, max_names: int) -> None:
+        super().__init__()
+        self._max_names = max_names
+        self._names: dict[str, None] = {}
+
+    def hear(self, pipeline: str, records: Sequence[Record]) -> None:
+        """Note the origins; the records of one request mostly share one."""
+        last: Origin | None = None
+        for record in records:
+            if record.origin is not last:
+                last = record.origin
+                if last.is_known and len(self._names) < self._max_names:
+                    self._names[subject_name(last)] = None
+        if self._names:
+            self._something.set()
+
+    def take(self) -> list[str]:
+        """Whose records came since the last time."""
+        taken = list(self._names)
+        self._names.clear()
+        self._rest()
+        return taken
+
+
+L = TypeVar("L", bound=Listener)
+
+
+class Tap:
+    """Where pipelines publish and listeners listen; all of it in the daemon's event loop."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._closed = False
+
+    def publish(self, pipeline: str, records: Sequence[Record]) -> None:
+        """Let everybody hear what a pipeline has taken."""
+        for listener in self._listeners:
+            listener.hear(pipeline, records)
+
+    def ensure_room(self) -> None:
+        """Raise TooManyRequests when no further listener is taken."""
+        if len(self._listeners) >= MAX_LISTENERS:
+            raise TooManyRequests(f"{MAX_LISTENERS} live views are open already; close some", retry_after_seconds=10)
+
+    @contextmanager
+    def listening(self, listener: L) -> Iterator[L]:
+        """The listener hears everything while this context lasts."""
+        if self._closed:
+            listener.close()
+        self._listeners.append(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners.remove(listener)
+
+    def close(self) -> None:
+        """The daemon stops: every listener ends, so that no connection holds it up."""
+        self._closed = True
+        for listener in self._listeners:
+            listener.close()
+
+
+def subject_name(origin: Origin) -> str:
+    """The name under which the data of an origin is asked for."""
+    if origin.workload_uid or origin.pod_uid:
+        return origin.workload_uid or origin.pod_uid
+    return f"{origin.namespace}/{origin.pod_name}" if origin.namespace else origin.pod_name

@@ -1,0 +1,124 @@
+"""The Store contract: a sink that also answers the query routes. Import it from lens_core."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from ..base.errors import LensError, Unavailable
+from ..model.queries import (
+    EventRow,
+    MetricInfo,
+    MetricPoint,
+    News,
+    PointColumns,
+    PointQuery,
+    Progress,
+    SourceCount,
+    WorkloadDetail,
+    WorkloadPage,
+    as_columns,
+)
+from ..model.records import Detection, Diagnosis, Record
+from .components import Sink
+
+
+class Store(Sink):
+    """A sink that also answers the query routes."""
+
+    @abstractmethod
+    async def metric_sources(self, workload_uid: str) -> list[SourceCount]:
+        """The data sources of a workload and how many rows each has; from the catalogue, never from a scan."""
+
+    @abstractmethod
+    async def available_metrics(self, workload_uid: str, data_source: str) -> list[MetricInfo]:
+        """The metrics of a workload by name, with their sources and number of points; `data_source` '' means all."""
+
+    @abstractmethod
+    def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+        """The points of a query in the order metric, run, attempt, iteration; in pieces, in bounded memory."""
+
+    @abstractmethod
+    def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+        """`iteration` and, where known, `target_iteration` of every row: when was which step reached."""
+
+    def metric_columns(self, query: PointQuery) -> AsyncIterator[PointColumns]:
+        """The same as `metric_points`, as columns; a store that keeps columns answers them without making points."""
+        return as_columns(self.metric_points(query))
+
+    def iteration_columns(self, query: PointQuery) -> AsyncIterator[PointColumns]:
+        """The same as `iteration_times`, as columns."""
+        return as_columns(self.iteration_times(query))
+
+    def notice(self) -> str:
+        """What those who run Lens should know of the way to the answers, for `lens status`; '' for nothing."""
+        return ""
+
+    async def news(self, query: PointQuery, cursor: str) -> News:
+        """What came since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters count."""
+        raise Unavailable(f"the store {self.name!r} cannot say what is new")
+
+    def beside_daemon(self) -> Store:
+        """This store, for a command of the terminal that runs while a daemon may hold its files."""
+        return self
+
+    async def stats(self) -> dict[str, Any]:
+        """Sizes and counts, for `lens db stats`."""
+        raise LensError(f"the store {self.name!r} has no figures of its own")
+
+    async def tidy(self) -> dict[str, Any]:
+        """Do now what is else done in the background, for `lens db vacuum`; what was done."""
+        raise LensError(f"the store {self.name!r} cannot be tidied")
+
+    def export_records(self, workload_uid: str = "") -> AsyncIterator[list[Record]]:
+        """Everything ('') or what belongs to one workload, as records that make the same when they are stored."""
+        raise LensError(f"the store {self.name!r} cannot be exported")
+
+    async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
+        """How far the attempt is that each workload logged last; those are missing of which nothing can be said."""
+        return {}
+
+    async def run_progress(self, query: PointQuery) -> list[Progress]:
+        """How far each attempt of a query's runs is."""
+        return []
+
+    @abstractmethod
+    async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
+        """The workloads, those seen last first; PROBE_WORKLOAD only where it is searched for."""
+
+    @abstractmethod
+    async def workload(self, workload_uid: str) -> WorkloadDetail | None:
+        """One workload with its runs and attempts; None when nobody knows it."""
+
+    @abstractmethod
+    async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
+        """What happened to a workload, newest first."""
+
+    async def count_events(self, workload_uid: str) -> int | None:
+        """How many events of a workload there are; None where the store does not count them."""
+        return None
+
+    @abstractmethod
+    async def evidence(self, workload_uid: str) -> list[dict[str, Any]]:
+        """All evidence about a workload, newest of each source and run, as it was reported."""
+
+    @abstractmethod
+    async def detections(self, workload_uid: str) -> list[Detection]:
+        """All opinions of detectors about a workload, newest of each source, framework and method."""
+
+    async def evidence_of(self, workload_uids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """`evidence` of each of several workloads; for stores that answer it in one question."""
+        return {uid: await self.evidence(uid) for uid in workload_uids}
+
+    async def detections_of(self, workload_uids: Sequence[str]) -> dict[str, list[Detection]]:
+        """`detections` of each of several workloads; for stores that answer it in one question."""
+        return {uid: await self.detections(uid) for uid in workload_uids}
+
+    async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
+        """The newest diagnosis reports about a workload, oldest first; '' means all types; none by default."""
+        return []
+
+    @abstractmethod
+    async def version(self, workload_uid: str) -> str:
+        """A text that changes whenever an answer about this workload may change; for ETags."""

@@ -1,0 +1,294 @@
+"""From one entry point to the classes that it announces, or to the reason why there are none."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import (
+    Distribution,
+    EntryPoint,
+    PackageNotFoundError,
+    distribution,
+    distributions,
+    entry_points,
+)
+from typing import Any
+
+import msgspec
+import pluggy
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from ..base.errors import PluginError
+from ..config.expectations import field_types
+from ..config.text_types import foreign_types
+from ..plugin_api.components import API_VERSION, Component
+from ..plugin_api.deprecation import note_uses
+from .info import HOOKS, HOST_KEYS, KINDS, ComponentInfo, PluginState, component_info, kind_of
+
+OWN_DISTRIBUTION = "lens-agent"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_FRAMES_SHOWN = 4
+
+
+@dataclass
+class Plugin:
+    """One entry point and what became of it."""
+
+    name: str
+    module: str
+    distribution: str
+    version: str
+    state: PluginState = "loaded"
+    reason: str = ""
+    traceback: list[str] = field(default_factory=list)
+    import_seconds: float | None = None
+    classes: list[type[Component]] = field(default_factory=list)
+    components: list[ComponentInfo] = field(default_factory=list)
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it came with Lens itself."""
+        return canonicalize_name(self.distribution) == OWN_DISTRIBUTION
+
+    @property
+    def origin(self) -> str:
+        """The distribution and its version, for messages."""
+        return f"{self.distribution} {self.version}".strip()
+
+    def end(self, state: PluginState, reason: str, error: BaseException | None = None) -> None:
+        """Leave the state `loaded`: nothing of this plugin is used."""
+        self.state, self.reason, self.classes, self.components = state, reason, [], []
+        if error is not None:
+            self.traceback = short_traceback(error)
+
+
+def installed_entry_points(group: str, broken: list[Plugin]) -> list[EntryPoint]:
+    """The entry points of a group, by name. A distribution whose metadata cannot be read goes to `broken`, if it
+    seems to be meant for us, and hides no other.
+    """
+    try:
+        found = list(entry_points(group=group))
+    except Exception:  # noqa: BLE001 - one unreadable file stops importlib.metadata for all; so look one by one
+        found = list(_one_by_one(group, broken))
+    return sorted(found, key=lambda entry_point: entry_point.name)
+
+
+def _one_by_one(group: str, broken: list[Plugin]) -> Iterator[EntryPoint]:
+    seen: set[str] = set()
+    for one in distributions():
+        name = one.metadata["Name"] or ""
+        if canonicalize_name(name) in seen:
+            continue
+        seen.add(canonicalize_name(name))
+        try:
+            yield from [found for found in one.entry_points if found.group == group]
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is this distribution's failure
+            if f"[{group}]" in (one.read_text("entry_points.txt") or ""):
+                plugin = Plugin(name=name, module="", distribution=name, version=one.version)
+                plugin.end("failed", f"its entry_points.txt cannot be read: {_text(error)}")
+                broken.append(plugin)
+
+
+def load_plugin(entry_point: EntryPoint, manager: pluggy.PluginManager) -> Plugin:
+    """Import one entry point, register it with pluggy and call its hooks; never raises because of the plugin."""
+    plugin = describe_entry_point(entry_point)
+    missing = list(missing_requirements(entry_point.dist, entry_point.extras)) if entry_point.extras else []
+    if missing:
+        plugin.end("unavailable", _what_to_install(entry_point, missing))
+        return plugin
+    announced = _import(entry_point, plugin)
+    if announced is not None:
+        _announce(announced, plugin, manager)
+    return plugin
+
+
+def describe_entry_point(entry_point: EntryPoint) -> Plugin:
+    """Where an entry point comes from, before anything of it is imported."""
+    found = entry_point.dist
+    return Plugin(
+        name=entry_point.name,
+        module=entry_point.module,
+        distribution=found.metadata["Name"] if found else "(unknown)",
+        version=found.version if found else "",
+    )
+
+
+def _import(entry_point: EntryPoint, plugin: Plugin) -> Any:
+    started = time.perf_counter()
+    try:
+        return entry_point.load()
+    except ModuleNotFoundError as error:
+        if error.name and not _is_within(entry_point.module, error.name):
+            missing = list(missing_requirements(entry_point.dist, ())) or [error.name]
+            plugin.end("unavailable", _what_to_install(entry_point, missing, module=error.name))
+        else:
+            plugin.end("failed", _text(error), error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises when imported is its failure
+        plugin.end("failed", _text(error), error)
+    finally:
+        plugin.import_seconds = time.perf_counter() - started
+    return None
+
+
+def _is_within(module: str, missing: str) -> bool:
+    """Whether the missing module is the plugin's own (or a package around it): then the plugin itself is broken."""
+    return module == missing or module.startswith(missing + ".") or missing.startswith(module + ".")
+
+
+def _what_to_install(entry_point: EntryPoint, missing: list[str], module: str = "") -> str:
+    if entry_point.extras and entry_point.dist is not None:
+        wanted = f"{entry_point.dist.metadata['Name']}[{','.join(sorted(entry_point.extras))}]"
+        return f'pip install "{wanted}" (not installed: {", ".join(missing)})'
+    if module and missing == [module]:
+        return f'the module "{module}" is not installed, and its distribution does not say what provides it'
+    return "pip install " + " ".join(f'"{requirement}"' for requirement in missing)
+
+
+def missing_requirements(found: Distribution | None, extras: tuple[str, ...] | list[str]) -> Iterator[str]:
+    """The requirements of a distribution, with these extras, that are not installed here."""
+    own = canonicalize_name(found.metadata["Name"]) if found else ""
+    for text in (found.requires or []) if found else []:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue  # a malformed requirement cannot be checked; the import will tell
+        if not _applies(requirement, extras):
+            continue
+        if canonicalize_name(requirement.name) == own:
+            yield from missing_requirements(found, sorted(requirement.extras - set(extras)))
+        elif not _is_installed(requirement):
+            requirement.marker = None
+            yield str(requirement)
+
+
+def _applies(requirement: Requirement, extras: tuple[str, ...] | list[str]) -> bool:
+    if requirement.marker is None:
+        return not extras
+    if not extras:
+        return requirement.marker.evaluate({"extra": ""})
+    wanted = any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
+    return wanted and not requirement.marker.evaluate({"extra": ""})
+
+
+def _is_installed(requirement: Requirement) -> bool:
+    try:
+        version = distribution(requirement.name).version
+    except PackageNotFoundError:
+        return False
+    return requirement.specifier.contains(version, prereleases=True)
+
+
+def _announce(announced: Any, plugin: Plugin, manager: pluggy.PluginManager) -> None:
+    """Register the plugin with pluggy, call each of its hooks alone, and keep its classes if all of them are right."""
+    registered = f"{plugin.distribution}:{plugin.name}"
+    try:
+        if manager.is_registered(announced):
+            raise PluginError(f"{plugin.module} is announced twice; one entry point is enough")
+        manager.register(announced, registered)
+        manager.check_pending()
+        plugin.classes = list(_call_hooks(announced, manager))
+        plugin.components = [component_info(found) for found in plugin.classes]
+        hooks = [caller.name for caller in manager.get_hookcallers(announced) or ()]
+        note_uses(plugin.module, {name: getattr(announced, name, None) for name in hooks}, plugin.classes)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a hook that raises fails alone
+        plugin.end("failed", _text(error), None if isinstance(error, PluginError) else error)
+        if manager.get_plugin(registered) is announced:
+            manager.unregister(announced)
+
+
+def _call_hooks(announced: Any, manager: pluggy.PluginManager) -> Iterator[type[Component]]:
+    hooks = [caller.name for caller in manager.get_hookcallers(announced) or ()]
+    if not hooks:
+        raise PluginError(f"announces nothing; mark a function with @hookimpl: {', '.join(HOOKS)}")
+    others = [other for other in manager.get_plugins() if other is not announced]
+    for hook in hooks:
+        for answer in manager.subset_hook_caller(hook, others)():
+            for component in _as_classes(hook, answer):
+                check_component(component, hook)
+                yield component
+
+
+def _as_classes(hook: str, answer: Any) -> list[Any]:
+    if isinstance(answer, type) or not isinstance(answer, (list, tuple, set, frozenset)):
+        raise PluginError(f"{hook} must return a list of classes, it returned {_type_name(answer)}")
+    return list(answer)
+
+
+def check_component(component: Any, hook: str) -> None:
+    """Raise PluginError unless a class can be used as what it is announced as."""
+    base = KINDS[HOOKS[hook]]
+    if not (isinstance(component, type) and issubclass(component, base)):
+        raise PluginError(f"{hook} must return subclasses of {base.__name__}, it returned {_type_name(component)}")
+    where = f"{component.__module__}.{component.__qualname__}"
+    name = getattr(component, "name", None)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise PluginError(f"{where}.name must be lower case letters, digits and underscores, it is {name!r}")
+    if inspect.isabstract(component):
+        raise PluginError(f"{where} does not implement {', '.join(sorted(component.__abstractmethods__))}")
+    _check_api(component, where)
+    _check_settings(component, where)
+
+
+def _check_api(component: type[Component], where: str) -> None:
+    try:
+        supported = SpecifierSet(component.api)
+    except (InvalidSpecifier, TypeError, AttributeError):
+        raise PluginError(f'{where}.api must be a range such as ">=1,<2", it is {component.api!r}') from None
+    if not supported.contains(API_VERSION):
+        raise PluginError(
+            f"needs plugin API {supported}, this Lens has {API_VERSION}; "
+            "install a version of the plugin, or of lens-agent, that fits the other"
+        )
+
+
+def _check_settings(component: type[Component], where: str) -> None:
+    settings = component.Settings
+    if not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
+        raise PluginError(f"{where}.Settings must be a msgspec.Struct")
+    options = settings.__struct_config__
+    if not (options.frozen and options.forbid_unknown_fields):
+        raise PluginError(f"{where}.Settings must be declared with frozen=True, forbid_unknown_fields=True")
+    try:
+        names = field_types(settings)
+    except (NameError, TypeError) as error:
+        raise PluginError(f"{where}.Settings has a type that cannot be resolved: {error}") from None
+    try:
+        msgspec.json.Decoder(settings)
+    except TypeError as error:
+        text = " ".join(str(error).split())
+        raise PluginError(f"{where}.Settings has a type that no configuration can give: {text}") from None
+    foreign = foreign_types(settings)
+    if foreign:
+        raise PluginError(
+            f"{where}.Settings has a type that no configuration can give: {', '.join(foreign)}; "
+            "take a text or a number and make it of that"
+        )
+    taken = [name for name in names if name in HOST_KEYS[kind_of(component)]]
+    if taken:
+        raise PluginError(f"{where}.Settings must not use the names that the host reads itself: {', '.join(taken)}")
+
+
+def _type_name(value: Any) -> str:
+    return f"the class {value.__qualname__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def _text(error: BaseException) -> str:
+    """One line of an error: its type, unless it is one of ours, and its text."""
+    text = " ".join(str(error).split())[:500]
+    return text if isinstance(error, PluginError) else f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+def short_traceback(error: BaseException) -> list[str]:
+    """The last frames of an error as `file:line in function`, without those of the host and of importlib."""
+    frames = [
+        f"{frame.filename}:{frame.lineno} in {frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and frame.filename != __file__ and "/pluggy/" not in frame.filename
+    ]
+    return frames[-_FRAMES_SHOWN:]

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+# Page faults of making and dropping large blocks, as a request does with its body.
+SCRIPT = """
+import resource, sys
+from lens_core.base.allocator import keep_large_blocks
+if sys.argv[1] == "keep":
+    keep_large_blocks()
+for _ in range(10):
+    bytearray(b"x") * 4_000_000
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(100):
+    bytearray(b"x") * 4_000_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="does not apply: a switch of glibc")
+def test_large_blocks_stay() -> None:
+    run = subprocess.run([sys.executable, "-c", SCRIPT, "keep"], check=True, capture_output=True, text=True)
+    assert int(run.stdout) < 2000  # without it nearly a thousand for each of the hundred blocks
+
+
+def test_a_command_collects_rarely() -> None:
+    script = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_threshold()[0]))\n"
+        "sys.argv = ['lens', '--version']\n"
+        "from lens_core.cli import main\n"
+        "main()"
+    )
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert int(run.stdout.splitlines()[-1]) >= 10_000
+
+
+def test_what_stays_is_not_looked_through_again() -> None:
+    script = (
+        "import gc, lens_core.daemon.daemon\n"
+        "from lens_core.base.allocator import leave_what_stays\n"
+        "leave_what_stays()\n"
+        "print(gc.get_freeze_count(), len(gc.get_objects()))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    frozen, looked_at = map(int, run.stdout.split())
+    assert frozen > 10_000
+    assert looked_at < 1_000

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import os
+
+import httpx
+import pytest
+
+from lens_core.base.errors import LensError
+from lens_core.base.proxies import keep_off_proxies
+from lens_core.cli.client import ask
+
+
+@pytest.mark.parametrize(
+    ("environ", "kept"),
+    [
+        ({}, None),
+        ({"NO_PROXY": "a"}, None),
+        ({"HTTP_PROXY": "http://p"}, "localhost,127.0.0.1,::1"),
+        ({"https_proxy": "http://p", "NO_PROXY": ".svc, localhost"}, ".svc,localhost,127.0.0.1,::1"),
+        ({"ALL_PROXY": "http://p", "no_proxy": "a", "NO_PROXY": "b"}, "a,localhost,127.0.0.1,::1"),
+        ({"HTTP_PROXY": "http://p", "NO_PROXY": "*"}, "*,localhost,127.0.0.1,::1"),
+    ],
+)
+def test_loopback_is_excepted_where_there_is_a_proxy(environ: dict[str, str], kept: str | None) -> None:
+    before = dict(environ)
+    keep_off_proxies(environ)
+    assert environ == (before if kept is None else {**before, "no_proxy": kept, "NO_PROXY": kept})
+
+
+def test_all_may_be_excepted() -> None:
+    environ = {"HTTP_PROXY": "http://p", "NO_PROXY": "a"}
+    keep_off_proxies(environ, ["*"])
+    assert environ["no_proxy"] == "a,*"
+
+
+def test_a_command_asks_its_own_machine_and_not_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.invalid:3128")
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("no_proxy", "")  # so that it is put back afterwards
+    keep_off_proxies(os.environ)
+    with pytest.raises(LensError, match=r"no daemon answers at http://127.0.0.1:1 .*refused"):
+        ask("GET", "http://127.0.0.1:1", "/")
+    with pytest.raises(httpx.ConnectError, match=r"Name or service|resolution|name"):
+        httpx.get("http://lens.example")

@@ -1,0 +1,42 @@
+"""How far a workload is, and what that costs where every rank has a run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from lens_core import MetricPoint, Origin, PointQuery
+from lens_core.http.progress import progress_of
+from tests.plugins.sinks.postgresql.support import Spool, row, running_store
+
+RANKS = 60
+NOW = 1_700_000_100.0
+
+
+async def test_of_thousands_of_runs_those_written_last_are_asked(tmp_path: Path, postgres_dsn: str) -> None:
+    async with running_store(tmp_path, postgres_dsn) as store:
+        rows = [
+            row(
+                step,
+                origin=Origin(workload_uid="job", rank=rank),
+                run_id=f"run-{rank}",
+                event_time=NOW - 2.0 * (12 - step) - 0.01 * (RANKS - rank),
+            )
+            for rank in range(RANKS)
+            for step in range(12)
+        ]
+        await Spool(store).deliver(*rows)
+        asked: list[PointQuery] = []
+        read = store.iteration_times
+
+        async def watched(query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
+            asked.append(query)
+            async for piece in read(query):
+                yield piece
+
+        store.iteration_times = watched
+        found = await progress_of(store, "job", NOW)
+    assert found is not None
+    assert (found.iteration, found.usual_seconds, found.data_source) == (11, 2.0, "wandb")
+    assert abs(found.last_step_at - (NOW - 2.01)) < 0.002
+    assert {query.run_id for query in asked} == {f"run-{rank}" for rank in range(RANKS - 16, RANKS)}

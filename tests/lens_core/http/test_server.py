@@ -1,0 +1,59 @@
+"""The listener takes everybody who knocks at once, and the process may have as many files open as that needs."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import uvloop
+from starlette.applications import Starlette
+
+from lens_core.base.process_limits import FEW_FILES, allow_many_files
+from lens_core.http.server import HttpServer, bind
+
+KNOCKING = 400
+
+
+async def _rounds_until_all_are_in() -> int:
+    """Rounds of the loop that it takes until all connections are accepted."""
+    listener = bind("127.0.0.1:0")
+    address = listener.getsockname()
+    server = HttpServer(listener, Starlette())
+    await server.start()
+    outside = [socket.create_connection(address) for _ in range(KNOCKING)]
+    rounds = 0
+    while server.connections < KNOCKING and rounds < 10 * KNOCKING:
+        rounds += 1
+        await asyncio.sleep(0)
+    for connection in outside:
+        connection.close()
+    await server.stop(5.0)
+    return rounds
+
+
+@pytest.mark.parametrize("run", [uvloop.run, asyncio.run], ids=["uvloop", "asyncio"])
+def test_hundreds_of_connections_are_taken_in_a_few_rounds_of_the_loop(
+    run: Callable[[Coroutine[Any, Any, int]], int],
+) -> None:
+    assert run(_rounds_until_all_are_in()) < KNOCKING // 20
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """A limit as shells and service managers set it, below what the process may ask for."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, before[1]), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("few_files")
+def test_as_many_files_as_the_system_allows_are_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert allow_many_files() == hard
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
+    assert bool(caplog.records) is (hard != resource.RLIM_INFINITY and hard < FEW_FILES)

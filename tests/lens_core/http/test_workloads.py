@@ -1,0 +1,80 @@
+"""The list of workloads and one workload: framework, progress, time left, last values; paging and search."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lens_core import Detection, Origin
+from tests.lens_core.http.query_app import QueryApp
+from tests.plugins.sinks.postgresql.support import row
+
+
+async def fill(asked: QueryApp) -> None:
+    """A run at 2 iterations per second of which a log knows the target, with what it runs on."""
+    rows = [row(n, iteration=n * 10, event_time=1000.0 + n * 5, values={"loss": 1.0 / (n + 1)}) for n in range(50)]
+    log = row(400, data_source="log", event_time=1100.0, values={"target_iteration": 1000.0})
+    opinion = Detection(
+        workload_uid="workload-1", source="log", framework="megatron", layer="base", confidence=0.8, method="log"
+    )
+    await asked.spool.deliver(*rows, log, opinion, row(50, iteration=500, event_time=1250.0, values={"x": math.nan}))
+
+
+async def test_a_line_says_how_far_and_how_long(asked: QueryApp) -> None:
+    await fill(asked)
+    (line,) = (await asked.json("/workloads"))["workloads"]
+    detail = await asked.json("/workloads/workload-1")
+    for found in (line, detail):
+        assert (found["iteration"], found["target_iteration"], found["progress"]) == (500, 1000, 0.5)
+        assert found["iterations_per_second"] == pytest.approx(2.0)
+        assert found["remaining_seconds"] == pytest.approx(250.0)
+        assert found["eta"] == 1_250_000 + 250_000
+        assert found["last_values"] == {"loss": pytest.approx(1 / 50), "x": "NaN"}
+        assert (found["frameworks"], found["base_framework"]) == (["megatron"], "megatron")
+    assert {run["data_source"] for run in detail["runs"]} == {"wandb", "log"}
+
+
+async def test_iteration_times_have_rates_and_eta(asked: QueryApp) -> None:
+    await fill(asked)
+    answer = await asked.json("/workloads/workload-1/metrics/iteration-times")
+    assert [p["metric_name"] for p in answer["data"]].count("iteration") == 52
+    runs = {run["data_source"]: run for run in answer["runs"]}
+    assert runs["wandb"]["seconds_per_iteration"] == pytest.approx(0.5)
+    assert runs["log"]["eta"] is None
+    assert runs["log"]["progress"] == 0.4
+
+
+async def test_nothing_is_invented(asked: QueryApp) -> None:
+    await asked.spool.deliver(row(5))
+    (line,) = (await asked.json("/workloads"))["workloads"]
+    assert (line["progress"], line["iterations_per_second"], line["eta"], line["frameworks"]) == (None, None, None, [])
+
+
+async def test_pages_and_search(asked: QueryApp) -> None:
+    for number in range(5):
+        origin = Origin(workload_uid=f"uid-{number}", pod_name=f"train-{number}")
+        await asked.spool.deliver(row(0, origin=origin, event_time=1000.0 + number))
+    first = await asked.json("/workloads", limit=3)
+    rest = await asked.json("/workloads", limit=3, cursor=first["next_cursor"])
+    assert [line["workload_uid"] for page in (first, rest) for line in page["workloads"]] == [
+        f"uid-{number}" for number in range(4, -1, -1)
+    ]
+    assert rest["next_cursor"] is None
+    assert first["total_count"] == rest["total_count"] == 5
+    assert [w["workload_uid"] for w in (await asked.json("/workloads", search="TRAIN-2"))["workloads"]] == ["uid-2"]
+    assert (await asked.get("/workloads/nobody")).status_code == 404
+
+
+async def test_each_line_has_its_own_verdict(asked: QueryApp) -> None:
+    names = {"a": "megatron", "b": "deepspeed", "c": ""}
+    await asked.spool.deliver(*(row(0, origin=Origin(workload_uid=uid)) for uid in names))
+    said = [
+        Detection(workload_uid=uid, source="log", framework=name, layer="base", confidence=0.8, method="log")
+        for uid, name in names.items()
+        if name
+    ]
+    await asked.spool.deliver(*said)
+    for _ in range(2):  # the second time they are remembered
+        lines = (await asked.json("/workloads"))["workloads"]
+        assert {line["workload_uid"]: line["framework"] or "" for line in lines} == names

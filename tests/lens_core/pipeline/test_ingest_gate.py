@@ -1,0 +1,296 @@
+"""The door: identity, filters, ledgers, several pipelines, overload."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lens_core import (
+    Answer,
+    Batch,
+    BatchLimits,
+    Context,
+    Delivered,
+    Event,
+    NoSettings,
+    Origin,
+    Overloaded,
+    Pod,
+    Record,
+    Retry,
+    Sink,
+    StepMetrics,
+)
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.delivery.sending.sender import SinkSlot
+from lens_core.delivery.spool.spool import Spool
+from lens_core.model.record_filter import RecordFilter
+from lens_core.pipeline.ingest_gate import PipelineDoor
+from lens_core.pipeline.pipeline import Pipeline
+
+
+class Keeping(Sink):
+    """Keeps records while it is up."""
+
+    name = "keeping"
+    accepts = (StepMetrics, Event)
+
+    def __init__(self, *, is_up: bool = True) -> None:
+        context = Context(name="k", logger=logging.getLogger("k"), data_dir=Path("/nowhere"), metrics=SelfMetrics())
+        super().__init__(NoSettings(), context)
+        self.records: list[Record] = []
+        self.is_up = is_up
+
+    async def send(self, batch: Batch) -> Answer:
+        if not self.is_up:
+            return Retry("down")
+        self.records += batch.records
+        return Delivered()
+
+
+def rows(count: int, origin: Origin | None = None) -> list[Record]:
+    where = origin or Origin(pod_name="p")
+    return [StepMetrics(origin=where, data_source="wandb", row_step=step, values={}) for step in range(count)]
+
+
+async def started(
+    path: Path, name: str, sink: Sink, *, required: bool = True, wanted: RecordFilter | None = None, size: int = 1 << 20
+) -> Pipeline:
+    slot = SinkSlot(name="s", sink=sink, required=required, limits=BatchLimits(max_wait_seconds=0.0))
+    spool = Spool(path / f"{name}.spool", max_bytes=size)
+    pipeline = Pipeline(name, spool, [slot], metrics=SelfMetrics(), record_filter=wanted or RecordFilter())
+    await pipeline.start()
+    return pipeline
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def wait() -> None:
+        while not condition():
+            await asyncio.sleep(0.001)
+
+    await asyncio.wait_for(wait(), 20)
+
+
+class Pods:
+    """Knows the workload of a pod; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.met: list[str] = []
+
+    def complete(self, origin: Origin) -> Origin:
+        self.asked += 1
+        return origin if origin.workload_uid else msgspec.structs.replace(origin, workload_uid=f"w-{origin.pod_name}")
+
+    def meet(self, pods: Iterable[Pod]) -> None:
+        self.met += [pod.name for pod in pods]
+
+
+async def test_every_pipeline_gets_the_records(tmp_path: Path) -> None:
+    sinks = [Keeping(), Keeping()]
+    pipelines = [await started(tmp_path, f"p{n}", sink) for n, sink in enumerate(sinks)]
+    door = PipelineDoor("api", pipelines, metrics=SelfMetrics())
+    await door.submit(rows(5))
+    await until(lambda: all(len(sink.records) == 5 for sink in sinks))
+    assert (door.ledger.received, door.ledger.accepted, door.ledger.door_difference()) == (5, 5, 0)
+    for pipeline in pipelines:
+        await pipeline.stop()
+
+
+async def test_what_one_required_pipeline_refuses_reaches_no_other(tmp_path: Path) -> None:
+    up, down = Keeping(), Keeping(is_up=False)
+    first = await started(tmp_path, "first", up)
+    full = await started(tmp_path, "full", down, size=8 * 1024)
+    door = PipelineDoor("api", [first, full], metrics=SelfMetrics())
+    taken = 0
+    for _ in range(2000):
+        try:
+            await door.submit(rows(50))
+        except Overloaded:
+            break
+        taken += 50
+    for _ in range(3):  # the sender tries again after a while, when nobody remembers that the spool was full
+        full.spool.engine.full_until = 0.0
+        with pytest.raises(Overloaded, match="full because of a required sink"):
+            await door.submit(rows(50))
+    await until(lambda: first.status().sinks[0].pending_records == 0)
+    assert (len(up.records), door.ledger.accepted) == (taken, taken)
+    down.is_up = True
+    await until(lambda: len(down.records) == taken)
+    await door.submit(rows(50))
+    await until(lambda: len(up.records) == len(down.records) == taken + 50)
+    for pipeline in (first, full):
+        await pipeline.stop()
+
+
+async def test_of_those_that_race_for_the_last_room_none_reaches_only_one_pipeline(tmp_path: Path) -> None:
+    up, down = Keeping(), Keeping(is_up=False)
+    pipelines = [await started(tmp_path, "first", up), await started(tmp_path, "full", down, size=8 * 1024)]
+    door = PipelineDoor("api", pipelines, metrics=SelfMetrics())
+    accepted: list[str] = []
+
+    async def send(pod: str) -> bool:
+        with contextlib.suppress(Overloaded):
+            await door.submit(rows(20, Origin(pod_name=pod)))
+            accepted.append(pod)
+            return True
+        return False
+
+    number, all_taken = 0, True
+    while all_taken:
+        all_taken = all(await asyncio.gather(*(send(f"{number}-{which}") for which in range(8))))
+        number += 1
+    down.is_up = True
+    await until(lambda: all(pipeline.status().sinks[0].pending_records == 0 for pipeline in pipelines))
+    for sink in (up, down):
+        assert Counter(record.origin.pod_name for record in sink.records) == dict.fromkeys(accepted, 20)
+    assert [pipeline.spool.engine.promises.bytes for pipeline in pipelines] == [0, 0]
+    for pipeline in pipelines:
+        await pipeline.stop()
+
+
+async def test_room_that_only_an_optional_sink_holds_is_given(tmp_path: Path) -> None:
+    up, down, other = Keeping(), Keeping(is_up=False), Keeping()
+    slots = [
+        SinkSlot(name="up", sink=up, limits=BatchLimits(max_wait_seconds=0.0)),
+        SinkSlot(name="down", sink=down, required=False, limits=BatchLimits(max_records=50, max_wait_seconds=0.0)),
+    ]
+    small = Pipeline("small", Spool(tmp_path / "small.spool", max_bytes=8 * 1024), slots, metrics=SelfMetrics())
+    await small.start()
+    door = PipelineDoor("api", [await started(tmp_path, "other", other), small], metrics=SelfMetrics())
+    for number in range(60):
+        await door.submit(rows(50))
+        await until(lambda so_far=50 * (number + 1): len(up.records) == so_far)  # type: ignore[misc]
+    assert small.status().sinks[1].ledger.dropped["spool_full"] > 0
+    for pipeline in door._pipelines:
+        await pipeline.stop()
+
+
+async def test_identity_is_completed_once_per_origin(tmp_path: Path) -> None:
+    sink, pods = Keeping(), Pods()
+    pipeline = await started(tmp_path, "p", sink)
+    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics(), identity=pods)
+    known = rows(3, Origin(workload_uid="w-known", pod_name="x"))
+    await door.submit([*rows(50, Origin(pod_name="a")), *known])
+    await until(lambda: len(sink.records) == 53)
+    assert {record.origin.workload_uid for record in sink.records} == {"w-a", "w-known"}
+    assert pods.asked == 2
+    await pipeline.stop()
+
+
+@pytest.mark.parametrize(
+    ("received", "filtered", "rejected", "accepted", "merged"),
+    [(None, 0, {}, 4, 0), (None, 2, {"wrong type": 3}, 4, 0), (100, 10, {"a": 1, "b": 2}, 87, 83), (1, 0, {}, 1, 0)],
+)
+async def test_what_the_source_says_about_its_items_is_counted(
+    tmp_path: Path, received: int | None, filtered: int, rejected: dict[str, int], accepted: int, merged: int
+) -> None:
+    pipeline = await started(tmp_path, "p", Keeping())
+    metrics = SelfMetrics()
+    door = PipelineDoor("api", [pipeline], metrics=metrics)
+    await door.submit(rows(4), received=received, filtered=filtered, rejected=rejected)
+    ledger = door.ledger
+    assert ledger.door_difference() == 0
+    assert (ledger.accepted, ledger.merged, ledger.filtered, ledger.rejected) == (accepted, merged, filtered, rejected)
+    await pipeline.stop()
+
+
+async def test_records_that_no_pipeline_wants_are_filtered(tmp_path: Path) -> None:
+    only_events = await started(tmp_path, "a", Keeping(), wanted=RecordFilter(kinds=["event"]))
+    team = await started(tmp_path, "b", Keeping(), wanted=RecordFilter(labels={"team": "x"}))
+    door = PipelineDoor("api", [only_events, team], metrics=SelfMetrics())
+    await door.submit([*rows(3), *rows(2, Origin(labels={"team": "x"})), Event(type="resumed")])
+    assert (door.ledger.received, door.ledger.filtered, door.ledger.accepted) == (6, 3, 3)
+    await door.submit(rows(3), received=30)
+    assert (door.ledger.received, door.ledger.filtered, door.ledger.accepted) == (36, 33, 3)
+    assert door.ledger.door_difference() == 0
+    await only_events.stop()
+    await team.stop()
+
+
+async def test_pods_that_pass_by_are_remembered(tmp_path: Path) -> None:
+    pipeline, pods = await started(tmp_path, "p", Keeping()), Pods()
+    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics(), identity=pods)
+    await door.submit([*rows(2), Pod(uid="u-1", name="pod-1")])
+    assert pods.met == ["pod-1"]
+    await pipeline.stop()
+
+
+async def test_labels_that_identity_knows_count_for_the_filters(tmp_path: Path) -> None:
+    pipeline = await started(tmp_path, "p", Keeping(), wanted=RecordFilter(labels={"workload_uid": "w-a"}))
+    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics(), identity=Pods())
+    await door.submit([*rows(2, Origin(pod_name="a")), *rows(1, Origin(pod_name="b"))])
+    assert (door.ledger.accepted, door.ledger.filtered) == (2, 1)
+    await pipeline.stop()
+
+
+async def fill(door: PipelineDoor) -> int:
+    taken = 0
+    while True:
+        try:
+            await door.submit(rows(10))
+        except Overloaded:
+            return taken
+        taken += 10
+
+
+async def test_a_full_required_pipeline_refuses_for_all(tmp_path: Path) -> None:
+    dead, alive = Keeping(is_up=False), Keeping()
+    full = await started(tmp_path, "full", dead, size=5_000)
+    other = await started(tmp_path, "other", alive)
+    door = PipelineDoor("api", [full, other], metrics=SelfMetrics())
+    taken = await fill(door)
+    with pytest.raises(Overloaded):
+        await door.submit(rows(10))
+    assert door.ledger.accepted == taken > 0
+    assert door.ledger.rejected == {"overloaded": 20}
+    assert door.ledger.door_difference() == 0
+    dead.is_up = True
+    await until(lambda: len(dead.records) == taken)
+    await door.submit(rows(10))
+    await full.stop()
+    await other.stop()
+
+
+async def test_a_pipeline_of_optional_sinks_never_refuses(tmp_path: Path) -> None:
+    dead, alive = Keeping(is_up=False), Keeping()
+    optional = await started(tmp_path, "optional", dead, required=False, size=5_000)
+    required = await started(tmp_path, "required", alive)
+    door = PipelineDoor("api", [optional, required], metrics=SelfMetrics())
+    for _ in range(50):
+        await door.submit(rows(10))
+    await until(lambda: len(alive.records) == 500)
+    status = optional.status().sinks[0]
+    assert status.ledger.dropped["spool_full"] > 0
+    assert optional.senders[0].ledger.sink_difference(status.pending_records) == 0
+    await optional.stop()
+    await door.submit(rows(10))
+    assert optional.ledger.dropped == {"spool_full": 10}
+    assert door.ledger.accepted == 510
+    await required.stop()
+
+
+async def test_what_is_in_flight_is_bounded(tmp_path: Path) -> None:
+    pipeline = await started(tmp_path, "p", Keeping())
+    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics(), max_records_in_flight=100)
+    outcomes = await asyncio.gather(*(door.submit(rows(40)) for _ in range(5)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None)] * 2 + [Overloaded] * 3
+    await door.submit(rows(1000))
+    assert door.ledger.door_difference() == 0
+    await pipeline.stop()
+
+
+async def test_an_empty_submission_only_counts(tmp_path: Path) -> None:
+    pipeline = await started(tmp_path, "p", Keeping())
+    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics())
+    await door.submit([], rejected={"wrong type": 3})
+    assert (door.ledger.received, door.ledger.rejected) == (3, {"wrong type": 3})
+    assert pipeline.spool.status().bytes == 0
+    await pipeline.stop()
