@@ -1,5 +1,5 @@
 """One figure for each interval of time: out of what is known of a block where an interval holds all of it, else out of
-its points. Pure but for the summaries that it asks the reader for."""
+its points."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _AT_ONCE = 2048
 
 
 class Buckets(NamedTuple):
-    """What is known of intervals, as columns; of an interval there may be several rows before they are joined.
+    """What is known of intervals of curves, as columns; of one there may be several rows before they are joined.
 
     `first` and `last` are values, `first_us` and `last_us` their times. Values that are NaN count for nothing but the
     highest iteration.
     """
 
+    curve: Integers
     interval: Integers
     iteration: Integers
     points: Integers
@@ -39,11 +40,15 @@ class Buckets(NamedTuple):
 
 
 class Aggregator:
-    """Gathers the points of a curve into intervals. Raises BadRequest where these are more than anybody looks at."""
+    """Gathers the points of curves into intervals. Raises BadRequest where these are more than anybody looks at.
 
-    def __init__(self, aggregate: str, interval_us: int) -> None:
+    `curve_of`: the curve of each stream.
+    """
+
+    def __init__(self, aggregate: str, interval_us: int, curve_of: Integers) -> None:
         self._aggregate = aggregate
         self._interval_us = interval_us
+        self._curve_of = curve_of
         self._found: list[Buckets] = []
 
     async def add_known(self, reader: Reader, metric: str | None, parts: Sequence[Part]) -> Sequence[Part]:
@@ -76,6 +81,7 @@ class Aggregator:
         if self._aggregate in ("first", "last"):
             is_known &= (series.times[starts] == first_us) & (series.times[ends] == last_us)
         buckets = Buckets(
+            self._curve_of[[parts[row[0]].place for row in found]],
             first_us // self._interval_us,
             np.maximum.reduceat(series.iterations, starts),
             np.array([row[1] for row in found]),
@@ -98,6 +104,7 @@ class Aggregator:
         values = np.where(count, series.values, 0.0)
         self._append(
             Buckets(
+                self._curve_of[series.streams],
                 series.times // self._interval_us,
                 series.iterations,
                 count,
@@ -112,7 +119,8 @@ class Aggregator:
         )
 
     def _append(self, buckets: Buckets) -> None:
-        self._found.append(_joined([buckets]))
+        if buckets.interval.size:
+            self._found.append(_joined([buckets]))
         if len(self._found) > 64:
             self._found = [_joined(self._found)]
         if sum(found.interval.size for found in self._found) > _MOST_INTERVALS:
@@ -120,11 +128,13 @@ class Aggregator:
             if self._found[0].interval.size > _MOST_INTERVALS:
                 raise BadRequest(f"the interval makes more than {_MOST_INTERVALS:,} points of one metric")
 
-    def figures(self, place: int) -> Series:
-        """A point for each interval, at its beginning, as points of the stream at a place."""
+    def figures(self) -> Series:
+        """A point for each interval of each curve, at its beginning, as a point of the curve's first stream."""
         found = _joined(self._found)
         starts = found.interval * self._interval_us
-        return Series.of((np.zeros_like(starts), found.iteration, starts), self._figure(found), place)
+        series = Series.of((np.zeros_like(starts), found.iteration, starts), self._figure(found), 0)
+        curves, first = np.unique(self._curve_of, return_index=True)
+        return series._replace(streams=first[np.searchsorted(curves, found.curve)])
 
     def _figure(self, found: Buckets) -> Doubles:
         if self._aggregate == "count":
@@ -135,20 +145,21 @@ class Aggregator:
 
 
 def _joined(found: Sequence[Buckets]) -> Buckets:
-    """One row for each interval, in the order of time."""
+    """One row for each interval of each curve, in the order of curve and time."""
     if not found:
         none = np.empty(0, np.int64)
-        return Buckets._make([none] * 3 + [np.empty(0)] * 3 + [none, np.empty(0)] * 2)
+        return Buckets._make([none] * 4 + [np.empty(0)] * 3 + [none, np.empty(0)] * 2)
     every = Buckets._make(map(np.concatenate, zip(*found, strict=True)))
-    if (np.diff(every.interval) > 0).all():
-        return every
-    every = Buckets._make(column[np.lexsort((every.first_us, every.interval))] for column in every)
-    starts = np.flatnonzero(np.diff(every.interval, prepend=every.interval[0] - 1))
+    order = np.lexsort((every.first_us, every.interval, every.curve))
+    every = Buckets._make(column[order] for column in every)
+    is_next = (np.diff(every.curve) != 0) | (np.diff(every.interval) != 0)
+    starts = np.flatnonzero(np.append(True, is_next))
     ends = np.append(starts[1:], every.interval.size) - 1
-    latest = np.lexsort((every.last_us, every.interval))[ends]
+    latest = np.lexsort((every.last_us, every.interval, every.curve))[ends]
     with np.errstate(invalid="ignore", over="ignore"):
         total = np.add.reduceat(every.total.astype(np.longdouble), starts).astype(np.float64)
     return Buckets(
+        every.curve[starts],
         every.interval[starts],
         np.maximum.reduceat(every.iteration, starts),
         np.add.reduceat(every.points, starts),

@@ -82,23 +82,13 @@ class Page:
             return series
         count = min(self.remaining, series.size)
         if count:
-            self._last = self._at(metric, streams, series, count - 1)
+            stream = streams[series.streams[count - 1]]
+            numbers = (series.iterations, series.times, series.steps)
+            iteration, time_us, step = (int(column[count - 1]) for column in numbers)
+            where = (stream.run_id, stream.attempt, iteration, time_us, stream.data_source, stream.rank, step)
+            self._last = Place(metric, *where)
         self.remaining -= count
         self._answered += count
         if count < series.size:
             self.next_cursor = cursor_of(self._answered if self.is_counted or self._last is None else self._last)
         return series.select(slice(count))
-
-    @staticmethod
-    def _at(metric: str, streams: Sequence[Stream], series: Series, position: int) -> Place:
-        stream = streams[series.streams[position]]
-        return Place(
-            metric,
-            stream.run_id,
-            stream.attempt,
-            int(series.iterations[position]),
-            int(series.times[position]),
-            stream.data_source,
-            stream.rank,
-            int(series.steps[position]),
-        )

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
@@ -22,7 +23,7 @@ from .aggregating import Aggregator
 from .database import Database
 from .identity import Connection
 from .paging import Page, Place
-from .reading import ALL, Part, Range, Reader, count_points, metric_of_all_rows
+from .reading import ALL, Range, Reader, count_points, metric_of_all_rows
 from .reducing import coarseness, reduce_series, shares
 from .series import Integers, Mask, Series, concatenated
 from .streams import Stream, all_streams, headers, streams_by_metric, window_of
@@ -35,6 +36,10 @@ _MARK_POINTS = 4_000
 # A curve of many ranks is made of so many points, and of so many of each of them: both ends and both extremes.
 _MOST_OF_RANKS = 200_000
 _LEAST_OF_RANK = 4
+# An answer is in the order of attempts; a curve is what is drawn as one, whatever ranks logged it.
+_ATTEMPT = attrgetter("run_id", "attempt")
+_CURVE = attrgetter("run_id", "attempt", "data_source")
+_SIDE = attrgetter("data_source", "rank")
 # A metric as it is stored (None: the iterations themselves), its own name, the streams that have it.
 _Wanted: TypeAlias = tuple[str | None, str, list[Stream]]
 _Streams: TypeAlias = Sequence[tuple[int, Stream]]  # with their places among those of the metric
@@ -93,7 +98,7 @@ async def _pieces(
             found = _reduced(reader, stored, streams, query.max_points)
         else:
             found = _whole(reader, stored, name, streams, page)
-        curve_of = _numbered(streams, lambda stream: stream.curve)
+        curve_of = _numbered(streams, _CURVE)
         async for series in found:
             for piece in _columns(name, streams, curve_of, series, page):
                 yield piece
@@ -131,7 +136,7 @@ def _batches(streams: _Streams, cost: Mapping[int, float], most: float) -> Itera
     """Attempts in a row together, as long as they cost no more than `most`; an attempt is never split."""
     batch: list[tuple[int, Stream]] = []
     spent = 0.0
-    for _, group in groupby(streams, lambda one: one[1].attempt_of_run):
+    for _, group in groupby(streams, lambda one: _ATTEMPT(one[1])):
         attempt = list(group)
         price = sum(cost[place] for place, _ in attempt)
         if batch and spent + price > most:
@@ -155,31 +160,23 @@ async def _whole(
     """All points from the page's place on, sorted; of an attempt with many points a range of iterations at a time."""
     after = page.place
     begins = None if after is None else (after.metric, after.run_id, after.attempt)
-    left = [one for one in enumerate(streams) if begins is None or (name, *one[1].attempt_of_run) >= begins]
+    left = [one for one in enumerate(streams) if begins is None or (name, *_ATTEMPT(one[1])) >= begins]
     most = _BATCH_POINTS if page.remaining is None else max(_MARK_POINTS, min(page.remaining, _BATCH_POINTS))
-    attempt_of, side_of = _numbered(streams, _attempt), _numbered(streams, _side)
+    attempt_of, side_of = _numbered(streams, _ATTEMPT), _numbered(streams, _SIDE)
     cost = {place: reader.expected(stream) for place, stream in left}
     for batch in _batches(left, cost, most):
         ranges: Iterable[Range] = [ALL]
         if sum(cost[place] for place, _ in batch) > most:
             ranges = _ranges(reader, batch, most)
         for among in ranges:
-            is_begun = after is not None and after.is_in(name, *_attempt(batch[-1][1]))
+            is_begun = after is not None and after.is_in(name, *_ATTEMPT(batch[-1][1]))
             if is_begun and after is not None and among.high < after.iteration:
                 continue
             parts = [part for place, stream in batch for part in reader.plan(place, stream, among)]
             found = concatenated([series async for series in reader.pieces(stored, parts, among)])
-            if after is not None and after.is_in(name, *_attempt(batch[0][1])):
+            if after is not None and after.is_in(name, *_ATTEMPT(batch[0][1])):
                 found = found.select(_is_beyond(found, after, streams, attempt_of == attempt_of[batch[0][0]]))
             yield found.ordered(attempt_of[found.streams], side_of[found.streams])
-
-
-def _attempt(stream: Stream) -> tuple[str, int]:
-    return stream.attempt_of_run
-
-
-def _side(stream: Stream) -> tuple[str, int]:
-    return stream.data_source, stream.rank
 
 
 def _ranges(reader: Reader, batch: _Streams, most: int) -> Iterator[Range]:
@@ -202,8 +199,8 @@ def _ranges(reader: Reader, batch: _Streams, most: int) -> Iterator[Range]:
 
 def _is_beyond(series: Series, after: Place, streams: Sequence[Stream], is_same: Mask) -> Mask:
     """Which points come after a place; those of other attempts than its own all do. `is_same`: of which streams not."""
-    later = np.array([_side(stream) > (after.data_source, after.rank) for stream in streams])
-    equal = np.array([_side(stream) == (after.data_source, after.rank) for stream in streams])
+    later = np.array([_SIDE(stream) > (after.data_source, after.rank) for stream in streams])
+    equal = np.array([_SIDE(stream) == (after.data_source, after.rank) for stream in streams])
     found = later[series.streams] | (equal[series.streams] & (series.steps > after.row_step))
     for column, bound in ((series.times, after.time_us), (series.iterations, after.iteration)):
         found = (column > bound) | ((column == bound) & found)
@@ -214,12 +211,12 @@ async def _reduced(
     reader: Reader, stored: str | None, streams: Sequence[Stream], max_points: int
 ) -> AsyncIterator[Series]:
     """At most `max_points` points, shared among the curves; all ranks of one source are one curve."""
-    curves = [list(group) for _, group in groupby(enumerate(streams), lambda one: one[1].curve)]
+    curves = [list(group) for _, group in groupby(enumerate(streams), lambda one: _CURVE(one[1]))]
     counts = [sum(stream.points for _, stream in curve) for curve in curves]
     newest = max(range(len(curves)), key=lambda number: max(s.last_seen_us for _, s in curves[number]), default=0)
     share_of = dict(enumerate(shares(counts, newest, max_points)))
     drawn = [one for number, curve in enumerate(curves) for one in curve if share_of[number]]
-    attempt_of, curve_of = _numbered(streams, _attempt), _numbered(streams, lambda stream: stream.curve)
+    attempt_of, curve_of = _numbered(streams, _ATTEMPT), _numbered(streams, _CURVE)
     part_of = np.ones(len(streams), np.int64)
     for number, curve in enumerate(curves):
         most = max(_LEAST_OF_RANK, _MOST_OF_RANKS // len(curve))
@@ -250,19 +247,12 @@ async def _aggregated(
 ) -> AsyncIterator[Series]:
     """One point for each interval of a curve; all ranks of one source are one curve."""
     assert query.aggregate is not None and query.interval_ms is not None  # noqa: PT018 - one condition of the API
-    attempt_of, curve_of = _numbered(streams, _attempt), _numbered(streams, lambda stream: stream.curve)
+    attempt_of, curve_of = _numbered(streams, _ATTEMPT), _numbered(streams, _CURVE)
     cost = {place: reader.expected(stream) for place, stream in enumerate(streams)}
     for batch in _batches(list(enumerate(streams)), cost, _BATCH_POINTS):
-        into: dict[int, Aggregator] = {}
-        left: list[Part] = []
-        for place, stream in batch:
-            gathered = into.setdefault(
-                int(curve_of[place]), Aggregator(query.aggregate, query.interval_ms * _MILLISECOND)
-            )
-            left += await gathered.add_known(reader, stored, reader.plan(place, stream))
-        async for series in reader.pieces(stored, left):
-            for number in np.unique(curve_of[series.streams]).tolist():
-                into[number].add(series.select(curve_of[series.streams] == number))
-        first_of = {int(curve_of[place]): place for place, _ in reversed(batch)}
-        found = concatenated(gathered.figures(first_of[number]) for number, gathered in into.items())
+        gathered = Aggregator(query.aggregate, query.interval_ms * _MILLISECOND, curve_of)
+        parts = [part for place, stream in batch for part in reader.plan(place, stream)]
+        async for series in reader.pieces(stored, await gathered.add_known(reader, stored, parts)):
+            gathered.add(series)
+        found = gathered.figures()
         yield found.ordered(attempt_of[found.streams], curve_of[found.streams])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lens_core import PointQuery
@@ -14,6 +15,8 @@ from .text import metric_key
 
 _LOWEST = -(2**63)
 _HIGHEST = 2**63 - 1
+# The order of an answer: run, attempt; within them source and rank.
+_ORDER = attrgetter("run_id", "attempt", "data_source", "rank", "id")
 _STREAM = (
     "s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.blocked_rows, s.rows,"
     " coalesce(s.first_iteration, 0), coalesce(s.last_iteration, 0), coalesce(s.last_seen_us, 0)"
@@ -46,16 +49,6 @@ class Stream(NamedTuple):
     last_iteration: int
     last_seen_us: int
     points: int
-
-    @property
-    def attempt_of_run(self) -> tuple[str, int]:
-        """What an answer is in the order of."""
-        return self.run_id, self.attempt
-
-    @property
-    def curve(self) -> tuple[str, int, str]:
-        """What is drawn as one: run, attempt and source, whatever ranks logged it."""
-        return self.run_id, self.attempt, self.data_source
 
 
 class Header(NamedTuple):
@@ -108,7 +101,7 @@ async def streams_by_metric(connection: Connection, query: PointQuery) -> list[t
     found: dict[str, list[Stream]] = defaultdict(list)
     for metric, *stream in await cursor.fetchall():
         found[metric].append(Stream(*stream))
-    return [(metric, sorted(found[metric], key=stream_order)) for metric in sorted(found, key=metric_name)]
+    return [(metric, sorted(found[metric], key=_ORDER)) for metric in sorted(found, key=metric_name)]
 
 
 async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]:
@@ -116,12 +109,7 @@ async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]
     cursor = await connection.execute(
         f"select {_STREAM}, s.rows from lens_stream s where s.rows > 0 and {_ASKED}".encode(), _filter(query, None)
     )
-    return sorted((Stream(*row) for row in await cursor.fetchall()), key=stream_order)
-
-
-def stream_order(stream: Stream) -> tuple[str, int, str, int, int]:
-    """The order of an answer: run, attempt; within them source and rank."""
-    return stream.run_id, stream.attempt, stream.data_source, stream.rank, stream.id
+    return sorted((Stream(*row) for row in await cursor.fetchall()), key=_ORDER)
 
 
 async def headers(connection: Connection, stream_ids: Sequence[int], window: Window) -> dict[int, list[Header]]:

@@ -119,11 +119,11 @@ def test_aggregates_are_those_of_the_points(pieces: list[list[tuple[int, float]]
     for time, value in (point for piece in pieces for point in piece):
         inside[time // 1000].append((time, value))
     for aggregate in ("mean", "min", "max", "sum", "count", "first", "last"):
-        gathered = Aggregator(aggregate, 1000)
+        gathered = Aggregator(aggregate, 1000, np.array([5]))
         for piece in pieces:
             times = np.array([time for time, _ in piece])
             gathered.add(Series.of((times, times, times), np.array([value for _, value in piece]), 0))
-        found = gathered.figures(7)
+        found = gathered.figures()
         assert found.times.tolist() == [number * 1000 for number in sorted(inside)]
         assert found.iterations.tolist() == [max(time for time, _ in inside[number]) for number in sorted(inside)]
         for number, figure in zip(sorted(inside), found.values.tolist(), strict=True):
