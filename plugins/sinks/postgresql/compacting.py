@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import psycopg
@@ -91,6 +91,13 @@ class Compactor:
         now = time.monotonic()
         for stream_id, change in changes.items():
             if self._waiting.grew(stream_id, change.new_rows, now, late=bool(change.late_steps)):
+                self._urgent.set()
+
+    def watch(self, stream_ids: Iterable[int]) -> None:
+        """Somebody reads these streams: of what is written to them blocks are made sooner."""
+        now = time.monotonic()
+        for stream_id in stream_ids:
+            if self._waiting.watch(stream_id, now):
                 self._urgent.set()
 
     async def _run(self) -> None:

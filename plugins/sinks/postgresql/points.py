@@ -42,27 +42,33 @@ _CURVE = attrgetter("run_id", "attempt", "data_source")
 _SIDE = attrgetter("data_source", "rank")
 # A metric as it is stored (None: the iterations themselves), its own name, the streams that have it.
 _Wanted: TypeAlias = tuple[str | None, str, list[Stream]]
+Watch: TypeAlias = Callable[[Iterable[int]], None]
 _Streams: TypeAlias = Sequence[tuple[int, Stream]]  # with their places among those of the metric
 
 
-async def metric_columns(database: Database, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
-    """The points of a query in the order metric, run, attempt, iteration, time. Raises BadRequest, Unavailable."""
+async def metric_columns(database: Database, query: PointQuery, watch: Watch) -> AsyncGenerator[PointColumns, None]:
+    """The points of a query in the order metric, run, attempt, iteration, time. Raises BadRequest, Unavailable.
+
+    `watch` is told which streams are read.
+    """
     page = Page(query)
     async with database.reading() as connection, connection.transaction():
         wanted: list[_Wanted] = [
             (stored, metric_name(stored), streams) for stored, streams in await streams_by_metric(connection, query)
         ]
+        watch({stream.id for _, _, streams in wanted for stream in streams})
         async for piece in _answer(connection, query, wanted, page):
             yield piece
 
 
-async def iteration_columns(database: Database, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
+async def iteration_columns(database: Database, query: PointQuery, watch: Watch) -> AsyncGenerator[PointColumns, None]:
     """`iteration` of every row, then `target_iteration` where it is known; each in the order of `metric_columns`."""
     page = Page(query)
     target = msgspec.structs.replace(query, metrics=(_TARGET,))
     async with database.reading() as connection, connection.transaction():
         wanted: list[_Wanted] = [(None, "iteration", await all_streams(connection, query))]
         wanted += [(stored, stored, streams) for stored, streams in await streams_by_metric(connection, target)]
+        watch({stream.id for _, _, streams in wanted for stream in streams})
         async for piece in _answer(connection, query, wanted, page):
             yield piece
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from lens_plugins.sinks.postgresql import upkeep
+from lens_plugins.sinks.postgresql import upkeep, waiting
 from lens_plugins.sinks.postgresql.compacting import Compactor
 from lens_plugins.sinks.postgresql.retention import Policy
 
-from tests.plugins.sinks.postgresql.support import Spool, ask, row, running_store
+from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store
 
 _WAITING = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like 'update lens_stream%'"
 _BLOCKED = "select id, blocked_rows from lens_stream where blocked_rows > 0 order by id"
@@ -81,6 +81,19 @@ async def test_streams_stay_pending_while_the_database_is_away(spool: Spool, sto
         await until(lambda: len(ask(postgres_dsn, _BLOCKED)) == 2)
     finally:
         await compactor.stop()
+
+
+async def test_blocks_of_a_run_that_is_looked_at_are_made_while_it_is_written(
+    tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "BUSY_ROWS", 0.0)  # more is always written than blocks would wait for
+    monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 1e9)
+    async with running_store(tmp_path, postgres_dsn) as store:
+        spool = Spool(store)
+        await spool.deliver(*(row(step) for step in range(20_000)))
+        await spool.deliver(*(row(step) for step in range(20_000, waiting.WATCHED_ROWS)))
+        assert 50 < len(await points(store, max_points=100)) <= 100
+        await until(lambda: ask(postgres_dsn, _BLOCKED) == [(1, waiting.WATCHED_ROWS)])
 
 
 async def until(holds: Callable[[], bool]) -> None:
