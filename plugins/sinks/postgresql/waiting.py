@@ -16,7 +16,7 @@ from .blocks import BLOCK_ROWS
 IDLE_SECONDS = 60.0
 PATIENCE_SECONDS = 30.0
 PATIENCE_ROWS = 64 * BLOCK_ROWS
-WATCHED_ROWS = 8 * BLOCK_ROWS
+WATCHED_ROWS = 2 * BLOCK_ROWS
 WATCHED_SECONDS = 60.0
 BUSY_ROWS = 5000.0  # in about a second; a thousand ranks that log every second are a fifth of that
 _HALF_LIFE_SECONDS = 0.5

@@ -90,8 +90,7 @@ async def test_blocks_of_a_run_that_is_looked_at_are_made_while_it_is_written(
     monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 1e9)
     async with running_store(tmp_path, postgres_dsn) as store:
         spool = Spool(store)
-        await spool.deliver(*(row(step) for step in range(20_000)))
-        await spool.deliver(*(row(step) for step in range(20_000, waiting.WATCHED_ROWS)))
+        await spool.deliver(*(row(step) for step in range(waiting.WATCHED_ROWS)))
         assert 50 < len(await points(store, max_points=100)) <= 100
         await until(lambda: ask(postgres_dsn, _BLOCKED) == [(1, waiting.WATCHED_ROWS)])
 
