@@ -59,7 +59,7 @@ async def test_a_stream_that_fails_stops_no_other(
         spoil = "update lens_row set metrics = '{\"loss\": null}' where row_step = 7 and stream_id < 3 returning 1"
         assert len(ask(postgres_dsn, spoil)) == 2
     async with running_store(tmp_path, postgres_dsn) as store:
-        await until(lambda: ask(postgres_dsn, _BLOCKED) == [(3, 4096)])
+        await until(lambda: ask(postgres_dsn, _BLOCKED) == [(3, 5000)])
         connection = await store.database.connect()
         async with connection:
             found = await upkeep.tidy(connection, Policy())
