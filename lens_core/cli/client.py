@@ -109,7 +109,10 @@ def _ask(
     except httpx.HTTPError as error:
         raise LensError(_unanswered(url, error)) from None
     if response.is_success:
-        return response.json()
+        try:
+            return response.json()
+        except ValueError:
+            raise LensError(f"what answers at {url} is no Lens: {response.text[:100]!r}") from None
     try:
         message = response.json()["message"]
     except (ValueError, KeyError, TypeError):

@@ -9,9 +9,22 @@ from typing import Literal
 import httpx
 import msgspec
 
-from lens_core import Answer, Batch, BatchLimits, Delivered, Record, Rejected, Retry, Secret, Sink, hookimpl
+from lens_core import (
+    Answer,
+    Batch,
+    BatchLimits,
+    Delivered,
+    LensError,
+    Poisoned,
+    Record,
+    Rejected,
+    Retry,
+    Secret,
+    Sink,
+    hookimpl,
+)
 from lens_core.base.compression import compress
-from lens_core.plugin_api.http_answers import refusal
+from lens_core.plugin_api.http_answers import is_lens_refusal, is_lens_success, refusal
 from lens_core.records import RECORD_KINDS, encode_envelope
 
 
@@ -52,6 +65,7 @@ class Http(Sink):
 
     settings: HttpSettings
     _client: httpx.AsyncClient
+    _taken_bytes = 0  # the largest body that was taken
 
     async def start(self) -> None:
         """Open the client."""
@@ -71,7 +85,9 @@ class Http(Sink):
         """Post an empty envelope."""
         await self.start()
         try:
-            (await self._post(self._envelope([]))).raise_for_status()
+            response = (await self._post(self._envelope([]))).raise_for_status()
+            if self.settings.expect == "lens" and not is_lens_success(response.status_code, response.content):
+                raise LensError(f"{self.settings.url} answered {response.status_code} with what no Lens answers")
         finally:
             await self.stop()
 
@@ -81,13 +97,24 @@ class Http(Sink):
 
     async def send(self, batch: Batch) -> Answer:
         """Post a batch and classify the answer."""
+        body = await self._body(batch)
         try:
-            response = await self._post(await self._body(batch))
+            response = await self._post(body)
         except httpx.HTTPError as error:
             return Retry(f"{type(error).__name__}: {error}")
-        if self.settings.expect == "any" and response.is_success:
-            return Delivered()
-        return classify(response.status_code, response.headers, response.content, len(batch.records))
+        answer = self._classify(response, batch, len(body))
+        if isinstance(answer, (Delivered, Rejected)):
+            self._taken_bytes = max(self._taken_bytes, len(body))
+        return answer
+
+    def _classify(self, response: httpx.Response, batch: Batch, sent_bytes: int) -> Answer:
+        status, content = response.status_code, response.content
+        if self.settings.expect == "any":
+            return Delivered() if response.is_success else refusal(status, response.headers, content)
+        if status == 413 and (len(batch.records) > 1 or 0 < self._taken_bytes < sent_bytes):
+            # A proxy's limit: smaller bodies pass. One that refuses what passed before is ill.
+            return Poisoned(f"HTTP 413: a body of {sent_bytes} bytes is too large for the receiver")
+        return classify(status, response.headers, content, len(batch.records))
 
     async def _body(self, batch: Batch) -> bytes:
         if batch.packed is not None and self.settings.compression == "zstd":
@@ -102,8 +129,13 @@ class Http(Sink):
 
 
 def classify(status: int, headers: Mapping[str, str], body: bytes, size: int) -> Answer:
-    """What another Lens' answer means for a batch of `size` records."""
-    return _rejections(body, size) if 200 <= status < 300 else refusal(status, headers, body)
+    """The meaning of another Lens' answer for a batch of `size` records; only its own error shape is a refusal."""
+    if 200 <= status < 300:
+        return _rejections(body, size)
+    answer = refusal(status, headers, body)
+    if isinstance(answer, Poisoned) and not is_lens_refusal(status, body):
+        return Retry(f"{answer.reason} (not the answer of a Lens; does the url lead to one?)")
+    return answer
 
 
 def _rejections(body: bytes, size: int) -> Answer:
