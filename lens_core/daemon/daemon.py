@@ -18,6 +18,7 @@ from ..base.data_dir import DataDirLock
 from ..base.errors import ConfigurationError, LensError, PluginError, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
+from ..delivery.loss_periods import end_quiet_periods
 from ..directory.directory import Directory
 from ..http.app import build_app
 from ..http.directory import restore
@@ -29,6 +30,7 @@ from ..http.tokens import TokenStore
 from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
 from .assembly import Assembly, assemble
+from .loop_watch import LoopHold, LoopWatch
 from .status import daemon_status
 
 logger = logging.getLogger("lens.daemon")
@@ -56,6 +58,7 @@ class Daemon:
         self._directory_file = config.data_dir / "directory.json"
         self.started_at = time.time()
         self.tap = Tap()
+        self.loop_watch = LoopWatch(on_hold=self._count_hold)
         self.state = "starting"
         self.url = ""
         self.assembly: Assembly | None = None
@@ -70,6 +73,7 @@ class Daemon:
     async def run(self, exit_with_pid: int | None = None) -> None:
         """Run until SIGTERM, SIGINT or `stop`, or until the process `exit_with_pid` is gone."""
         self._lock.acquire()
+        self.loop_watch.start()
         try:
             tls = tls_files(self.config)
             if tls is not None:
@@ -85,6 +89,7 @@ class Daemon:
             await self._run(exit_with_pid)
         finally:
             await self._shut_down()
+            self.loop_watch.stop()
             self._lock.release()
 
     def stop(self) -> None:
@@ -106,6 +111,10 @@ class Daemon:
     def status(self) -> Any:
         """What /api/v1/status answers."""
         return daemon_status(self)
+
+    def _count_hold(self, hold: LoopHold) -> None:
+        self.metrics.loop_holds.inc()
+        self.metrics.loop_held_seconds.inc(hold.seconds)
 
     async def _run(self, exit_with_pid: int | None) -> None:
         for server in self._servers:
@@ -134,6 +143,7 @@ class Daemon:
             await server.stop(max(0.1, ends - time.monotonic()))
         if self.assembly is not None:
             await self.assembly.stop(max(0.1, ends - time.monotonic()))
+        end_quiet_periods(self.metrics.ledgers, quiet_seconds=0.0)
         self.state = "stopped"
 
     def _app(self) -> Starlette:
@@ -144,6 +154,7 @@ class Daemon:
 
     def _api_state(self, assembly: Assembly) -> ApiState:
         server = self.config.server
+        self._tokens.ingest_token = server.ingest_token
         return ApiState(
             metrics=self.metrics,
             tokens=self._tokens,

@@ -11,14 +11,17 @@ import msgspec
 
 from ..base.errors import Overloaded
 from ..base.self_metrics import SelfMetrics
-from ..delivery.ledger import Ledger
+from ..delivery.ledger import GATE_REASONS, Ledger
 from ..delivery.spool.reservation import Room
-from ..model.records import Origin, Pod, Record
+from ..model.records import LogLine, Origin, Pod, Record, SeriesBatch, StepMetrics
+from ..model.refusals import sift_encodable, why_refused
 from .pipeline import Pipeline
 
 logger = logging.getLogger("lens.door")
 
 MAX_RECORDS_IN_FLIGHT = 500_000
+# Of these kinds every field has a type that was checked when they were decoded; there is nothing more to ask.
+_PLAIN_KINDS = frozenset({StepMetrics, LogLine, SeriesBatch})
 
 
 class Identity(Protocol):
@@ -37,7 +40,7 @@ class PipelineDoor:
     """Implements `plugin_api.Door` for one source and all pipelines that it feeds.
 
     `max_records_in_flight` bounds what waits for the spools through this door; a single submission is taken however
-    large it is, because the source has bounded its bytes.
+    large it is, because the source has bounded its bytes. `reasons` are the source's own ones for refusing items.
     """
 
     def __init__(
@@ -48,9 +51,10 @@ class PipelineDoor:
         metrics: SelfMetrics,
         identity: Identity | None = None,
         max_records_in_flight: int = MAX_RECORDS_IN_FLIGHT,
+        reasons: Sequence[str] = (),
     ) -> None:
         self.source = source
-        self.ledger = Ledger.of(source, metrics, rated="accepted")
+        self.ledger = Ledger.of(source, metrics, rated="accepted", rejects=(*GATE_REASONS, *reasons))
         self._pipelines = list(pipelines)
         self._identity = identity
         self._max_records_in_flight = max_records_in_flight
@@ -76,9 +80,19 @@ class PipelineDoor:
         self.ledger.count("filtered", filtered)
         for reason, amount in refused.items():
             self.ledger.reject(reason, amount)
+        records, wrong = self._sift(records)
+        known += wrong
         try:
             completed = self._complete(records)
-            await self._submit(completed)
+            try:
+                await self._submit(completed)
+            except (OverflowError, TypeError, ValueError, RecursionError):
+                records, reasons = sift_encodable(records)
+                if not reasons:
+                    raise
+                known += self._refuse(reasons)
+                completed = self._complete(records)
+                await self._submit(completed)
         except BaseException as error:
             self.ledger.reject("overloaded" if isinstance(error, Overloaded) else "failed", came - known)
             raise
@@ -91,6 +105,26 @@ class PipelineDoor:
         self.ledger.count("filtered", came - known - accepted)
         self.ledger.count("accepted", accepted)
         self.ledger.count("merged", max(0, accepted - passed))
+
+    def _sift(self, records: Sequence[Record]) -> tuple[Sequence[Record], int]:
+        """The records that may be taken, and how many not: a source that answers for each has refused them before."""
+        if _PLAIN_KINDS.issuperset(map(type, records)):
+            return records, 0
+        good: list[Record] = []
+        reasons: list[str] = []
+        for record in records:
+            reason = why_refused(record)
+            if reason:
+                reasons.append(reason)
+            else:
+                good.append(record)
+        return good, self._refuse(reasons)
+
+    def _refuse(self, reasons: Sequence[str]) -> int:
+        if reasons:
+            self.ledger.reject("invalid", len(reasons))
+            logger.warning("%s: %d records are refused; the first: %s", self.source, len(reasons), reasons[0])
+        return len(reasons)
 
     async def _submit(self, records: Sequence[Record]) -> None:
         if not records:

@@ -13,7 +13,9 @@ import msgspec
 from lens_core import BadRequest, Evidence, IngestRequest, Overloaded, Reply, Route, Source, StepMetrics
 from lens_core.base.errors import RequestError
 from lens_core.base.json_items import ItemDecoder, Items, decode_json
+from lens_core.model.refusals import why_refused
 
+from ..log_entries import seconds_of
 from .rows import Rejections, rows_of_logs, rows_of_metrics
 from .shapes import BatchBody, DetectionBody, Log, LogsBody, Metric, MetricsBody, Sender, wrong_item
 
@@ -81,6 +83,10 @@ class WandbApi(Source):
         self, kind: str, handle: Callable[[bytes], Awaitable[dict[str, Any]]]
     ) -> Callable[[IngestRequest], Awaitable[Reply]]:
         metrics = self.context.metrics
+        metrics.wandb_requests.labels(kind)
+        for code in (BadRequest.code, Overloaded.code):
+            metrics.wandb_request_errors.labels(kind, code)
+        metrics.framework_detection_errors.inc(0, source="wandb", reason="invalid")
 
         async def handler(request: IngestRequest) -> Reply:
             started = time.perf_counter()
@@ -137,8 +143,12 @@ class WandbApi(Source):
             source="wandb",
             facts={**detection.evidence, "hints": detection.hints},
             run_id=_run_id(detection),
-            event_time=detection.timestamp or time.time(),
+            event_time=seconds_of(detection.timestamp) or time.time(),
         )
+        if reason := why_refused(evidence):
+            self.context.metrics.framework_detection_errors.inc(source="wandb", reason="invalid")
+            await self.door.submit([], received=1, rejected={"invalid": 1})
+            raise BadRequest(f"the detection cannot be kept: {reason}")
         await self.door.submit([evidence])
         pod = self.context.directory.find(origin)
         known = [workload.uid for workload in pod.workloads] if pod else []
