@@ -76,7 +76,7 @@ def slot(name: str, sink: Sink, *, required: bool = True, wanted: RecordFilter |
     return SinkSlot(name=name, sink=sink, required=required, limits=QUICK, filter=wanted or RecordFilter())
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 240.0) -> None:
     async def wait() -> None:
         while not condition():
             await asyncio.sleep(0.005)
