@@ -7,7 +7,6 @@ a logger's prefix. An exception of a thread, of an object that is cleaned up or 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 from .readings import Happening
 
@@ -22,7 +21,7 @@ _ENDS_NOTHING = (
     "Task exception was never",
     "Future exception was never",
 )
-_LAST_WORDS = (b"error", b"exception", b"exit", b"expired", b"failure", b"timeout")
+_LAST_WORDS = (b"traceback", b"error", b"exception", b"exit", b"expired", b"failure", b"timeout")
 # Their own events say more: memory, a signal, a watchdog, a person.
 _OF_OTHERS = re.compile(r"OutOfMemory|KeyboardInterrupt|SystemExit|GeneratorExit|StopIteration")
 
@@ -37,9 +36,9 @@ class TracebackState:
         self.is_fatal = True
 
 
-def may_fail(words: Collection[bytes]) -> bool:
-    """Whether a line of these words may begin a traceback or name an exception."""
-    return b"traceback" in words or any(word.endswith(_LAST_WORDS) for word in words)
+def may_fail(row: bytes) -> bool:
+    """Whether a line with this row (its letters in lower case) may begin a traceback or name an exception."""
+    return any(word in row for word in _LAST_WORDS)
 
 
 def read_exception(text: str, state: TracebackState) -> Happening | None:

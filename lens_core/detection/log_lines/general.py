@@ -143,7 +143,14 @@ _OF_BLOCKS = frozenset(
         "returns",
     ]
 )
-_TRIGGERS = frozenset(word.encode() for word in _COUNTERS | _OF_BLOCKS)
+_COUNTER_WORDS = frozenset(word.encode() for word in _COUNTERS)
+_BLOCK_WORDS = frozenset(word.encode() for word in _OF_BLOCKS | {"total_timesteps", "nupdates", "n_updates"})
+_SCORES = frozenset(b"auc acc accuracy rmse mae mse logloss binary_logloss ppl perplexity".split())
+_BESIDE_COUNTERS = _COUNTER_WORDS | frozenset(
+    b"info debug warning root py train training time eta elapsed s ms sec seconds of total date".split()
+)
+# A row of a table of keys and values, or a line of one number, has no more words.
+_WORDS_OF_CELLS = 4
 _CELLS = re.compile(r"\s*\|(?:[^|]{1,120}\|){2,6}\s*")
 # nanoGPT's estimate over held-out batches: its training loss is of other batches than those of the step.
 _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s,]{1,24}\s*$")
@@ -156,9 +163,17 @@ _EVALUATION_WORD = re.compile(r"(?i)(?<![A-Za-z])(?:val|valid|validation|eval|ev
 _OF_OTHER_JOBS = frozenset(["layer", "module", "tid", "trial", "trial_id", "state", "misc"])
 
 
-def may_count(words: Collection[bytes]) -> bool:
-    """Whether a line of these words (letters and underscores, lower case) may be for this reader."""
-    return not _TRIGGERS.isdisjoint(words) or any(b"loss" in word or b"reward" in word for word in words)
+def may_count(row: bytes, words: Collection[bytes]) -> bool:
+    """Whether a line may be for this reader, by its row (letters and underscores in lower case) and the row's words.
+
+    It has a counter and something that a training measures, or one of them and hardly a word beside it.
+    """
+    measures = b"loss" in row or b"reward" in row or not _SCORES.isdisjoint(words)
+    if not _COUNTER_WORDS.isdisjoint(words):
+        return measures or sum(word not in _BESIDE_COUNTERS for word in words) <= 1
+    if measures:
+        return True
+    return len(words) <= _WORDS_OF_CELLS and not _BLOCK_WORDS.isdisjoint(words)
 
 
 class GeneralReader:

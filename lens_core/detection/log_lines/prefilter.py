@@ -104,7 +104,7 @@ class Sieve:
         """What is to be tried on a row that is new, or too long to be remembered."""
         words = row.split()
         found = None
-        general, failure = may_count(words), may_fail(words)
+        general, failure = may_count(row, words), may_fail(row)
         if self._wordless or general or failure or not self._keys.isdisjoint(words):
             found = self._of_words(self._triggers.intersection(words), general, failure)
         if len(row) > _ROW_BYTES:
