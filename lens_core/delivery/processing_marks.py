@@ -12,6 +12,7 @@ import logging
 import os
 import struct
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -134,7 +135,7 @@ def parts_around(places: Sequence[Position], suspect: Suspect | None) -> list[Pa
     first, last = inside[0], inside[-1] + 1
     step = last - first if suspect.must_go_aside else max(1, -(-(last - first) // _PARTS))
     cuts = [0, *range(first, last, step), last, size]
-    return [Part(low, high) for low, high in zip(cuts, cuts[1:], strict=False) if low < high]
+    return [Part(low, high) for low, high in pairwise(cuts) if low < high]
 
 
 def is_inside(places: Sequence[Position], part: Part, suspect: Suspect | None) -> bool:

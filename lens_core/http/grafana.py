@@ -15,6 +15,7 @@ from starlette.routing import Route
 from ..base.errors import BadRequest
 from ..plugin_api.store import Store
 from .auth import require_role
+from .checking import read_question
 from .errors import json_response
 from .grafana_query import DEFAULT_POINTS, Query, Target, as_object, cluster_of, milliseconds, read
 from .grafana_shapes import events_as_annotations, frames, lines_of, series, table, wide_rows
@@ -66,7 +67,7 @@ class GrafanaRoutes:
 
         @wraps(question)
         async def asked(request: Request) -> Response:
-            given = read(await request.body(), dict)
+            given = read(await read_question(request), dict)
             elsewhere = is_another(cluster_of(given), self._state.cluster_name)
             return json_response([]) if elsewhere else await question(given)
 
@@ -79,7 +80,7 @@ class GrafanaRoutes:
 
     async def query(self, request: Request) -> Response:
         """The points of a panel: `timeseries`, `table` or `frame` for each target."""
-        asked: Query = read(await request.body(), Query)
+        asked: Query = read(await read_question(request), Query)
         store = self._state.required_store()
         answer: list[dict[str, Any]] = []
         for target in asked.targets:

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from ..base.errors import BadRequest
+from ..base.json_items import DECODE_ERRORS
 from ..model.queries import PointQuery
+from .checking import decode_question
 from .parameters import aggregate_of, split_names
 
 DEFAULT_POINTS = 1000
@@ -97,10 +99,7 @@ def cluster_of(asked: Mapping[str, Any]) -> str:
 
 def read(body: bytes, kind: type[Any]) -> Any:
     """A body; an empty one is `{}`. Raises BadRequest."""
-    try:
-        return msgspec.json.decode(body or b"{}", type=kind, strict=False)
-    except msgspec.DecodeError as error:
-        raise BadRequest(f"the body could not be read: {error}") from None
+    return decode_question(body, kind, strict=False)
 
 
 def as_object(payload: Any) -> dict[str, Any]:
@@ -108,7 +107,7 @@ def as_object(payload: Any) -> dict[str, Any]:
     if isinstance(payload, str) and payload.strip().startswith("{"):
         try:
             payload = msgspec.json.decode(payload)
-        except msgspec.DecodeError:
+        except DECODE_ERRORS:
             raise BadRequest("the target's payload is no JSON object") from None
     return payload if isinstance(payload, dict) else {}
 

@@ -147,7 +147,7 @@ async def _read_all(client: httpx.AsyncClient) -> None:
     while True:
         answer = await client.get("/workloads", params={"limit": 50, **({"cursor": cursor} if cursor else {})})
         assert answer.status_code == 200, answer.text
-        listed += [workload["workload_uid"] for workload in answer.json()["data"]]
+        listed += [workload["workload_uid"] for workload in answer.json()["workloads"]]
         cursor = answer.json().get("next_cursor") or ""
         if not cursor:
             break
