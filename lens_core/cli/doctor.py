@@ -17,6 +17,7 @@ from ..base.proxies import keep_off_proxies
 from . import checks, checks_symptoms
 from .checks import Finding
 from .client import daemon_url, data_dir_option, json_option, request_headers, url_option
+from .wording import plain
 
 SIGNS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "·"}
 STEP_WIDTH = 22
@@ -93,10 +94,10 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
 def _show(finding: Finding) -> None:
     """One finding; on a terminal its text keeps to its own column."""
     sign = click.style(SIGNS[finding.state], fg=STYLES[finding.state])
-    text = finding.text.replace("\n", " ")
+    text = plain(finding.text, 2000)
     click.echo(f"{sign} {finding.step:{STEP_WIDTH}} {_wrapped(text)}")
     if finding.remedy and finding.state != "ok":
-        click.echo(f"  {'':{STEP_WIDTH}} → {_wrapped(finding.remedy)}")
+        click.echo(f"  {'':{STEP_WIDTH}} → {_wrapped(plain(finding.remedy, 2000))}")
 
 
 def _wrapped(text: str) -> str:

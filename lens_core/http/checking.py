@@ -53,11 +53,11 @@ def _why_no_address(scope: Scope) -> str:
     if b"%" not in query and query.isascii():
         return ""
     for pair in query.split(b"&"):
-        name, _, value = (part.replace(b"+", b" ") for part in pair.partition(b"="))
-        if problem := _problem(unquote_to_bytes(name)):
+        parameter, _, value = pair.partition(b"=")
+        if problem := _problem(unquote_to_bytes(parameter)):
             return f"the name of a parameter {problem}"
         if problem := _problem(unquote_to_bytes(value)):
-            return f"{unquote_to_bytes(name).decode()[:_SHOWN]} {problem}"
+            return f"{unquote_to_bytes(parameter).decode()[:_SHOWN]} {problem}"
     return ""
 
 
@@ -105,6 +105,7 @@ async def read_question(request: Request, limit: int = MAX_QUESTION_BYTES) -> by
 def decode_question(body: bytes, kind: Any, *, strict: bool = True) -> Any:
     """The body of a question as `kind`; an empty one is `{}`. Raises BadRequest that says what is wrong, and where."""
     try:
+        body.decode()  # the decoder looks only at what it keeps
         found = msgspec.json.decode(body or b"{}", type=kind, strict=strict)
         if b"\\u00" in body or b"\x7f" in body:
             _refuse_controls(msgspec.json.decode(body), "the body")

@@ -12,10 +12,12 @@ from ..base.errors import BadRequest
 from ..base.json_items import DECODE_ERRORS
 from ..model.queries import PointQuery
 from .checking import decode_question
-from .parameters import aggregate_of, split_names
+from .parameters import aggregate_of, ensure_few_intervals, split_names
 
 DEFAULT_POINTS = 1000
 MOST_POINTS = 20_000
+MOST_TARGETS = 100
+MOST_POINTS_OF_ANSWER = 1_000_000
 _NAMES = ("workload_uid", "cluster", "data_source", "run_id", "attempt", "aggregate", "interval")
 
 
@@ -75,6 +77,7 @@ class Query(msgspec.Struct):
         if not uid:
             raise BadRequest("workload_uid is required: in the target's payload, a filter or a variable")
         aggregate, interval = aggregate_of(settings.get("aggregate", ""), settings.get("interval", ""))
+        ensure_few_intervals(interval, milliseconds(self.range.start), milliseconds(self.range.end))
         wanted = min(MOST_POINTS, max(2, self.max_data_points or DEFAULT_POINTS))
         return PointQuery(
             workload_uid=uid,

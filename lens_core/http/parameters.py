@@ -106,6 +106,12 @@ def aggregate_of(name: str, interval: str) -> tuple[Aggregate | None, int | None
     raise BadRequest(f"aggregate must be one of {', '.join(get_args(Aggregate))}, not {name[:50]!r}")
 
 
+def ensure_few_intervals(interval: int | None, start: int | None, end: int | None) -> None:
+    """Refuse a span of time that has too many intervals, before anything is read. Raises BadRequest."""
+    if interval and start is not None and end is not None and (end - start) // interval > MOST_POINTS:
+        raise BadRequest(f"between start and end are more than {MOST_POINTS} intervals; ask for longer ones")
+
+
 def answer_format(request: Request) -> Format:
     """`format`, else what `Accept` names, else JSON."""
     text = request.query_params.get("format", "").strip().lower()
@@ -127,6 +133,7 @@ def point_query(request: Request) -> PointQuery:
     max_points = integer(request, "max_points", minimum=2, maximum=MOST_POINTS)
     if max_points is not None and aggregate is not None:
         raise BadRequest("max_points and aggregate are two ways to have fewer points; give one of them")
+    ensure_few_intervals(interval, time_ms(request, "start"), time_ms(request, "end"))
     return PointQuery(
         workload_uid=workload_uid(request),
         metrics=metric_names(request),

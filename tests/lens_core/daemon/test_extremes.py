@@ -66,13 +66,13 @@ def records() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for name in ("rank", "local_rank", "node_rank", "world_size", *("labels", "workload_uid", "cluster", "namespace")):
         for value in (*INTEGERS, *TEXTS, {"a": "b"}, {str(number): "b" for number in range(2000)}):
             for kind in ("step_metrics", "event", "evidence"):
-                origin = {"workload_uid": "of origins", name: value}
-                yield "origin", name, {"record": kind, **LEGAL[kind], "origin": origin}
+                where: dict[str, Any] = {"workload_uid": "of origins", name: value}
+                yield "origin", name, {"record": kind, **LEGAL[kind], "origin": where}
 
 
-def wandb_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
+def wandb_bodies() -> Iterator[tuple[str, Any]]:
     """Bodies of the wandb routes and of logs with one field that is extreme."""
-    extremes = (*INTEGERS, *FLOATS, *TEXTS, None, [], {}, True)
+    extremes: tuple[Any, ...] = (*INTEGERS, *FLOATS, *TEXTS, None, [], {}, True)
     for value in extremes:
         who = {"workload_uid": "extremes", "run_id": "r"}
         for field in ("step", "timestamp", "value", "name", "tags"):
@@ -95,7 +95,7 @@ def wandb_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
             "kubernetes",
         ):
             entry = {"workload_uid": "extremes", "message": " iteration 5/ 10 | lm loss: 1.0 |", field: value}
-            yield "/logs", [entry]  # type: ignore[misc]
+            yield "/logs", [entry]
     for facts in FACTS:
         yield "/wandb/detection", {"workload_uid": "extremes", "evidence": facts, "hints": facts}
         yield "/wandb/batch", {"detection": facts, "metrics": facts, "logs": facts}
@@ -153,7 +153,15 @@ async def _read_all(client: httpx.AsyncClient) -> None:
             break
     assert "extremes" in listed
     assert (await client.get("/overview")).status_code == 200
-    below = ("", "/detection", "/events", "/diagnosis", "/metrics/sources", "/metrics/available", "/metrics/data")
+    below: tuple[str, ...] = (
+        "",
+        "/detection",
+        "/events",
+        "/diagnosis",
+        "/metrics/sources",
+        "/metrics/available",
+        "/metrics/data",
+    )
     below += ("/metrics/rows", "/metrics/iteration-times", "/metrics/data?max_points=10", "/metrics/data?format=arrow")
     below += ("/metrics/data?aggregate=mean&interval=1h", "/metrics/data?limit=1", "/metrics/data?format=csv")
     for uid in listed:
