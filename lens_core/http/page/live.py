@@ -26,7 +26,7 @@ from ..state import ApiState
 HEARTBEAT_SECONDS = 15.0
 CHANGES_EVERY_SECONDS = 1.0
 MAX_KEPT_RECORDS = 2000
-_RECORDS_AT_ONCE = 50
+_PIECE_BYTES = 512 * 1024
 MAX_CHANGED_NAMES = 500
 # Longer than this no text is shown; it is stored whole.
 MAX_SHOWN_TEXT = 2000
@@ -126,8 +126,14 @@ async def _records(tap: Tap, wanted: Wanted) -> AsyncIterator[bytes]:
                 dropped = listener.dropped
             if not records:
                 yield b":\n\n"
-            for low in range(0, len(records), _RECORDS_AT_ONCE):  # a reader that is slow holds no more than that
-                yield b"".join(_event("record", shown(*item)) for item in records[low : low + _RECORDS_AT_ONCE])
+            piece = bytearray()
+            for item in records:
+                piece += _event("record", shown(*item))
+                if len(piece) >= _PIECE_BYTES:  # a reader that is slow holds no more than that
+                    yield bytes(piece)
+                    piece.clear()
+            if piece:
+                yield bytes(piece)
 
 
 def _event(name: str, data: dict[str, Any]) -> bytes:

@@ -1,9 +1,9 @@
-"""The short form of benchmarks/hostile.py: nothing that strangers send holds the daemon up or breaks it."""
+"""The short form of tests/hostile.py: nothing that strangers send holds the daemon up or breaks it."""
 
 from __future__ import annotations
 
-from benchmarks.hostile import play
 from lens_core.testing import LensFactory
+from tests.hostile import play
 
 
 async def test_the_daemon_answers_while_strangers_try(lens: LensFactory) -> None:
