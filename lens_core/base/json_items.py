@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 # All that may be wrong with bytes that somebody else sent; msgspec raises the last two beside its own.
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-MAX_NAME_LENGTH = 1024
+MAX_NAME_LENGTH = 4096
 _MAX_DEPTH = 32
 
 # A string up to its end or its first escape, or one of the tokens. No alternative can fail after a long match, and

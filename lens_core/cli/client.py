@@ -11,6 +11,7 @@ import click
 
 from ..base.data_dir import default_data_dir, running_address
 from ..base.errors import LensError
+from .wording import plain
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 _CONFIG = "lens_core.cli.config"
@@ -158,7 +159,7 @@ def _ask(
     except (ValueError, KeyError, TypeError):
         message = response.text[:200]
     hint = "; commands send what LENS_TOKEN holds" if response.status_code == 401 else ""
-    raise LensError(f"{url} answered {response.status_code}: {message}{hint}")
+    raise LensError(f"{url} answered {response.status_code}: {plain(str(message), 500)}{hint}")
 
 
 def _unanswered(url: str, error: Exception) -> str:

@@ -28,6 +28,7 @@ from .client import (
     resolve_data_dir,
     url_option,
 )
+from .wording import plain
 
 SIGNS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "·"}
 STEP_WIDTH = 22
@@ -130,10 +131,10 @@ def has_wandb(status: Mapping[str, Any]) -> bool:
 def _show(finding: Finding) -> None:
     """One finding; on a terminal its text keeps to its own column."""
     sign = click.style(SIGNS[finding.state], fg=STYLES[finding.state])
-    text = finding.text.replace("\n", " ")
+    text = plain(finding.text, 2000)
     click.echo(f"{sign} {finding.step:{STEP_WIDTH}} {_wrapped(text)}")
     if finding.remedy and finding.state != "ok":
-        click.echo(f"  {'':{STEP_WIDTH}} → {_wrapped(finding.remedy)}")
+        click.echo(f"  {'':{STEP_WIDTH}} → {_wrapped(plain(finding.remedy, 2000))}")
 
 
 def _wrapped(text: str) -> str:

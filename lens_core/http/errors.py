@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from difflib import get_close_matches
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -43,12 +44,27 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     """Handler of Starlette's own errors: an unknown route, a wrong method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return error_response(NotFound(f"there is nothing at {request.url.path}"))
+        return error_response(NotFound(f"there is no route {request.url.path[:200]}{_near_routes(request)}"))
     if error.status_code == 405:
         response = error_response(MethodNotAllowed(f"{request.method} is not answered at {request.url.path}"))
         response.headers.update(error.headers or {})
         return response
     return error_response(BadRequest(str(error.detail)), error.status_code)
+
+
+def _near_routes(request: Request) -> str:
+    """The routes that were perhaps meant: alike, or the same below /api/v1."""
+    paths: list[str] = []
+    for route in request.app.routes:
+        below = getattr(route, "routes", None)
+        prefix = getattr(route, "path", "")
+        if below is None:
+            paths.append(prefix)
+        elif prefix == "/api/v1":
+            paths += [prefix + inner.path.replace(":path}", "}") for inner in below]
+    asked = request.url.path[:200]
+    near = get_close_matches(asked, paths, 3) or get_close_matches(f"/api/v1{asked}", paths, 3)
+    return f"; near it are {', '.join(near)}" if near else "; /api/v1/openapi.json lists them"
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:

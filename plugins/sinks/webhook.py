@@ -84,6 +84,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     url: str
 
 
+def _one_line(text: str) -> str:
+    """A text of strangers on one line, without control and direction characters, which chats obey."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 class Webhook(Sink):
     """Tell people about events: a message for each job and type, with the ranks, pods and nodes that say so."""
 
@@ -162,13 +167,13 @@ class Webhook(Sink):
         pods = sorted({event.origin.pod_name for event in events if event.origin.pod_name})
         nodes = sorted({event.origin.node for event in events if event.origin.node})
         where = [_listed("rank", ranks), _listed("pod", pods), _listed("node", nodes)]
-        reason = str(first.details.get("reason") or first.details.get("line") or "")[:_SHOWN_TEXT]
+        reason = _one_line(str(first.details.get("reason") or first.details.get("line") or "")[:_SHOWN_TEXT])
         text = f"{job.name}: {first.type.replace('_', ' ')}"
         text += "" if first.iteration is None else f" at iteration {first.iteration}"
         text += f" ({', '.join(filter(None, where))})" if any(where) else ""
         text += _when(first.event_time)
         return Message(
-            text=f"{text}: {reason}" if reason else text,
+            text=_one_line(f"{text}: {reason}" if reason else text),
             type=first.type,
             workload_uid=job.uid,
             workload_name=job.name,

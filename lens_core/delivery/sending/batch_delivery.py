@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from ...base.redaction import hide
 from ...model.records import Record, encode_envelope
-from ...plugin_api.sink_answers import Answer, Batch, Delivered, Poisoned, Rejected, Retry
+from ...plugin_api.sink_answers import Answer, Batch, Delivered, Poisoned, Position, Rejected, Retry
+from ..processing_marks import ProcessingMarks, is_inside, parts_around
 from ..spool.chunk import DeadLetter
 from ..spool.sink_state import Outcome
 from ..spool.spool import Spool
@@ -26,6 +27,7 @@ class Crew(NamedTuple):
     settler: Settler
     send: Callable[[Batch], Awaitable[Answer]]
     pause: Callable[[float], Awaitable[bool]]
+    marks: ProcessingMarks
 
 
 class Shipment:
@@ -34,7 +36,11 @@ class Shipment:
     def __init__(self, crew: Crew, unpacked: Unpacked) -> None:
         self._crew = crew
         self._unpacked = unpacked
+        self._suspect = crew.marks.suspect(crew.sink)
+        self._places = self._positions() if self._suspect is not None else []
         self._parts = [Part(0, len(unpacked.records))]
+        if self._suspect is not None and unpacked.records:
+            self._parts = parts_around(self._places, self._suspect)[::-1]  # the next one is at the end
         self._attempt = 0
         self._done = 0
 
@@ -43,7 +49,7 @@ class Shipment:
         while self._parts:
             part = self._parts.pop()
             self._attempt += 1
-            answer = await self._crew.send(self._batch(part)) if part.size else Delivered()
+            answer = await self._send(part)
             if isinstance(answer, Retry):
                 self._parts.append(part)
                 delay = self._crew.backoff.next_delay(answer.after_seconds)
@@ -59,7 +65,29 @@ class Shipment:
             else:
                 await self._finish(part, answer)
                 self._attempt = 0
+        if self._suspect is not None and self._suspect.end <= self._unpacked.chunk.end:
+            self._crew.marks.clear(self._crew.sink)
         return True
+
+    async def _send(self, part: Part) -> Answer:
+        """The sink's answer; what was there at two deaths of the daemon is refused in its place."""
+        if not part.size:
+            return Delivered()
+        is_suspected = self._suspect is not None and is_inside(self._places, part, self._suspect)
+        if self._suspect is not None and is_suspected and self._suspect.must_go_aside:
+            return Rejected(dict.fromkeys(range(part.size), self._suspect.reason))
+        batch = self._batch(part)
+        deaths = self._suspect.deaths if self._suspect is not None and is_suspected else 0
+        self._crew.marks.begin(self._crew.sink, batch.start, batch.end, deaths)
+        answer = await self._crew.send(batch)
+        self._crew.marks.end(self._crew.sink)
+        return answer
+
+    def _positions(self) -> list[Position]:
+        """The positions before the first record and behind each one."""
+        ordinals = self._unpacked.ordinals
+        ends = range(len(self._unpacked.records)) if ordinals is None else ordinals
+        return [self._unpacked.position(0), *(self._unpacked.position(ordinal + 1) for ordinal in ends)]
 
     def _is_overtaken(self) -> bool:
         return self._crew.spool.was_overtaken(self._crew.sink, self._unpacked.chunk.end)

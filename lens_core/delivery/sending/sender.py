@@ -78,7 +78,9 @@ class Sender:
         self._task: asyncio.Task[None] | None = None
         self._supply = Supply(slot.name, spool, self.matcher)
         self._settler = Settler(slot.name, spool, Backoff(slot.delivery, dice), self._failed)
-        self._crew = Crew(slot.name, pipeline, spool, self._backoff, self._settler, self._send, self._pause)
+        self._crew = Crew(
+            slot.name, pipeline, spool, self._backoff, self._settler, self._send, self._pause, spool.marks
+        )
 
     @property
     def limits(self) -> BatchLimits:

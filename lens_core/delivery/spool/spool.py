@@ -19,6 +19,7 @@ import msgspec
 
 from ...base.errors import Overloaded
 from ...plugin_api.sink_answers import BatchLimits, Position
+from ..processing_marks import ProcessingMarks
 from . import file as spool_file
 from . import queries as spool_queries
 from . import tables as spool_tables
@@ -81,6 +82,7 @@ class Spool:
         self._writer: CommitThread | None = None
         self._reader: SpoolReader | None = None
         self._waiters: dict[str, _Waiter] = {}
+        self.marks = ProcessingMarks(path)
 
     async def open(self, sinks: Mapping[str, bool]) -> None:
         """Open or create it for these sinks (name to whether it is required); mends a damaged file.
@@ -98,6 +100,7 @@ class Spool:
         )
         await asyncio.to_thread(engine.open)
         self._engine = engine
+        self.marks.start(engine.spool_id, sinks)
         self._writer = CommitThread(f"spool-writer-{self.path.name if self.path else 'memory'}", loop, engine)
         if self.path is not None:
             self._reader = SpoolReader(self.path, self._translate_reading)
@@ -116,6 +119,7 @@ class Spool:
             await self._reader.stop()
         await self._writer.stop()
         await asyncio.to_thread(self._engine.close)
+        self.marks.close()
         self._engine = self._writer = self._reader = None
 
     @property

@@ -18,7 +18,7 @@ from lens_core.model.queries import metric_name
 
 from .identity import Connection
 from .listing import EVENT, event_row
-from .text import metric_key
+from .text import bigint, metric_key
 
 _ROWS = 500
 _LATE_ROWS = 100
@@ -76,8 +76,13 @@ def _read(cursor: str) -> _Seen | None:
     if not cursor:
         return None
     try:
-        return msgspec.msgpack.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=_Seen)
-    except (ValueError, msgspec.DecodeError):
+        seen = msgspec.msgpack.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=_Seen)
+        for number in (*seen.streams, *(part for pair in seen.streams.values() for part in pair)):
+            bigint(number or 0)
+        bigint(seen.newest_stream)
+        bigint(seen.last_event)
+        return seen
+    except (ValueError, msgspec.DecodeError, RecursionError):
         raise BadRequest("cursor is none that this server gave") from None
 
 

@@ -12,6 +12,7 @@ from lens_core import BadRequest, PointQuery
 
 from .series import Series
 from .streams import Stream
+from .text import bigint, refuse_nul
 
 
 class Place(NamedTuple):
@@ -37,8 +38,11 @@ def place_of(cursor: str) -> Place | int | None:
         return None
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        return msgspec.json.decode(text, type=Place | int)
-    except (ValueError, msgspec.DecodeError):
+        place: Place | int = msgspec.json.decode(text, type=Place | int)
+        for part in place if isinstance(place, Place) else (place,):
+            bigint(part) if isinstance(part, int) else refuse_nul(part)
+        return place
+    except (ValueError, msgspec.DecodeError, RecursionError):
         raise BadRequest("cursor is none that this server gave") from None
 
 

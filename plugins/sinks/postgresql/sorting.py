@@ -100,7 +100,7 @@ def _fact_problem(record: Event | Evidence | Detection | Diagnosis) -> str | Non
             return problem
     elif isinstance(record, Event):
         texts = (record.type, record.data_source, record.run_id, record.session)
-        if abs(record.iteration or 0) >= 2**63:
+        if not -(2**63) <= (record.iteration or 0) < 2**63:
             return "iteration does not fit in 64 bits"
         if abs(record.attempt or 0) >= 2**31 or abs(record.origin.rank or 0) >= 2**31:
             return "attempt or rank does not fit in 32 bits"

@@ -130,7 +130,7 @@ class WandbApi(Source):
         """Evidence of which framework runs; the answer is what it says alone."""
         self.context.logger.debug("[WandB Detection API] Received request")
         try:
-            detection = decode_json(body, _detection)
+            detection = await _decoded(body, _detection)
         except msgspec.ValidationError as error:
             self.context.metrics.framework_detection_errors.inc(source="wandb", reason="invalid")
             raise BadRequest(f"the detection could not be read: {error}") from None
@@ -165,7 +165,7 @@ class WandbApi(Source):
     async def _batch(self, body: bytes) -> dict[str, Any]:
         """The other three in one body, one result for each part."""
         try:
-            batch = decode_json(body, _batch)
+            batch = await _decoded(body, _batch)
         except msgspec.ValidationError as error:
             raise BadRequest(f"the batch could not be read: {error}") from None
         handlers = {"detection": self._detection, "metrics": self._metrics, "logs": self._logs}
@@ -175,6 +175,13 @@ class WandbApi(Source):
             if part not in (b"", b"null"):
                 results[name] = await _one_part(handler, part)
         return {"success": all(result["success"] for result in results.values()), "results": results}
+
+
+async def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """The body, read in a thread if it is large. Raises as `decode_json` does."""
+    if len(body) > LARGE_BODY_BYTES:
+        return await asyncio.to_thread(decode_json, body, decoder)
+    return decode_json(body, decoder)
 
 
 async def _one_part(handler: Callable[[bytes], Awaitable[dict[str, Any]]], body: bytes) -> dict[str, Any]:
