@@ -266,7 +266,12 @@ class Sink(Component):
         return ()
 
     async def position(self, spool_id: str) -> Position | None:
-        """How far this sink has stored this spool, if it keeps that beside the data (exactly once), else None."""
+        """How far this sink has stored this spool, if it keeps that beside the data (exactly once), else None.
+
+        `spool_id` is that of `Batch`: another one after each start of the daemon, so that a data directory which is
+        put back from a copy is never taken for what this sink has. At a start this is asked for each earlier id whose
+        batches may not have been delivered yet.
+        """
         return None
 
 

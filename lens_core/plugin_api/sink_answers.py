@@ -21,8 +21,9 @@ class Position(NamedTuple):
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Records of one spool in their order, from `start` (exclusive) to `end` (inclusive).
 
-    `packed` are the same records as an envelope in the content encoding `zstd`, where the spool has them so; None
-    where they would have to be packed for it. Since API 1.2.
+    `spool_id` is how a sink that keeps its own position knows the spool; each start of a daemon gives its batches
+    another. `packed` (since API 1.2) are the same records as an envelope in the content encoding `zstd`, where the
+    spool has them so; None where they would have to be packed for it.
     """
 
     records: Sequence[Record]

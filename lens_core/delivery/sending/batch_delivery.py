@@ -66,11 +66,12 @@ class Shipment:
     def _batch(self, part: Part) -> Batch:
         whole = part.size == len(self._unpacked.records)
         records = self._unpacked.records
+        end = self._unpacked.position(self._unpacked.end_of(part))
         return Batch(
             records=records if whole else records[part.first : part.last],
             start=self._unpacked.position(self._done),
-            end=self._unpacked.position(self._unpacked.end_of(part)),
-            spool_id=self._crew.spool.spool_id,
+            end=end,
+            spool_id=self._crew.spool.identity_at(end),
             pipeline=self._crew.pipeline,
             sink=self._crew.sink,
             attempt=self._attempt,

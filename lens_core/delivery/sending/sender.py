@@ -153,11 +153,12 @@ class Sender:
         """Ask a sink that keeps its own position where it is; False when stopped before it could say."""
         while True:
             try:
-                seconds = self.slot.delivery.send_timeout_seconds
-                asked = self.slot.sink.position(self._spool.spool_id)
-                position = await answer_within(seconds, asked, self._halt)
-                if position is not None:
-                    await self._spool.skip_to(self.slot.name, position)
+                for epoch in self._spool.earlier_epochs():
+                    asked = self.slot.sink.position(epoch.identity)
+                    seconds = self.slot.delivery.send_timeout_seconds
+                    position = await answer_within(seconds, asked, self._halt)
+                    if position is not None:
+                        await self._spool.skip_to(self.slot.name, position, epoch)
             except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
                 self._failed(describe(error))
                 if not await self._pause(self._backoff.next_delay()):

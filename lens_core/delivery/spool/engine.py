@@ -15,6 +15,7 @@ from . import file as spool_file
 from . import queries as spool_queries
 from . import repair as spool_repair
 from .disk_reserve import Reserve
+from .epochs import Epoch, begin_epoch, write_epochs
 from .lock import SpoolLock
 from .packing import WORTH_BYTES
 from .tables import SpoolTables
@@ -48,6 +49,7 @@ class SpoolEngine(SpoolTables):
         )
         self.path = path
         self.spool_id = ""
+        self.epochs: list[Epoch] = []
         self.closed_reader: Callable[[], AbstractContextManager[None]] = nullcontext
         self._notify = notify
         self._lock = SpoolLock(path) if path else None
@@ -90,6 +92,7 @@ class SpoolEngine(SpoolTables):
         connection = self._open_connection()
         connection.execute("BEGIN IMMEDIATE")
         self._register(connection)
+        self.epochs = begin_epoch(connection, self.spool_id)
         connection.execute("COMMIT")
         self._load_books(connection, first=True)
         self.untidy = True
@@ -181,6 +184,7 @@ class SpoolEngine(SpoolTables):
             self._mend("found at work")
             connection = spool_file.connect(str(self.path))
             spool_file.prepare(connection)
+            write_epochs(connection, self.epochs)
             self._connection = connection
         self._repair_wanted = False
         self._load_books(connection, first=False)

@@ -8,6 +8,7 @@ reader thread. What the promise is: `append` returns when the batch and the stat
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +25,15 @@ from . import queries as spool_queries
 from . import tables as spool_tables
 from .chunk import Chunk, DeadLetter, NewBatch
 from .engine import SpoolEngine
+from .epochs import Epoch
 from .group_commit import CommitThread
 from .reader import SpoolReader
 from .reservation import Room
 from .sink_state import Outcome, Pending, SinkBook
 
 T = TypeVar("T")
+
+logger = logging.getLogger("lens.spool")
 
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 DEFAULT_MAX_BYTES = 1024 * 1024 * 1024
@@ -127,8 +131,19 @@ class Spool:
 
     @property
     def spool_id(self) -> str:
-        """The identity of this log, for sinks that keep their position beside the data."""
+        """The identity of this file, for people; sinks know its batches by the identities of their epochs."""
         return self.engine.spool_id
+
+    def identity_at(self, position: Position) -> str:
+        """The identity that sinks know the batch at this position by."""
+        return next(
+            (epoch.identity for epoch in reversed(self.engine.epochs) if epoch.first_batch <= position.batch),
+            self.engine.spool_id,
+        )
+
+    def earlier_epochs(self) -> list[Epoch]:
+        """The epochs before this opening whose batches a sink may have already, the oldest first."""
+        return self.engine.epochs[:-1]
 
     @property
     def is_durable(self) -> bool:
@@ -246,7 +261,13 @@ class Spool:
         engine = self.engine
         start = engine.books[sink].head
         return engine.recent.chunk(sink, start, limits) or await self.look(
-            partial(spool_queries.read_chunk, sink=sink, start=start, limits=limits)
+            partial(
+                spool_queries.read_chunk,
+                sink=sink,
+                start=start,
+                limits=limits,
+                epoch_starts=[epoch.first_batch for epoch in engine.epochs],
+            )
         )
 
     def hand_out(self, sink: str, chunk: Chunk) -> bool:
@@ -283,11 +304,22 @@ class Spool:
         """All state that was written with batches."""
         return await self.look(spool_queries.all_state)
 
-    async def skip_to(self, sink: str, position: Position) -> int:
-        """Move a sink's cursor forward to where the sink says it is; returns how many records that passes."""
+    async def skip_to(self, sink: str, position: Position, epoch: Epoch) -> int:
+        """Move a sink's cursor forward to where the sink says it is; returns how many records that passes.
+
+        The position is one of the epoch's: batches of later epochs are not passed, however far the sink is.
+        """
         engine = self.engine
+        end = next(after.first_batch for after in engine.epochs if after.first_batch > epoch.first_batch)
+        if position.batch >= end:
+            logger.warning(
+                "Sink %s has more of the spool than there is: this data directory is an older copy. What was accepted "
+                "here since is delivered all the same.",
+                sink,
+            )
+        there = min(position, Position(end, 0))
         done = await self._thread().submit(
-            lambda connection: engine.skip_to(connection, sink, position), engine.after_advance
+            lambda connection: engine.skip_to(connection, sink, there), engine.after_advance
         )
         return done.records
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...plugin_api.sink_answers import Position
-from . import file as spool_file
 from . import queries as spool_queries
 from .chunk import DeadLetter, NewBatch
 from .packing import Stored, pack
@@ -227,7 +226,6 @@ class SpoolTables:
 
     def skip_to(self, connection: sqlite3.Connection, sink: str, position: Position) -> Advanced:
         """A sink has stored more than its cursor says: believe the sink."""
-        spool_file.raise_sequence(connection, position.batch)
         start = spool_queries.cursor_of(connection, sink)
         before, after = (spool_queries.pending_of(connection, sink, place) for place in (start, max(start, position)))
         self._move(connection, sink, position)

@@ -194,6 +194,8 @@ async def _remove_facts(connection: Connection, before_us: int) -> None:
         "delete from lens_subject u where coalesce(last_seen_us, 0) < %s"
         " and not exists (select from lens_stream s where s.subject_id = u.id)",
         "delete from lens_membership where last_seen_us < %s",
+        # Each start of a daemon has a cursor of its own.
+        "delete from lens_cursor where moved_at < to_timestamp(%s / 1e6)",
     )
     for statement in statements:
         await connection.execute(statement.encode(), [before_us])
