@@ -38,7 +38,7 @@ from ..model.records import AnyRecord, Evidence, Record, StepMetrics
 from .log_formats import EventPattern, LogFormat, Mark, Table
 from .sink_answers import Answer, Batch, BatchLimits, Position
 
-API_VERSION = "1.2"
+API_VERSION = "1.3"
 
 hookspec = pluggy.HookspecMarker("lens")
 hookimpl = pluggy.HookimplMarker("lens")

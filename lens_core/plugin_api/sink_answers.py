@@ -43,10 +43,14 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Nothing is known to be stored; the same batch comes again, not before `after_seconds` if that is given."""
+    """Nothing is known to be stored; the same batch comes again, not before `after_seconds` if that is given.
+
+    `timed_out`: the other side did not manage it in time, so that smaller batches are tried. Since API 1.3.
+    """
 
     reason: str
     after_seconds: float | None = None
+    timed_out: bool = False
 
 
 class Rejected(msgspec.Struct, frozen=True):

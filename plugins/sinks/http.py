@@ -84,7 +84,7 @@ class Http(Sink):
         try:
             response = await self._post(await self._body(batch))
         except httpx.HTTPError as error:
-            return Retry(f"{type(error).__name__}: {error}")
+            return Retry(f"{type(error).__name__}: {error}", timed_out=isinstance(error, httpx.TimeoutException))
         if self.settings.expect == "any" and response.is_success:
             return Delivered()
         return classify(response.status_code, response.headers, response.content, len(batch.records))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -12,17 +14,23 @@ from ..spool.sink_state import Outcome
 from ..spool.spool import Spool
 from ..spool.unpack import Unpacked
 from .cursor_committer import Settlement, Settler
-from .policy import Backoff, Part, halves
+from .policy import Backoff, Part, PartLimit, halves
+
+logger = logging.getLogger("lens.delivery")
 
 
 class Crew(NamedTuple):
-    """What a shipment works with. `send` never raises; `pause` waits and says whether to go on."""
+    """What a shipment works with. `send` never raises; `pause` waits and says whether to go on.
+
+    `limit` is how large a part may be for the sink to answer in its time.
+    """
 
     sink: str
     pipeline: str
     spool: Spool
     backoff: Backoff
     settler: Settler
+    limit: PartLimit
     send: Callable[[Batch], Awaitable[Answer]]
     pause: Callable[[float], Awaitable[bool]]
 
@@ -41,8 +49,11 @@ class Shipment:
         """Until what became of every record is known, if not committed; False when stopped before that."""
         while self._parts:
             part = self._parts.pop()
+            if self._crew.limit.is_too_large(part.size):
+                self._halve(part)
+                continue
             self._attempt += 1
-            answer = await self._crew.send(self._batch(part)) if part.size else Delivered()
+            answer = await self._send(part) if part.size else Delivered()
             if isinstance(answer, Retry):
                 self._parts.append(part)
                 delay = self._crew.backoff.next_delay(answer.after_seconds)
@@ -53,12 +64,29 @@ class Shipment:
                 if not going_on:
                     return False
             elif isinstance(answer, Poisoned) and part.size > 1:
-                self._parts.extend(reversed(halves(part)))
-                self._attempt = 0
+                self._halve(part)
             else:
                 await self._finish(part, answer)
                 self._attempt = 0
         return True
+
+    async def _send(self, part: Part) -> Answer:
+        """The sink's answer; what its time says about how large parts may be."""
+        began = time.monotonic()
+        answer = await self._crew.send(self._batch(part))
+        if not isinstance(answer, Retry):
+            self._crew.limit.answered(part.size, time.monotonic() - began)
+        elif answer.timed_out and self._crew.limit.timed_out(part.size):
+            logger.warning(
+                "Sink %s does not manage %d records in its time; smaller batches are tried", self._crew.sink, part.size
+            )
+        return answer
+
+    def _halve(self, part: Part) -> None:
+        # Never other than halves of what was sent before: a sink that has stored a batch after all, too late for its
+        # answer to count, then knows each of the parts.
+        self._parts.extend(reversed(halves(part)))
+        self._attempt = 0
 
     def _is_overtaken(self) -> bool:
         return self._crew.spool.was_overtaken(self._crew.sink, self._unpacked.chunk.end)

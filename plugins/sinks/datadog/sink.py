@@ -146,7 +146,7 @@ class Datadog(Sink):
         try:
             response = await (await self._open()).post(f"{self._base}/api/v2/series", content=payload.body)
         except httpx.HTTPError as error:
-            return Retry(f"{type(error).__name__}: {error}")
+            return Retry(f"{type(error).__name__}: {error}", timed_out=isinstance(error, httpx.TimeoutException))
         except LensError as error:
             return Retry(str(error), _KEY_PAUSE_SECONDS)
         if response.status_code == 413:
