@@ -94,6 +94,7 @@ class Ledger:
     def recover(self, found: int) -> None:
         """The component begins with so many records in its spool; those that this process left there are known."""
         self.count("recovered", max(0, found - self._left_pending))
+        self.drop("not_found_again", max(0, self._left_pending - found))
         self._left_pending = 0
 
     def add(self, counts: Mapping[tuple[str, str], int]) -> None:

@@ -9,16 +9,19 @@ from typing import Protocol
 
 import msgspec
 
-from ..base.errors import Overloaded
+from ..base.errors import Overloaded, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..delivery.ledger import Ledger
 from ..delivery.spool.reservation import Room
-from ..model.records import Origin, Pod, Record
+from ..model.records import Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
 from .pipeline import Pipeline
 
 logger = logging.getLogger("lens.door")
 
 MAX_RECORDS_IN_FLIGHT = 500_000
+# What a sender has measured, and so wants stored. Facts for detectors and for the directory are taken without a sink.
+MEASURED = frozenset({StepMetrics, Measurement, SeriesBatch})
+NO_SINK_SECONDS = 60.0
 
 
 class Identity(Protocol):
@@ -77,10 +80,11 @@ class PipelineDoor:
         for reason, amount in refused.items():
             self.ledger.reject(reason, amount)
         try:
+            self._ensure_taken(records)
             completed = self._complete(records)
             await self._submit(completed)
         except BaseException as error:
-            self.ledger.reject("overloaded" if isinstance(error, Overloaded) else "failed", came - known)
+            self.ledger.reject(_reason_of(error), came - known)
             raise
         if self._identity is not None and (pods := [record for record in completed if isinstance(record, Pod)]):
             self._identity.meet(pods)
@@ -91,6 +95,21 @@ class PipelineDoor:
         self.ledger.count("filtered", came - known - accepted)
         self.ledger.count("accepted", accepted)
         self.ledger.count("merged", max(0, accepted - passed))
+
+    def _ensure_taken(self, records: Sequence[Record]) -> None:
+        """Raise Unavailable if these are measured values that no sink can take: a success would be none.
+
+        A filter that somebody wrote down is no reason; what it drops is counted as filtered.
+        """
+        kinds = {type(record) for record in records}
+        if not kinds or not kinds <= MEASURED:
+            return
+        if not any(pipeline.can_take(kind) for pipeline in self._pipelines for kind in kinds):
+            raise Unavailable(
+                f"no sink that {self.source} feeds stores {' or '.join(sorted(kind.__name__ for kind in kinds))}; "
+                "configure one that does, or this would be lost",
+                retry_after_seconds=NO_SINK_SECONDS,
+            )
 
     async def _submit(self, records: Sequence[Record]) -> None:
         if not records:
@@ -160,3 +179,9 @@ class PipelineDoor:
         if any(pipeline.entrance.takes_all(everything) for pipeline in self._pipelines):
             return 0
         return sum(not any(pipeline.entrance(record) for pipeline in self._pipelines) for record in everything)
+
+
+def _reason_of(error: BaseException) -> str:
+    if isinstance(error, Overloaded):
+        return "overloaded"
+    return "no_sink" if isinstance(error, Unavailable) else "failed"

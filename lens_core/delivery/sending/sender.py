@@ -138,9 +138,20 @@ class Sender:
                 if not isinstance(error, LensError):
                     logger.exception("%s failed in an unexpected way", self.ledger.component)
                 await self._settler.finish()
-                self._spool.book(self.slot.name).take_back()
-                going_on = await self._pause(self._backoff.next_delay())
+                going_on = await self._pause(self._backoff.next_delay()) and await self._take_back()
         await self._settler.finish()
+
+    async def _take_back(self) -> bool:
+        """Begin again behind what is accounted for; False when stopped before the spool could say where that is."""
+        while True:
+            try:
+                await self._spool.take_back(self.slot.name)
+            except LensError as error:
+                self._failed(f"the spool: {error}")
+                if not await self._pause(self._backoff.next_delay()):
+                    return False
+            else:
+                return True
 
     async def _deliver_next(self) -> bool:
         """Send what comes next until it is settled; False when stopped before that."""

@@ -69,11 +69,12 @@ class Segment(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What a sink gets next: segments in their order."""
+    """What a sink gets next: segments in their order, read when the spool had been mended so often."""
 
     start: Position
     end: Position
     segments: list[Segment]
+    repairs: int = 0
 
     @property
     def records(self) -> int:

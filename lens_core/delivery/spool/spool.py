@@ -259,8 +259,8 @@ class Spool:
     async def peek(self, sink: str, limits: BatchLimits) -> Chunk | None:
         """What `read` would give, without handing it out."""
         engine = self.engine
-        start = engine.books[sink].head
-        return engine.recent.chunk(sink, start, limits) or await self.look(
+        repairs, start = engine.books[sink].repairs, engine.books[sink].head
+        chunk = engine.recent.chunk(sink, start, limits) or await self.look(
             partial(
                 spool_queries.read_chunk,
                 sink=sink,
@@ -269,14 +269,25 @@ class Spool:
                 epoch_starts=[epoch.first_batch for epoch in engine.epochs],
             )
         )
+        return chunk._replace(repairs=repairs) if chunk else None
 
     def hand_out(self, sink: str, chunk: Chunk) -> bool:
         """Hand out what was peeked at; False when it is not what comes next any more."""
         engine = self.engine
-        if not engine.books[sink].hand_out(chunk.start, chunk.end, chunk.records, chunk.size):
+        if not engine.books[sink].hand_out(chunk.start, chunk.end, chunk.records, chunk.size, chunk.repairs):
             return False
         engine.recent.release(min(book.head for book in engine.books.values()))
         return True
+
+    async def take_back(self, sink: str) -> None:
+        """What was handed out to a sink and not accounted for comes next again. Raises SpoolError, Overloaded."""
+        engine = self.engine
+
+        def count(connection: sqlite3.Connection) -> Pending:
+            cursor = spool_queries.cursor_of(connection, sink)
+            return spool_queries.pending_of(connection, sink, cursor)
+
+        await self._thread().submit(count, engine.books[sink].take_back)
 
     async def advance(
         self,

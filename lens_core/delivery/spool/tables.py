@@ -73,6 +73,7 @@ class SpoolTables:
         self.recent = RecentBatches()
         self.promises = Promises()
         self.live_bytes = 0
+        self.last_batch = 0  # of this opening
         self.dead_letter_bytes = 0
         self.dead_letters_discarded = 0
         self.full_until = 0.0
@@ -147,15 +148,14 @@ class SpoolTables:
         self.full_until = 0.0
         return Appended([], skips)
 
-    @staticmethod
     def _insert(
-        connection: sqlite3.Connection, batch: NewBatch, stored: Stored, only_sink: str, now: float
+        self, connection: sqlite3.Connection, batch: NewBatch, stored: Stored, only_sink: str, now: float
     ) -> SpooledBatch:
         cursor = connection.execute(
             "INSERT INTO batches (created_at, records, bytes, checksum, only_sink, body) VALUES (?, ?, ?, ?, ?, ?)",
             (now, batch.records, len(batch.body), stored.checksum, only_sink, stored.body),
         )
-        number = cursor.lastrowid or 0
+        number = self.last_batch = cursor.lastrowid or 0
         return SpooledBatch(number, now, batch.records, len(batch.body), only_sink, len(stored.body))
 
     def after_append(self, done: Appended) -> None:

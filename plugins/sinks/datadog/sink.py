@@ -194,7 +194,7 @@ class Datadog(Sink):
     def _about_the_key(self, status: int) -> str:
         return (
             f"Datadog refused the API key (HTTP {status}) at {self._base}: it must be an API key (not an application "
-            "key) of an organisation on this site; see `api_key` and `site`. Nothing is lost meanwhile."
+            "key) of an organisation on this site; see `api_key` and `site`."
         )
 
     @property

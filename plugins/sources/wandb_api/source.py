@@ -168,10 +168,10 @@ class WandbApi(Source):
 
 
 async def _one_part(handler: Callable[[bytes], Awaitable[dict[str, Any]]], body: bytes) -> dict[str, Any]:
-    """The result of one part of a batch; only overload refuses the whole, so that it is sent again."""
+    """The result of one part of a batch; what cannot be stored now refuses the whole, so that it is sent again."""
     try:
         return await handler(body)
-    except Overloaded:
+    except Unavailable:
         raise
     except RequestError as error:
         return {"success": False, "code": error.code, "message": error.message}

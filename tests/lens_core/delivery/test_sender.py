@@ -128,7 +128,6 @@ async def run(path: Path, sink: Sink, records: list[Record], limits: BatchLimits
         (Retry("busy"), "busy"),
         (Retry("busy", after_seconds=0.001), "busy"),
         (ConnectionError("refused  by\npeer"), "ConnectionError: refused by peer"),
-        (TimeoutError("its own"), "TimeoutError: its own"),
         (None, "instead of an Answer"),
         (asyncio.CancelledError(), "gave up by itself"),
         ({"ok": True}, "instead of an Answer"),

@@ -63,6 +63,22 @@ async def test_a_timeout_of_the_delivery_halves_as_well(tmp_path: Path) -> None:
     assert [batch.attempt for batch in sink.asked] == [1, 2, 1, 2, 1, 1, 1, 1]
 
 
+async def test_a_sink_that_raises_its_own_timeout_is_given_halves(tmp_path: Path) -> None:
+    async def judge(batch: Batch) -> object:
+        if len(batch.records) > 2:
+            raise TimeoutError("its own")
+        return Delivered()
+
+    sink = Scripted(judge)
+    pipeline = pipeline_of(tmp_path, sink)
+    await pipeline.start()
+    await pipeline.submit(rows(4))
+    await settle(pipeline)
+    await pipeline.stop()
+    assert [len(batch.records) for batch in sink.asked] == [4, 4, 2, 2]
+    assert "TimeoutError: its own" in pipeline.status().sinks[0].last_error
+
+
 async def test_batches_grow_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     is_slow = True
 
