@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lens_core import BadRequest, Evidence, IngestRequest, Overloaded, Reply, Route, Source, StepMetrics
-from lens_core.base.errors import RequestError
+from lens_core import BadRequest, Evidence, IngestRequest, Reply, Route, Source, StepMetrics
+from lens_core.base.errors import RequestError, Unavailable
 from lens_core.base.json_items import ItemDecoder, Items, decode_json
 
 from .rows import Rejections, rows_of_logs, rows_of_metrics
