@@ -19,12 +19,11 @@ from ..base.errors import ConfigurationError, LensError, PluginError, Unavailabl
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
 from ..directory.directory import Directory
-from ..http.app import build_app
+from ..http.app import build_app, build_metrics_app
 from ..http.directory import restore
 from ..http.errors import error_response
 from ..http.server import HttpServer, TlsFiles, bind
 from ..http.state import ApiState
-from ..http.status import StatusRoutes
 from ..http.tokens import TokenStore
 from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
@@ -166,13 +165,14 @@ class Daemon:
             public_url=server.public_url,
             cluster_name=server.cluster_name,
             open_ingest=server.open_ingest,
+            metrics_open=server.metrics_open,
             max_body_bytes=server.max_body_bytes,
             max_in_flight_bytes=server.max_in_flight_bytes,
         )
 
     def _metrics_app(self) -> Starlette:
         assert self.assembly is not None
-        return Starlette(routes=StatusRoutes(self._api_state(self.assembly)).root_routes())
+        return build_metrics_app(self._api_state(self.assembly))
 
     async def _reload_loop(self) -> None:
         while True:
