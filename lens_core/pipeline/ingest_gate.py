@@ -10,10 +10,11 @@ from typing import Protocol
 import msgspec
 
 from ..base.errors import Overloaded, Unavailable
+from ..base.redaction import redact
 from ..base.self_metrics import SelfMetrics
 from ..delivery.ledger import Ledger
 from ..delivery.spool.reservation import Room
-from ..model.records import Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
+from ..model.records import Event, Evidence, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
 from .pipeline import Pipeline
 
 logger = logging.getLogger("lens.door")
@@ -81,7 +82,7 @@ class PipelineDoor:
             self.ledger.reject(reason, amount)
         try:
             self._ensure_taken(records)
-            completed = self._complete(records)
+            completed = self._complete([_without_secrets(record) for record in records])
             await self._submit(completed)
         except BaseException as error:
             self.ledger.reject(_reason_of(error), came - known)
@@ -179,6 +180,15 @@ class PipelineDoor:
         if any(pipeline.entrance.takes_all(everything) for pipeline in self._pipelines):
             return 0
         return sum(not any(pipeline.entrance(record) for pipeline in self._pipelines) for record in everything)
+
+
+def _without_secrets(record: Record) -> Record:
+    """The record with the secrets hidden that a sender's configuration holds, whichever client sent it."""
+    if isinstance(record, Evidence):
+        return msgspec.structs.replace(record, facts=redact(record.facts))
+    if isinstance(record, Event) and record.details:
+        return msgspec.structs.replace(record, details=redact(record.details))
+    return record
 
 
 def _reason_of(error: BaseException) -> str:

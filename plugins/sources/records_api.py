@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from lens_core import BadRequest, IngestRequest, Origin, Record, Reply, Route, Source, hookimpl
+from lens_core.model.times import epoch_seconds
 from lens_core.records import (
     ENVELOPE_VERSION,
     Decoded,
@@ -78,12 +79,25 @@ def _with_origins(decoded: Decoded) -> tuple[list[Record], list[tuple[int, str]]
     records: list[Record] = []
     places = (index for index in range(len(decoded.records) + len(wrong)) if index not in wrong)
     for index, record in zip(places, decoded.records, strict=True):
-        known = _complete(record, decoded.origin)
+        try:
+            known = in_seconds(_complete(record, decoded.origin))
+        except ValueError as error:
+            rejected.append((index, str(error)))
+            continue
         if isinstance(known, _NEEDS_ORIGIN) and not known.origin.is_known:
             rejected.append((index, "workload_uid, pod_uid or pod_name is required in the origin"))
         else:
             records.append(known)
     return records, sorted(rejected)
+
+
+def in_seconds(record: Record) -> Record:
+    """The record with its time in seconds. Raises ValueError for what is no time."""
+    for name in ("event_time", "timestamp"):
+        moment = getattr(record, name, None)
+        if (seconds := epoch_seconds(moment)) != moment:
+            record = msgspec.structs.replace(record, **{name: seconds})
+    return record
 
 
 def _complete(record: Record, origin: Origin) -> Record:

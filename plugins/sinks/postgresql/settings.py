@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+import psycopg
 from msgspec import Meta
+from psycopg.conninfo import conninfo_to_dict
 
 from lens_core import Secret
 
@@ -54,5 +56,21 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = None
 
     def __post_init__(self) -> None:
+        for name in ("dsn", "read_dsn"):
+            secret = getattr(self, name)
+            if secret is not None:
+                _check_dsn(name, secret)
         if self.read_dsn is not None and self.dsn is None:
             raise ValueError("read_dsn: a replica needs a dsn beside it, of the server that is written to")
+
+
+def _check_dsn(name: str, secret: Secret) -> None:
+    """Raise ValueError for what libpq would not take; its own words may quote a password, so they are not repeated."""
+    example = "postgresql://USER:PASSWORD@HOST/NAME, or host=HOST dbname=NAME"
+    try:
+        parts = conninfo_to_dict(secret.reveal())
+    except (psycopg.ProgrammingError, ValueError):
+        raise ValueError(f"{name}: no connection string of PostgreSQL; give {example}") from None
+    ports = [port for port in str(parts.get("port") or "").split(",") if port]
+    if not all(port.isdecimal() and 0 < int(port) <= 65535 for port in ports):
+        raise ValueError(f"{name}: the port must be a number from 1 to 65535; give {example}") from None

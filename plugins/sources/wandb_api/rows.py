@@ -8,6 +8,7 @@ from typing import Any
 
 from lens_core import Origin, StepMetrics
 from lens_core.base.json_items import numbers_of
+from lens_core.model.times import MILLISECONDS, epoch_seconds
 
 from .shapes import Log, Metric, Sender
 
@@ -47,6 +48,12 @@ def rows_of_metrics(sender: Sender, metrics: Sequence[Metric]) -> tuple[list[Ste
         if step is None:
             rejected.append((index, f"step {metric.step!r} is not a whole number"))
             continue
+        if timestamp is not None and not 0.0 <= timestamp < MILLISECONDS:
+            try:
+                timestamp = epoch_seconds(timestamp)
+            except ValueError as error:
+                rejected.append((index, str(error)))
+                continue
         row = open_rows.get(step)
         if row is None or name in row.values:
             row = open_rows[step] = _Row(timestamp)
@@ -69,7 +76,11 @@ def rows_of_logs(sender: Sender, logs: Sequence[Log]) -> tuple[list[StepMetrics]
         if step is None:
             rejected.append((index, f"step {log.step!r} is not a whole number"))
             continue
-        row = _Row(log.timestamp)
+        try:
+            row = _Row(epoch_seconds(log.timestamp))
+        except ValueError as error:
+            rejected.append((index, str(error)))
+            continue
         row.values = numbers_of(log.data)
         rows.append((step, row))
     return _finish(sender, rows), rejected
@@ -90,11 +101,9 @@ def _is_finite(number: float) -> bool:
 
 def _finish(sender: Sender, rows: Sequence[tuple[int, _Row]]) -> list[StepMetrics]:
     origin = sender.origin()
-    now = time.time()
+    default = epoch_seconds(sender.timestamp) or time.time()
     run_id = sender.run_id or ""
-    return [
-        _record(origin, run_id, sender.timestamp or now, step, row, place) for place, (step, row) in enumerate(rows)
-    ]
+    return [_record(origin, run_id, default, step, row, place) for place, (step, row) in enumerate(rows)]
 
 
 def _record(origin: Origin, run_id: str, default_time: float, step: int, row: _Row, place: int) -> StepMetrics:
@@ -125,6 +134,4 @@ def _training_step(values: Mapping[str, Any]) -> int | None:
 
 def _sequence(timestamp: float, place: int) -> int:
     """The sender's own time in microseconds; later rows of one body are later, and the same body gives the same."""
-    if not 0 <= timestamp < 1e11:  # beyond the year 5138 it is not a time in seconds
-        timestamp = 0
     return int(timestamp * 1e6) + place

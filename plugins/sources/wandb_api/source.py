@@ -13,6 +13,7 @@ import msgspec
 from lens_core import BadRequest, Evidence, IngestRequest, Reply, Route, Source, StepMetrics
 from lens_core.base.errors import RequestError, Unavailable
 from lens_core.base.json_items import ItemDecoder, Items, decode_json
+from lens_core.model.times import epoch_seconds
 
 from .rows import Rejections, rows_of_logs, rows_of_metrics
 from .shapes import BatchBody, DetectionBody, Log, LogsBody, Metric, MetricsBody, Sender, wrong_item
@@ -132,12 +133,13 @@ class WandbApi(Source):
         if not origin.is_known:
             await self.door.submit([], received=1, rejected={"no_identity": 1})
             raise BadRequest(NO_IDENTITY)
+        moment = await self._moment(detection.timestamp)
         evidence = Evidence(
             origin=origin,
             source="wandb",
             facts={**detection.evidence, "hints": detection.hints},
             run_id=_run_id(detection),
-            event_time=detection.timestamp or time.time(),
+            event_time=moment or time.time(),
         )
         await self.door.submit([evidence])
         pod = self.context.directory.find(origin)
@@ -151,6 +153,13 @@ class WandbApi(Source):
             "framework": verdict.framework or None,
             "confidence": verdict.confidence,
         }
+
+    async def _moment(self, timestamp: float | None) -> float | None:
+        try:
+            return epoch_seconds(timestamp)
+        except ValueError as error:
+            await self.door.submit([], received=1, rejected={"invalid": 1})
+            raise BadRequest(str(error)) from None
 
     async def _batch(self, body: bytes) -> dict[str, Any]:
         """The other three in one body, one result for each part."""
@@ -185,7 +194,10 @@ def _parse(body: bytes, kind: _Kind) -> _Parsed:
     if not sender.origin().is_known:
         raise BadRequest(NO_IDENTITY)
     places = _places(count, rejected)
-    rows, wrong = kind.convert(sender, items)
+    try:
+        rows, wrong = kind.convert(sender, items)
+    except ValueError as error:  # the time of the body
+        raise BadRequest(str(error)) from None
     rejected = sorted([*rejected, *((places[index], reason) for index, reason in wrong)])
     return _Parsed(sender, rows, sum(len(row.values) for row in rows), count, rejected)
 

@@ -19,6 +19,7 @@ from lens_core import (
     Context,
     Delivered,
     Event,
+    Evidence,
     Measurement,
     NoSettings,
     Origin,
@@ -240,6 +241,24 @@ async def test_measured_values_that_no_sink_takes_are_not_acknowledged(
     assert door.ledger.door_difference() == 0
     await door.submit([Event(type="resumed"), record])
     await door.submit([Pod(uid="u", name="p")])
+    await pipeline.stop()
+
+
+async def test_secrets_in_evidence_and_events_of_any_client_are_hidden(tmp_path: Path) -> None:
+    sink = Keeping()
+    sink.accepts = (Event, Evidence)  # type: ignore[misc]
+    pipeline = await started(tmp_path, "p", sink)
+    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics())
+    facts = {
+        "wandb": {"config": {"api_key": "s3cret", "nested": [{"db": {"password": "s3cret"}}], "max_tokens": 5}},
+        "config.api_key": "s3cret",
+        "hfToken": {"a": "s3cret"},
+        "argv": ["--url=https://me:s3cret@host/?token=s3cret"],
+    }
+    await door.submit([Evidence(source="x", facts=facts), Event(type="training_failed", details=facts)])
+    await until(lambda: len(sink.records) == 2)
+    assert "s3cret" not in repr(sink.records)
+    assert repr(sink.records).count("'max_tokens': 5") == 2
     await pipeline.stop()
 
 
