@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -146,6 +147,7 @@ class PostgreSQL(Asking):
             sorted_ = self._sort(batch, skip)
         await self._write(connection, batch, sorted_)
         self._count_success(sorted_)
+        self._log_wandb(batch, sorted_)
         if sorted_.rows.rejected:
             return Rejected(sorted_.rows.rejected, sorted_.filtered)
         return Delivered(sorted_.filtered)
@@ -185,6 +187,16 @@ class PostgreSQL(Asking):
             metrics.wandb_metrics_store.inc(sorted_.wandb_points)
         if sorted_.events:
             metrics.workload_event_create.inc(len(sorted_.events), operation="create")
+
+    def _log_wandb(self, batch: Batch, sorted_: Sorted) -> None:
+        """The messages that Primus Lens' documentation tells people to look for, at `LOG_LEVEL=debug`."""
+        logger = self.context.logger
+        if not sorted_.wandb_points or not logger.isEnabledFor(logging.DEBUG):
+            return
+        logger.debug("✓ WandB metrics stored to MetricsStorage: %d success", sorted_.wandb_points)
+        rows = (record for record in batch.records if isinstance(record, StepMetrics) and record.data_source == "wandb")
+        for workload in sorted({row.origin.workload_uid or row.origin.pod_uid or row.origin.pod_name for row in rows}):
+            logger.debug("✓ Updated WandB training data for workload %s", workload)
 
     def _count_failure(self, batch: Batch, reason: str) -> None:
         metrics = self.context.metrics

@@ -55,3 +55,22 @@ async def test_records(tmp_path: Path) -> None:
     assert [rejection["index"] for rejection in answer["rejected"]] == [2]
     times: list[Any] = [getattr(record, "event_time", None) for record in app.door.records]
     assert times == pytest.approx([NOW, NOW])
+
+
+async def test_points_of_the_hook_count_as_those_of_the_wandb_routes(tmp_path: Path) -> None:
+    app = IngestApp(RecordsApi, tmp_path)
+    row = {
+        "record": "step_metrics",
+        "origin": {"pod_name": "p"},
+        "data_source": "wandb",
+        "values": {"a": 1.0, "b": 2.0},
+    }
+    rows = [{**row, "row_step": step} for step in range(3)]
+    await app.post("/v1/records", json={"version": 1, "records": rows})
+    await app.post("/v1/records", json={"version": 1, "records": [{**rows[0], "data_source": "log"}]})
+    await app.post("/v1/records", json={"version": 99, "records": rows})
+    text = app.metrics.exposition().decode()
+    assert "wandb_metrics_data_points_total 6.0" in text
+    assert 'wandb_requests_total{type="records"} 2.0' in text
+    assert 'wandb_request_errors_total{error_type="RequestParameterInvalid",type="records"} 1.0' in text
+    assert 'wandb_request_duration_seconds_count{type="records"} 1.0' in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,10 @@ async def test_what_was_saved_is_counted_under_bounded_labels(store: Any, spool:
     }
     assert saved == {"wandb": 1.0, "log": 1.0, "other": 1.0}
     assert metrics.wandb_metrics_store.value() == 2.0
+
+
+async def test_the_log_says_what_primus_lens_says(store: Any, spool: Spool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    await spool.deliver(row(1), row(2), row(3, data_source="log"))
+    assert "✓ WandB metrics stored to MetricsStorage: 2 success" in caplog.messages
+    assert caplog.messages.count("✓ Updated WandB training data for workload workload-1") == 1
