@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ..delivery.ledger import LedgerStatus
+from ..delivery.ledger import Ledger
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
 
@@ -31,14 +31,16 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     rejected: Mapping[str, int]
     accepted_per_second: float
     last_error: str
+    last_error_at: float | None = None
     notice: str = ""
 
 
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole daemon; `store_notice` is what the store says of the way to its answers."""
+    """The whole daemon; `not_ready` is why it takes nothing now, `store_notice` what the store says of its way."""
 
     state: str
     ready: bool
+    not_ready: str
     version: str
     url: str
     cluster: str
@@ -74,9 +76,11 @@ def daemon_status(daemon: Running) -> DaemonStatus:
 
     assembly = daemon.assembly
     config = daemon.config
+    reason = daemon.ready()
     return DaemonStatus(
         state=daemon.state,
-        ready=daemon.ready() == "",
+        ready=not reason,
+        not_ready=reason,
         version=__version__,
         url=daemon.url,
         cluster=config.server.cluster_name,
@@ -93,29 +97,21 @@ def daemon_status(daemon: Running) -> DaemonStatus:
 
 
 def _sources(assembly: Assembly) -> list[SourceStatus]:
+    doors = assembly.doors()
     found = []
     for source in assembly.sources:
-        error = assembly.source_errors.get(source.context.name, "")
-        ledger = assembly.doors()[source.context.name].ledger
-        found.append(
-            _source(assembly, source.context.name, source.name, error, ledger.status(), ledger.rate.per_second())
-        )
+        name = source.context.name
+        error, at = assembly.source_errors.get(name, ""), assembly.source_error_times.get(name)
+        found.append(_source(assembly, name, source.name, error, at, doors[name].ledger))
     for runner in assembly.collectors:
-        ledger = runner.door.ledger
-        found.append(
-            _source(
-                assembly,
-                runner.name,
-                runner.collector.name,
-                runner.last_error,
-                ledger.status(),
-                ledger.rate.per_second(),
-            )
-        )
+        name, kind = runner.name, runner.collector.name
+        found.append(_source(assembly, name, kind, runner.last_error, runner.last_error_at, runner.door.ledger))
     return found
 
 
-def _source(assembly: Assembly, name: str, kind: str, error: str, ledger: LedgerStatus, rate: float) -> SourceStatus:
+def _source(
+    assembly: Assembly, name: str, kind: str, error: str, error_at: float | None, ledger: Ledger
+) -> SourceStatus:
     return SourceStatus(
         name=name,
         type=kind,
@@ -124,8 +120,9 @@ def _source(assembly: Assembly, name: str, kind: str, error: str, ledger: Ledger
         received=ledger.received,
         accepted=ledger.accepted,
         filtered=ledger.filtered,
-        rejected=ledger.rejected,
-        accepted_per_second=rate,
+        rejected=dict(ledger.rejected),
+        accepted_per_second=ledger.rate.per_second(),
         last_error=error,
+        last_error_at=error_at,
         notice=assembly.notices.get(name, ""),
     )

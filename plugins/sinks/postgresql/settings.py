@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-import psycopg
+from lens_plugins.connection_strings import check_connection_string, with_password
 from msgspec import Meta
-from psycopg.conninfo import conninfo_to_dict
 
 from lens_core import Secret
 
@@ -24,6 +23,10 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     read_dsn: Annotated[
         Secret | None,
         Meta(description="the address of a replica for queries, which `dsn` answers while the replica is away"),
+    ] = None
+    password: Annotated[
+        Secret | None,
+        Meta(description="the password for `dsn` and `read_dsn`, as it is: nothing in it has to be encoded"),
     ] = None
     history_limit: Annotated[
         int, Meta(ge=0, le=1000, description="how many overwritten versions of a row are kept")
@@ -56,21 +59,18 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = None
 
     def __post_init__(self) -> None:
-        for name in ("dsn", "read_dsn"):
-            secret = getattr(self, name)
-            if secret is not None:
-                _check_dsn(name, secret)
         if self.read_dsn is not None and self.dsn is None:
             raise ValueError("read_dsn: a replica needs a dsn beside it, of the server that is written to")
+        if self.password is not None and self.dsn is None:
+            raise ValueError("password: it needs a dsn beside it; Lens' own PostgreSQL has no password")
+        for option, dsn in (("dsn", self.dsn), ("read_dsn", self.read_dsn)):
+            if dsn is not None:
+                check_connection_string(option, dsn, self.password)
 
+    def address(self) -> str | None:
+        """The connection string of the server that is written to, with its password; None for Lens' own."""
+        return None if self.dsn is None else with_password(self.dsn, self.password)
 
-def _check_dsn(name: str, secret: Secret) -> None:
-    """Raise ValueError for what libpq would not take; its own words may quote a password, so they are not repeated."""
-    example = "postgresql://USER:PASSWORD@HOST/NAME, or host=HOST dbname=NAME"
-    try:
-        parts = conninfo_to_dict(secret.reveal())
-    except (psycopg.ProgrammingError, ValueError):
-        raise ValueError(f"{name}: no connection string of PostgreSQL; give {example}") from None
-    ports = [port for port in str(parts.get("port") or "").split(",") if port]
-    if not all(port.isdecimal() and 0 < int(port) <= 65535 for port in ports):
-        raise ValueError(f"{name}: the port must be a number from 1 to 65535; give {example}") from None
+    def read_address(self) -> str | None:
+        """The connection string of the replica, with its password."""
+        return None if self.read_dsn is None else with_password(self.read_dsn, self.password)

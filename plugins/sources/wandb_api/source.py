@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lens_core import BadRequest, Evidence, IngestRequest, Reply, Route, Source, StepMetrics
+from lens_core import BadRequest, Evidence, IngestRequest, Overloaded, Reply, Route, Source, StepMetrics
 from lens_core.base.errors import RequestError, Unavailable
 from lens_core.base.json_items import ItemDecoder, Items, decode_json
 from lens_core.model.times import epoch_seconds
@@ -82,6 +82,10 @@ class WandbApi(Source):
         self, kind: str, handle: Callable[[bytes], Awaitable[dict[str, Any]]]
     ) -> Callable[[IngestRequest], Awaitable[Reply]]:
         metrics = self.context.metrics
+        metrics.wandb_requests.labels(kind)
+        for code in (BadRequest.code, Overloaded.code):
+            metrics.wandb_request_errors.labels(kind, code)
+        metrics.framework_detection_errors.inc(0, source="wandb", reason="invalid")
 
         async def handler(request: IngestRequest) -> Reply:
             started = time.perf_counter()

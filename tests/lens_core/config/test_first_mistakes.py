@@ -58,7 +58,7 @@ def test_a_directory_of_somebody_else_says_whose_it_is(tmp_path: Path) -> None:
 
 
 def test_an_address_that_cannot_be_read_is_never_shown() -> None:
-    with pytest.raises(ValueError, match="give postgresql://USER:PASSWORD@HOST/NAME") as caught:
+    with pytest.raises(ValueError, match="write postgresql://USER@HOST:PORT/DATABASE") as caught:
         PostgreSQL.Settings(dsn=Secret("postgres//lens:s3cret@db"))
     assert "s3cret" not in str(caught.value)
 
