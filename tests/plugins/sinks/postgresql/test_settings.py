@@ -9,9 +9,7 @@ from lens_core import Secret
 
 
 @pytest.mark.parametrize("name", ["dsn", "read_dsn"])
-@pytest.mark.parametrize(
-    "text", ["5", "nonsense", "postgresql://h:port/x", "foo=bar", "postgres//h"]
-)
+@pytest.mark.parametrize("text", ["5", "nonsense", "postgresql://h:port/x", "foo=bar", "postgres//h"])
 def test_what_is_no_connection_string_is_refused_without_showing_it(name: str, text: str) -> None:
     given = {"dsn": Secret("host=h"), name: Secret(text)}
     with pytest.raises(ValueError, match=f"^{name}: ") as refused:
