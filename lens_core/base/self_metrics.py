@@ -103,6 +103,8 @@ class SelfMetrics:
         self.plugin_state = gauge(
             "lens_plugin_state", "1 for the state that a plugin is in.", "plugin", "kind", "state"
         )
+        self.loop_holds = counter("lens_event_loop_holds_total", "Times that the event loop was held over 250 ms.")
+        self.loop_held_seconds = counter("lens_event_loop_held_seconds_total", "How long it was held, all in all.")
         self.http_requests = counter("lens_http_requests_total", "Requests answered.", "route", "status")
 
     def _define_wandb(self) -> None:
@@ -133,6 +135,21 @@ class SelfMetrics:
     def _define_logs(self) -> None:
         self.log_latency = LogLatency(self.registry)
         self.log_analysis = self._seed("log_analysis_consume_count", "Log lines analysed, by what they gave.", "type")
+        self.log_lines_cut = Counter(
+            "lens_log_lines_cut_total", "Log lines of which only a part was looked at.", registry=self.registry
+        )
+        self.detector_overruns = Counter(
+            "lens_detector_overruns_total",
+            "Log lines on which the patterns of a detector took too long.",
+            ["detector"],
+            registry=self.registry,
+        )
+        self.detector_paused = Gauge(
+            "lens_detector_paused",
+            "1 while the slow patterns of a detector are paused.",
+            ["detector"],
+            registry=self.registry,
+        )
         self.event_stream_create = self._seed("event_stream_create_count", "Event streams made.", "operation")
         self.event_stream_create_errors = self._seed(
             "event_stream_create_error_count", "Event streams not made.", "operation"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from .checks import Finding
 
 SLOW_QUERY_SECONDS = 2.0
 _SHOWN = 5
+_HELD_LATELY_SECONDS = 3600.0
 
 
 def reporting(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -150,6 +152,22 @@ def drops(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> It
         yield Finding("remote write", "warning", text, f"curl {url}/api/v1/remote-write/drops; docs/remote_write.md")
 
 
+def event_loop(status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether the daemon's event loop was held up lately, and by which code."""
+    held = status.get("event_loop") or {"last": []}
+    last = [hold for hold in held["last"] if time.time() - hold["began_at"] < _HELD_LATELY_SECONDS]
+    if not last:
+        return
+    worst = max(last, key=lambda hold: float(hold["seconds"]))
+    stack = " <- ".join(f"{frame['module']}.{frame['function']}:{frame['line']}" for frame in worst["stack"][:_SHOWN])
+    text = (
+        f"was held {len(last)} times in the last hour, up to {worst['seconds']:.1f} s: {stack or 'no stack was taken'}"
+    )
+    yield Finding(
+        "event loop", "warning", text, "lens plugins names the distribution of a module; the log has all frames"
+    )
+
+
 def latency(findings: list[Finding], seconds: float) -> Iterator[Finding]:
     """Whether the store's answer took long; `findings` are those that the store gave, within `seconds`."""
     if seconds > SLOW_QUERY_SECONDS and any(found.step == "store" and found.state == "ok" for found in findings):
@@ -157,4 +175,4 @@ def latency(findings: list[Finding], seconds: float) -> Iterator[Finding]:
         yield Finding("latency", "warning", text, "lens top for queues; lens db stats for sizes; lens db vacuum")
 
 
-__all__ = ["directory", "drops", "identity", "latency", "master", "reporting", "silent"]
+__all__ = ["directory", "drops", "event_loop", "identity", "latency", "master", "reporting", "silent"]

@@ -111,6 +111,7 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     yield from checks_symptoms.drops(url, headers, status)
     yield from checks.pipelines(status)
     yield from checks.plugins(status)
+    yield from checks_symptoms.event_loop(status)
     began = time.perf_counter()
     stored = list(checks.store(url, headers, status))
     yield from stored

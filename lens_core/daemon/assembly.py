@@ -202,12 +202,23 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: 
             _spool(assembly.config.data_dir, pipeline_config),
             slots,
             metrics=metrics,
-            processor=DetectorProcessor(assembly.detectors, metrics) if assembly.detectors else None,
+            processor=_processor(assembly, metrics),
             record_filter=_filter(pipeline_config.filter),
         )
         await pipeline.start()
         assembly.pipelines.append(pipeline)
     assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory, metrics), name="tick"))
+
+
+def _processor(assembly: Assembly, metrics: SelfMetrics) -> DetectorProcessor | None:
+    """The detectors at work in a pipeline; one whose patterns are paused is shown with its plugin."""
+    if not assembly.detectors:
+        return None
+
+    def show(detector: str, reason: str) -> None:
+        assembly.host.pause(assembly.config.detectors[detector].type, reason, kind="detector")
+
+    return DetectorProcessor(assembly.detectors, metrics, on_pause=show)
 
 
 def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:

@@ -29,6 +29,7 @@ from ..http.tokens import TokenStore
 from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
 from .assembly import Assembly, assemble
+from .loop_watch import LoopHold, LoopWatch
 from .status import daemon_status
 
 logger = logging.getLogger("lens.daemon")
@@ -56,6 +57,7 @@ class Daemon:
         self._directory_file = config.data_dir / "directory.json"
         self.started_at = time.time()
         self.tap = Tap()
+        self.loop_watch = LoopWatch(on_hold=self._count_hold)
         self.state = "starting"
         self.url = ""
         self.assembly: Assembly | None = None
@@ -71,6 +73,7 @@ class Daemon:
     async def run(self, exit_with_pid: int | None = None) -> None:
         """Run until SIGTERM, SIGINT or `stop`, or until the process `exit_with_pid` is gone."""
         self._lock.acquire()
+        self.loop_watch.start()
         try:
             tls = tls_files(self.config)
             if tls is not None:
@@ -88,6 +91,7 @@ class Daemon:
                 raise self._failure
         finally:
             await self._shut_down()
+            self.loop_watch.stop()
             self._lock.release()
 
     def stop(self) -> None:
@@ -109,6 +113,10 @@ class Daemon:
     def status(self) -> Any:
         """What /api/v1/status answers."""
         return daemon_status(self)
+
+    def _count_hold(self, hold: LoopHold) -> None:
+        self.metrics.loop_holds.inc()
+        self.metrics.loop_held_seconds.inc(hold.seconds)
 
     async def _run(self, exit_with_pid: int | None) -> None:
         for server in self._servers:

@@ -11,6 +11,7 @@ import msgspec
 from ..delivery.ledger import Ledger
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
+from .loop_watch import LoopWatch, LoopWatchStatus
 
 if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
     from ..config.loading import Config
@@ -53,6 +54,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     sources: Sequence[SourceStatus]
     pipelines: Sequence[PipelineStatus]
     plugins: Sequence[PluginInfo]
+    event_loop: LoopWatchStatus
 
 
 class Running(Protocol):
@@ -64,6 +66,7 @@ class Running(Protocol):
     state: str
     url: str
     started_at: float
+    loop_watch: LoopWatch
 
     def ready(self) -> str:
         """Why it is not ready; empty if it is."""
@@ -93,6 +96,7 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         sources=_sources(assembly) if assembly else [],
         pipelines=[pipeline.status() for pipeline in assembly.pipelines] if assembly else [],
         plugins=daemon.host.plugins(),
+        event_loop=daemon.loop_watch.status(),
     )
 
 

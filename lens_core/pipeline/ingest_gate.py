@@ -14,7 +14,8 @@ from ..base.self_metrics import SelfMetrics
 from ..base.sender_secrets import redact
 from ..delivery.ledger import GATE_REASONS, Ledger
 from ..delivery.spool.reservation import Room
-from ..model.records import Event, Evidence, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
+from ..model.records import Event, Evidence, LogLine, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
+from ..model.refusals import sift_encodable, why_refused
 from .pipeline import Pipeline
 
 logger = logging.getLogger("lens.door")
@@ -23,6 +24,8 @@ MAX_RECORDS_IN_FLIGHT = 500_000
 # What a sender has measured, and so wants stored. Facts for detectors and for the directory are taken without a sink.
 MEASURED = frozenset({StepMetrics, Measurement, SeriesBatch})
 NO_SINK_SECONDS = 60.0
+# Of these kinds every field has a type that was checked when they were decoded; there is nothing more to ask.
+_PLAIN_KINDS = frozenset({StepMetrics, LogLine, SeriesBatch})
 
 
 class Identity(Protocol):
@@ -81,10 +84,20 @@ class PipelineDoor:
         self.ledger.count("filtered", filtered)
         for reason, amount in refused.items():
             self.ledger.reject(reason, amount)
+        records, wrong = self._sift(records)
+        known += wrong
         try:
             self._ensure_taken(records)
             completed = self._complete([_without_secrets(record) for record in records])
-            await self._submit(completed)
+            try:
+                await self._submit(completed)
+            except (OverflowError, TypeError, ValueError, RecursionError):
+                records, reasons = sift_encodable(records)
+                if not reasons:
+                    raise
+                known += self._refuse(reasons)
+                completed = self._complete([_without_secrets(record) for record in records])
+                await self._submit(completed)
         except BaseException as error:
             self.ledger.reject(_reason_of(error), came - known)
             raise
@@ -112,6 +125,26 @@ class PipelineDoor:
                 "configure one that does, or this would be lost",
                 retry_after_seconds=NO_SINK_SECONDS,
             )
+
+    def _sift(self, records: Sequence[Record]) -> tuple[Sequence[Record], int]:
+        """The records that may be taken, and how many not: a source that answers for each has refused them before."""
+        if _PLAIN_KINDS.issuperset(map(type, records)):
+            return records, 0
+        good: list[Record] = []
+        reasons: list[str] = []
+        for record in records:
+            reason = why_refused(record)
+            if reason:
+                reasons.append(reason)
+            else:
+                good.append(record)
+        return good, self._refuse(reasons)
+
+    def _refuse(self, reasons: Sequence[str]) -> int:
+        if reasons:
+            self.ledger.reject("invalid", len(reasons))
+            logger.warning("%s: %d records are refused; the first: %s", self.source, len(reasons), reasons[0])
+        return len(reasons)
 
     async def _submit(self, records: Sequence[Record]) -> None:
         if not records:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import cast
 
 from ..detection.log_lines.engine import Declares, LineEngine
+from ..detection.log_lines.pumps import slow_pump
+from ..detection.log_lines.searching import MAX_CHARACTERS, bound_repetitions, is_proven
 from ..plugin_api.components import Detector
 
 LAYERS = ("base", "wrapper", "")
@@ -31,6 +33,7 @@ def check_detector(detector: Detector | type[Detector]) -> None:
     name = detector.name
     assert detector.layer in LAYERS, f"{name}: layer must be one of {LAYERS}, it is {detector.layer!r}"
     assert any(_declared(detector)), f"{name} declares nothing by which it could recognise anything"
+    _patterns_are_bounded(detector)
     engine = LineEngine([cast(Declares, detector)])
     _examples_are_read(detector, engine)
     for line in _NOISE:
@@ -42,6 +45,31 @@ def check_detector(detector: Detector | type[Detector]) -> None:
 def _declared(detector: Detector | type[Detector]) -> Iterator[object]:
     yield from (detector.modules, detector.distributions, detector.environment, detector.config_keys)
     yield from (detector.project_keywords, detector.formats, detector.events, detector.marks, detector.tables)
+
+
+def _patterns_are_bounded(detector: Detector | type[Detector]) -> None:
+    """No line makes a pattern backtrack for long: each is linear, or no line was found that shows that it is not."""
+    for name, pattern in _patterns(detector):
+        if is_proven(pattern):
+            continue
+        pump = slow_pump(bound_repetitions(pattern), MAX_CHARACTERS)
+        assert pump is None, (
+            f"{detector.name}: the pattern of {name} takes too long on the line {pump}; "
+            f"avoid a repetition inside a repetition, and .* where \\S+ or [^,]* is meant: {pattern}"
+        )
+
+
+def _patterns(detector: Detector | type[Detector]) -> Iterator[tuple[str, str]]:
+    for form in detector.formats:
+        yield form.name, form.head
+        yield f"{form.name} (reject)", form.reject
+    for event in detector.events:
+        yield f"the event {event.type}", event.pattern
+    for mark in detector.marks:
+        yield f"the mark with the words {', '.join(mark.words)}", mark.pattern
+    for table in detector.tables:
+        yield f"{table.name} (header)", table.header
+        yield f"{table.name} (row)", table.row
 
 
 def _examples_are_read(detector: Detector | type[Detector], engine: LineEngine) -> None:

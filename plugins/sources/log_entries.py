@@ -15,6 +15,7 @@ import msgspec
 
 from lens_core import LogLine, Origin
 from lens_core.detection.log_lines.text import PARTIAL, split_container_prefix
+from lens_core.model import ranges
 from lens_core.model.times import epoch_seconds
 
 MAX_LABELS = 32
@@ -65,7 +66,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     node: str | None = None
     host: str | None = None
     hostname: str | None = None
-    rank: int | None = None
+    rank: ranges.Rank | None = None
 
 
 _kubernetes = msgspec.json.Decoder(Kubernetes, strict=False)

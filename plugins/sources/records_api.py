@@ -11,6 +11,7 @@ import msgspec
 
 from lens_core import BadRequest, IngestRequest, Origin, Record, Reply, Route, Source, hookimpl
 from lens_core.base.errors import RequestError
+from lens_core.model.refusals import why_refused
 from lens_core.model.times import epoch_seconds
 from lens_core.records import (
     ENVELOPE_VERSION,
@@ -109,6 +110,8 @@ def _with_origins(decoded: Decoded) -> tuple[list[Record], list[tuple[int, str]]
             continue
         if isinstance(known, _NEEDS_ORIGIN) and not known.origin.is_known:
             rejected.append((index, "workload_uid, pod_uid or pod_name is required in the origin"))
+        elif reason := why_refused(known):
+            rejected.append((index, reason))
         else:
             records.append(known)
     return records, sorted(rejected)

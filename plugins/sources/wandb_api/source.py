@@ -13,6 +13,7 @@ import msgspec
 from lens_core import BadRequest, Evidence, IngestRequest, Overloaded, Reply, Route, Source, StepMetrics
 from lens_core.base.errors import RequestError, Unavailable
 from lens_core.base.json_items import ItemDecoder, Items, decode_json
+from lens_core.model.refusals import why_refused
 from lens_core.model.times import epoch_seconds
 
 from .rows import Rejections, rows_of_logs, rows_of_metrics
@@ -147,6 +148,10 @@ class WandbApi(Source):
             run_id=_run_id(detection),
             event_time=moment or time.time(),
         )
+        if reason := why_refused(evidence):
+            self.context.metrics.framework_detection_errors.inc(source="wandb", reason="invalid")
+            await self.door.submit([], received=1, rejected={"invalid": 1})
+            raise BadRequest(f"the detection cannot be kept: {reason}")
         await self.door.submit([evidence])
         pod = self.context.directory.find(origin)
         known = [workload.uid for workload in pod.workloads] if pod else []

@@ -52,9 +52,9 @@ async def test_records(tmp_path: Path) -> None:
     event = {"record": "event", "type": "resumed", "origin": {"pod_name": "p"}}
     records = [{**event, "event_time": moment} for moment in (NOW, NOW * 1000, -3)]
     answer = (await app.post("/v1/records", json={"version": 1, "records": records})).json()
-    assert [rejection["index"] for rejection in answer["rejected"]] == [2]
+    assert [rejection["index"] for rejection in answer["rejected"]] == [1, 2]  # an envelope's times are seconds
     times: list[Any] = [getattr(record, "event_time", None) for record in app.door.records]
-    assert times == pytest.approx([NOW, NOW])
+    assert times == pytest.approx([NOW])
 
 
 async def test_points_of_the_hook_count_as_those_of_the_wandb_routes(tmp_path: Path) -> None:
