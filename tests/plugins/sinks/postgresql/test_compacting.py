@@ -20,7 +20,7 @@ from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, runn
 
 _WAITING = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like 'update lens_stream%'"
 _BLOCKED = "select id, blocked_rows from lens_stream where blocked_rows > 0 order by id"
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 240.0
 
 
 async def test_it_ends_although_its_connection_breaks_just_then(spool: Spool, store: Any, postgres_dsn: str) -> None:
