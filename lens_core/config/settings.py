@@ -28,6 +28,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     metrics_listen: Annotated[
         Address | None, Meta(description="a second listener for /metrics alone, for example 0.0.0.0:9090")
     ] = None
+    metrics_open: Annotated[
+        bool, Meta(description="let everybody read /metrics without a token, on both listeners")
+    ] = False
     tls_certificate: Annotated[
         NonEmpty | None, Meta(description="a PEM file: the certificate and its chain; HTTPS then, on both")
     ] = None

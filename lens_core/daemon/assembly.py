@@ -62,6 +62,7 @@ class Assembly:
     source_errors: dict[str, str] = field(default_factory=dict)
     source_error_times: dict[str, float] = field(default_factory=dict)
     notices: dict[str, str] = field(default_factory=dict)
+    is_stopped: bool = False
 
     def doors(self) -> dict[str, PipelineDoor]:
         """The door of each source."""
@@ -96,12 +97,15 @@ class Assembly:
         return records
 
     async def stop(self, deadline_seconds: float) -> None:
-        """End sources and collectors, then drain the pipelines within the deadline, then end the sinks."""
+        """End sources and collectors, then drain the pipelines within the deadline, then end the sinks; only once."""
+        if self.is_stopped:
+            return
+        self.is_stopped = True
         ends = time.monotonic() + deadline_seconds
         await _end(self.tasks)
         await asyncio.gather(*(_stop(source) for source in self.sources))
         await asyncio.gather(*(_stop(run.collector) for run in self.collectors if not run.collector.isolated))
-        await asyncio.gather(*(pipeline.stop(max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
+        await asyncio.gather(*(_drain(pipeline, max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
         await asyncio.gather(*(_stop(sink) for sink in self.sinks.values()))
 
 
@@ -164,6 +168,20 @@ async def _stop(component: Component) -> None:
         component.context.logger.exception("Stopping failed.")
 
 
+async def _drain(pipeline: Pipeline, deadline_seconds: float) -> None:
+    try:
+        await pipeline.stop(deadline_seconds)
+    except Exception:
+        logger.exception("Pipeline could not be stopped in order. pipeline=%s", pipeline.name)
+
+
+def _make_folder(component: Component, what: str) -> None:
+    try:
+        component.context.data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LensError(f"{what} {component.context.name!r} cannot have its folder: {error}") from error
+
+
 async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     used = {name for pipeline in assembly.config.pipelines.values() for name in pipeline.sinks}
     for name, sink_config in assembly.config.sinks.items():
@@ -171,7 +189,7 @@ async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Dire
             continue
         sink = make(assembly.config, sink_config, metrics, directory)
         assert isinstance(sink, Sink)
-        sink.context.data_dir.mkdir(parents=True, exist_ok=True)
+        _make_folder(sink, "sink")
         await _start(sink, "sink")
         assembly.sinks[name] = sink
     store = assembly.sinks.get(assembly.config.store or "")
@@ -221,8 +239,6 @@ def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
 
 def _spool(data_dir: Path, config: PipelineConfig) -> Spool:
     path = data_dir / "spool" / f"{config.name}.sqlite3" if config.spool.kind == "disk" else None
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
     return Spool(path, max_bytes=config.spool.max_bytes, max_dead_letter_bytes=config.spool.max_dead_letter_bytes)
 
 
@@ -263,7 +279,7 @@ async def _start_collector(
 ) -> None:
     collector = make(assembly.config, config, metrics, directory)
     assert isinstance(collector, Collector)
-    collector.context.data_dir.mkdir(parents=True, exist_ok=True)
+    _make_folder(collector, "collector")
     if not collector.isolated:
         await _start(collector, "collector")
     runner = CollectorRunner(

@@ -20,12 +20,11 @@ from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
 from ..delivery.loss_periods import end_quiet_periods
 from ..directory.directory import Directory
-from ..http.app import build_app
+from ..http.app import build_app, build_metrics_app
 from ..http.directory import restore
 from ..http.errors import error_response
 from ..http.server import HttpServer, TlsFiles, bind
 from ..http.state import ApiState
-from ..http.status import StatusRoutes
 from ..http.tokens import TokenStore
 from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
@@ -69,6 +68,7 @@ class Daemon:
         self._stop = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._servers: list[HttpServer] = []
+        self._failure: LensError | None = None
 
     async def run(self, exit_with_pid: int | None = None) -> None:
         """Run until SIGTERM, SIGINT or `stop`, or until the process `exit_with_pid` is gone."""
@@ -87,6 +87,8 @@ class Daemon:
             if extra is not None:
                 self._servers.append(HttpServer(extra, self._metrics_app(), tls))
             await self._run(exit_with_pid)
+            if self._failure is not None:
+                raise self._failure
         finally:
             await self._shut_down()
             self.loop_watch.stop()
@@ -174,22 +176,30 @@ class Daemon:
             public_url=server.public_url,
             cluster_name=server.cluster_name,
             open_ingest=server.open_ingest,
+            metrics_open=server.metrics_open,
             max_body_bytes=server.max_body_bytes,
             max_in_flight_bytes=server.max_in_flight_bytes,
         )
 
     def _metrics_app(self) -> Starlette:
         assert self.assembly is not None
-        return Starlette(routes=StatusRoutes(self._api_state(self.assembly)).root_routes())
+        return build_metrics_app(self._api_state(self.assembly))
 
     async def _reload_loop(self) -> None:
         while True:
             await self._reload_wanted.wait()
             self._reload_wanted.clear()
-            await self.reload()
+            try:
+                await self.reload()
+            except LensError as error:
+                self._failure = error
+                self.stop()
 
     async def reload(self) -> bool:
-        """Validate the configuration anew, drain, rebuild; a broken one changes nothing. True when it was taken."""
+        """Validate the configuration anew, drain, rebuild; a broken one changes nothing. True when it was taken.
+
+        Raises LensError when neither the new configuration nor the one before it can be started.
+        """
         if self._reload is None:
             logger.warning("Reload refused: this daemon runs on its built-in configuration.")
             return False
@@ -197,6 +207,9 @@ class Daemon:
             config = await asyncio.to_thread(self._reload)
         except (ConfigurationError, PluginError) as error:
             logger.error("Reload refused, nothing was changed.\n%s", error)
+            return False
+        except Exception:  # a plugin's own settings may raise anything
+            logger.exception("Reload refused, nothing was changed.")
             return False
         self._renew_certificates()
         for name in ("listen", "metrics_listen", "tls_certificate", "tls_key"):
@@ -221,14 +234,38 @@ class Daemon:
         self._servers[0].app = _comes_back
         await self.assembly.stop(self.config.server.shutdown_deadline_seconds)
         try:
-            self.assembly = await assemble(config, self.host, self.metrics, self.directory)
-            self.config = config
+            await self._begin(config)
             logger.info("Reloaded. pipelines=%s", ",".join(config.pipelines))
-        except LensError as error:
-            logger.error("Reload failed, the configuration before it goes on. error=%s", error)
-            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory)
-        self._servers[0].app = self._app()
+        except Exception as error:
+            logger.error(
+                "Reload failed, the configuration before it goes on. error=%s",
+                error,
+                exc_info=not isinstance(error, LensError),
+            )
+            await self._begin_again(error)
         self.state = "running"
+
+    async def _begin(self, config: Config) -> None:
+        """Start what a configuration describes in place of what has stopped; whatever it raises, nothing is left."""
+        before, self.config = self.config, config
+        try:
+            self.assembly = await assemble(config, self.host, self.metrics, self.directory)
+            apps = [self._app(), self._metrics_app()]
+        except BaseException:
+            if self.assembly is not None:
+                await self.assembly.stop(config.server.shutdown_deadline_seconds)
+            self.config = before
+            raise
+        for server, app in zip(self._servers, apps, strict=False):  # the second one is there if it is configured
+            server.app = app
+
+    async def _begin_again(self, reason: Exception) -> None:
+        try:
+            await self._begin(self.config)
+        except Exception as error:
+            raise LensError(
+                f"reload failed ({reason}), and the configuration before it cannot be started either: {error}"
+            ) from error
 
     async def _watch_parent(self, pid: int) -> None:
         """Stop when a process is gone: a private daemon must not outlive the training that it serves."""

@@ -19,9 +19,9 @@ from .loss_periods import LossPeriods
 COUNTED = ("received", "accepted", "recovered", "merged", "derived", "delivered", "filtered", "discarded")
 # Reasons that components give by themselves. Each counts from 0 on: `increase()` does not see a counter that begins at
 # its first loss.
-GATE_REASONS = ("overloaded", "failed", "invalid", "no_identity")
+GATE_REASONS = ("overloaded", "failed", "invalid", "no_identity", "no_sink")
 SINK_REASONS = ("refused", "poisoned", "unreadable")
-SINK_LOSSES = ("spool_full", "spool_damaged", "memory_spool_closed")
+SINK_LOSSES = ("spool_full", "spool_damaged", "memory_spool_closed", "not_found_again")
 RATE_WINDOW_SECONDS = 60
 MAX_REASONS = 32
 
@@ -129,6 +129,7 @@ class Ledger:
     def recover(self, found: int) -> None:
         """The component begins with so many records in its spool; those that this process left there are known."""
         self.count("recovered", max(0, found - self._left_pending))
+        self.drop("not_found_again", max(0, self._left_pending - found))
         self._left_pending = 0
 
     def add(self, counts: Mapping[tuple[str, str], int]) -> None:

@@ -184,10 +184,17 @@ class Directory:
         return answer
 
     def workloads(self) -> dict[str, list[list[str]]]:
-        """pod name → [[workload name, workload uid], …] (seed 003)."""
+        """pod name → [[workload name, workload uid], …] (seed 003).
+
+        Where several namespaces have a pod of one name, the keys of these are namespace/name.
+        """
+        namespaces: dict[str, set[str]] = {}
+        for pod in self.picture.pods.values():
+            namespaces.setdefault(pod.name, set()).add(pod.namespace)
         answer: dict[str, list[list[str]]] = {}
         for pod in self.picture.pods.values():
-            names = answer.setdefault(pod.name, [])
+            is_shared = len(namespaces[pod.name]) > 1
+            names = answer.setdefault(f"{pod.namespace}/{pod.name}" if is_shared else pod.name, [])
             names.extend(pair for workload in pod.workloads if (pair := [workload.name, workload.uid]) not in names)
         return answer
 

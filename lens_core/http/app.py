@@ -43,8 +43,17 @@ def build_app(state: ApiState) -> Starlette:
     below, root = routes_of(state)
     count_from_zero([*below, *root], state.metrics)
     mounts: list[BaseRoute] = [Mount(prefix, routes=below) for prefix in PREFIXES]
+    return _application(state, [*root, *mounts])
+
+
+def build_metrics_app(state: ApiState) -> Starlette:
+    """Build the application of the second listener: Lens' own metrics, liveness and readiness."""
+    return _application(state, StatusRoutes(state).root_routes())
+
+
+def _application(state: ApiState, routes: Sequence[BaseRoute]) -> Starlette:
     return Starlette(
-        routes=[*root, *mounts],
+        routes=routes,
         middleware=[
             Middleware(CountRequests, state=state),
             Middleware(SecurityHeaders),

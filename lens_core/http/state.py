@@ -45,6 +45,7 @@ class ApiState:
     public_url: str = ""
     cluster_name: str = "default"
     open_ingest: bool = False
+    metrics_open: bool = False
     max_body_bytes: int = 16 * 1024 * 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     in_flight_bytes: int = field(default=0)

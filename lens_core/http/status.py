@@ -51,7 +51,7 @@ class StatusRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """Lens' own metrics in the text format of Prometheus."""
-        require_role(request, self._state, "read")
+        require_role(request, self._state, "read", is_open=self._state.metrics_open)
         return Response(self._state.metrics.exposition(), media_type=PROMETHEUS_TEXT)
 
     async def status(self, request: Request) -> Response:

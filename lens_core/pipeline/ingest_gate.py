@@ -9,17 +9,21 @@ from typing import Protocol
 
 import msgspec
 
-from ..base.errors import Overloaded
+from ..base.errors import Overloaded, Unavailable
 from ..base.self_metrics import SelfMetrics
+from ..base.sender_secrets import redact
 from ..delivery.ledger import GATE_REASONS, Ledger
 from ..delivery.spool.reservation import Room
-from ..model.records import LogLine, Origin, Pod, Record, SeriesBatch, StepMetrics
+from ..model.records import Event, Evidence, LogLine, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
 from ..model.refusals import sift_encodable, why_refused
 from .pipeline import Pipeline
 
 logger = logging.getLogger("lens.door")
 
 MAX_RECORDS_IN_FLIGHT = 500_000
+# What a sender has measured, and so wants stored. Facts for detectors and for the directory are taken without a sink.
+MEASURED = frozenset({StepMetrics, Measurement, SeriesBatch})
+NO_SINK_SECONDS = 60.0
 # Of these kinds every field has a type that was checked when they were decoded; there is nothing more to ask.
 _PLAIN_KINDS = frozenset({StepMetrics, LogLine, SeriesBatch})
 
@@ -83,7 +87,8 @@ class PipelineDoor:
         records, wrong = self._sift(records)
         known += wrong
         try:
-            completed = self._complete(records)
+            self._ensure_taken(records)
+            completed = self._complete([_without_secrets(record) for record in records])
             try:
                 await self._submit(completed)
             except (OverflowError, TypeError, ValueError, RecursionError):
@@ -91,10 +96,10 @@ class PipelineDoor:
                 if not reasons:
                     raise
                 known += self._refuse(reasons)
-                completed = self._complete(records)
+                completed = self._complete([_without_secrets(record) for record in records])
                 await self._submit(completed)
         except BaseException as error:
-            self.ledger.reject("overloaded" if isinstance(error, Overloaded) else "failed", came - known)
+            self.ledger.reject(_reason_of(error), came - known)
             raise
         if self._identity is not None and (pods := [record for record in completed if isinstance(record, Pod)]):
             self._identity.meet(pods)
@@ -105,6 +110,21 @@ class PipelineDoor:
         self.ledger.count("filtered", came - known - accepted)
         self.ledger.count("accepted", accepted)
         self.ledger.count("merged", max(0, accepted - passed))
+
+    def _ensure_taken(self, records: Sequence[Record]) -> None:
+        """Raise Unavailable if these are measured values that no sink can take: a success would be none.
+
+        A filter that somebody wrote down is no reason; what it drops is counted as filtered.
+        """
+        kinds = {type(record) for record in records}
+        if not kinds or not kinds <= MEASURED:
+            return
+        if not any(pipeline.can_take(kind) for pipeline in self._pipelines for kind in kinds):
+            raise Unavailable(
+                f"no sink that {self.source} feeds stores {' or '.join(sorted(kind.__name__ for kind in kinds))}; "
+                "configure one that does, or this would be lost",
+                retry_after_seconds=NO_SINK_SECONDS,
+            )
 
     def _sift(self, records: Sequence[Record]) -> tuple[Sequence[Record], int]:
         """The records that may be taken, and how many not: a source that answers for each has refused them before."""
@@ -194,3 +214,18 @@ class PipelineDoor:
         if any(pipeline.entrance.takes_all(everything) for pipeline in self._pipelines):
             return 0
         return sum(not any(pipeline.entrance(record) for pipeline in self._pipelines) for record in everything)
+
+
+def _without_secrets(record: Record) -> Record:
+    """The record with the secrets hidden that a sender's configuration holds, whichever client sent it."""
+    if isinstance(record, Evidence):
+        return msgspec.structs.replace(record, facts=redact(record.facts))
+    if isinstance(record, Event) and record.details:
+        return msgspec.structs.replace(record, details=redact(record.details))
+    return record
+
+
+def _reason_of(error: BaseException) -> str:
+    if isinstance(error, Overloaded):
+        return "overloaded"
+    return "no_sink" if isinstance(error, Unavailable) else "failed"

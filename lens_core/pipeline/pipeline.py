@@ -90,6 +90,10 @@ class Pipeline:
         """Whether records of this kind get in and any sink takes them."""
         return kind in self.matcher.kinds and any(kind in sender.matcher.kinds for sender in self.senders)
 
+    def can_take(self, kind: type[Record]) -> bool:
+        """Whether any sink takes records of this kind, but for what filters say."""
+        return any(kind in sender.slot.sink.accepts for sender in self.senders)
+
     async def start(self) -> None:
         """Open the spool, load the processor's state, start the senders; raises SpoolError."""
         await self.spool.open({sender.slot.name: sender.slot.required for sender in self.senders})

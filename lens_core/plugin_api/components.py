@@ -38,7 +38,7 @@ from ..model.verdict import Verdict
 from .log_formats import EventPattern, LogFormat, Mark, Table
 from .sink_answers import Answer, Batch, BatchLimits, Position
 
-API_VERSION = "1.2"
+API_VERSION = "1.3"
 
 hookspec = pluggy.HookspecMarker("lens")
 hookimpl = pluggy.HookimplMarker("lens")
@@ -273,7 +273,12 @@ class Sink(Component):
         return ()
 
     async def position(self, spool_id: str) -> Position | None:
-        """How far this sink has stored this spool, if it keeps that beside the data (exactly once), else None."""
+        """How far this sink has stored this spool, if it keeps that beside the data (exactly once), else None.
+
+        `spool_id` is that of `Batch`: another one after each start of the daemon, so that a data directory which is
+        put back from a copy is never taken for what this sink has. At a start this is asked for each earlier id whose
+        batches may not have been delivered yet.
+        """
         return None
 
 

@@ -110,7 +110,7 @@ class Http(Sink):
         try:
             response = await self._post(body)
         except httpx.HTTPError as error:
-            return Retry(f"{type(error).__name__}: {error}")
+            return Retry(f"{type(error).__name__}: {error}", timed_out=isinstance(error, httpx.TimeoutException))
         answer = self._classify(response, batch, len(body))
         if isinstance(answer, (Delivered, Rejected)):
             self._taken_bytes = max(self._taken_bytes, len(body))

@@ -15,6 +15,9 @@ import msgspec
 from lens_core import Answer, Batch, Delivered, Position, Record, Sink, hookimpl
 from lens_core.records import RECORD_KINDS
 
+# Each start of a daemon brings a spool that was never seen; the oldest have nothing left to deliver.
+KEPT_POSITIONS = 200
+
 
 class JsonlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the jsonl sink.
@@ -120,7 +123,8 @@ class Jsonl(Sink):
         try:
             self._file.write(encode_lines(batch.records))
             self._sync(self._file)
-            self._write_mark({**self._mark.spools, batch.spool_id: batch.end})
+            others = [place for place in self._mark.spools.items() if place[0] != batch.spool_id]
+            self._write_mark(dict([*others[-KEPT_POSITIONS:], (batch.spool_id, batch.end)]))
         except OSError:
             self._cut(before)  # a full disk leaves half a batch, and the whole batch comes again
             raise

@@ -141,7 +141,8 @@ class Webhook(Sink):
         try:
             response = await self._client.post(self.settings.url.reveal(), content=body, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return Retry(type(error).__name__)  # its text may hold the address, which is a secret
+            # Its text may hold the address, which is a secret.
+            return Retry(type(error).__name__, timed_out=isinstance(error, httpx.TimeoutException))
         if not response.is_success:
             return refusal(response.status_code, response.headers, response.content)
         self._told[key] = now

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -113,6 +114,48 @@ def test_postgresql_absent_for_a_while(make_lens: MakeLens, tmp_path: Path) -> N
     finally:
         loop.run_until_complete(server.stop())
         loop.close()
+
+
+@pytest.mark.slow("starts a PostgreSQL and a daemon five times")
+def test_an_older_copy_of_the_data_directory_starts_while_postgresql_is_away(
+    make_lens: MakeLens, tmp_path: Path
+) -> None:
+    server = EmbeddedPostgres(tmp_path / "pg", logging.getLogger("test"), shared_buffers=32 << 20, max_wal=256 << 20)
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(server.start())
+        lens = make_lens(f'sinks: {{store: {{type: postgresql, dsn: "{server.dsn}"}}}}').start()
+        accept(lens, range(3))
+        lens.drained()
+        assert lens.stop() == 0
+        copy = shutil.copytree(lens.data_dir, tmp_path / "copy")
+        lens.start()
+        accept(lens, range(3, 33))
+        lens.drained()
+        lens.kill()
+        loop.run_until_complete(server.stop())
+
+        shutil.rmtree(lens.data_dir)
+        shutil.copytree(copy, lens.data_dir)
+        for first in (33, 43):
+            lens.start()
+            accept(lens, range(first, first + 10))
+            lens.kill()
+        loop.run_until_complete(server.start())
+        lens.start()
+        ledgers_add_up(lens.drained(120))
+        stored = lens.points("w", metrics="m0")
+        assert sorted(point["iteration"] for point in stored) == list(range(53))
+        lens.end()
+    finally:
+        loop.run_until_complete(server.stop())
+        loop.close()
+
+
+def accept(lens: RunningLens, steps: range) -> None:
+    """Post each step in a body, and so a batch, of its own."""
+    for step in steps:
+        assert lens.post("/wandb/metrics", metrics_body("w", [step])).status_code == 200
 
 
 @pytest.mark.slow("breaks a daemon under load and waits until it has recovered")

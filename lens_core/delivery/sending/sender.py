@@ -1,8 +1,8 @@
 """One task per sink: read what is next, send it, and account for every record of it.
 
 Batches of a sink are in the order of the spool and one at a time. A batch that is sent again has the same start and
-end as before, or is a part of it (after Poisoned). A sink that fails is tried again for ever; nothing else waits
-for it.
+end as before, or is a half of it (after Poisoned and after timeouts), or a half of that. A sink that fails is tried
+again for ever; nothing else waits for it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ...plugin_api.sink_answers import Answer, Batch, BatchLimits, Poisoned, Ret
 from ..ledger import SINK_LOSSES, SINK_REASONS, Ledger
 from ..spool.sink_state import Stock
 from ..spool.spool import Spool
-from ..waiting import CANCEL_GRACE_SECONDS, NoAnswer, answer_within, is_set_within
+from ..waiting import CANCEL_GRACE_SECONDS, NoAnswer, TimedOut, answer_within, is_set_within
 from .batch_delivery import Crew, Shipment
 from .cursor_committer import Settler
-from .policy import Backoff, DeliverySettings, seconds_until_ready, sensible
+from .policy import Backoff, DeliverySettings, PartLimit, seconds_until_ready, sensible
 from .prefetcher import Supply
 from .sender_status import Health, SinkStatus
 
@@ -78,8 +78,9 @@ class Sender:
         self._task: asyncio.Task[None] | None = None
         self._supply = Supply(slot.name, spool, self.matcher)
         self._settler = Settler(slot.name, spool, Backoff(slot.delivery, dice), self._failed)
+        limit = PartLimit(slot.delivery.send_timeout_seconds)
         self._crew = Crew(
-            slot.name, pipeline, spool, self._backoff, self._settler, self._send, self._pause, spool.marks
+            slot.name, pipeline, spool, self._backoff, self._settler, limit, self._send, self._pause, spool.marks
         )
 
     @property
@@ -139,9 +140,20 @@ class Sender:
                 if not isinstance(error, LensError):
                     logger.exception("%s failed in an unexpected way", self.ledger.component)
                 await self._settler.finish()
-                self._spool.book(self.slot.name).take_back()
-                going_on = await self._pause(self._backoff.next_delay())
+                going_on = await self._pause(self._backoff.next_delay()) and await self._take_back()
         await self._settler.finish()
+
+    async def _take_back(self) -> bool:
+        """Begin again behind what is accounted for; False when stopped before the spool could say where that is."""
+        while True:
+            try:
+                await self._spool.take_back(self.slot.name)
+            except LensError as error:
+                self._failed(f"the spool: {error}")
+                if not await self._pause(self._backoff.next_delay()):
+                    return False
+            else:
+                return True
 
     async def _deliver_next(self) -> bool:
         """Send what comes next until it is settled; False when stopped before that."""
@@ -155,11 +167,12 @@ class Sender:
         """Ask a sink that keeps its own position where it is; False when stopped before it could say."""
         while True:
             try:
-                seconds = self.slot.delivery.send_timeout_seconds
-                asked = self.slot.sink.position(self._spool.spool_id)
-                position = await answer_within(seconds, asked, self._halt)
-                if position is not None:
-                    await self._spool.skip_to(self.slot.name, position)
+                for epoch in self._spool.earlier_epochs():
+                    asked = self.slot.sink.position(epoch.identity)
+                    seconds = self.slot.delivery.send_timeout_seconds
+                    position = await answer_within(seconds, asked, self._halt)
+                    if position is not None:
+                        await self._spool.skip_to(self.slot.name, position, epoch)
             except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
                 self._failed(describe(error))
                 if not await self._pause(self._backoff.next_delay()):
@@ -197,11 +210,12 @@ class Sender:
             if self.slot.on_answer is not None:
                 self.slot.on_answer()
         except NoAnswer as error:
-            answer = Retry(str(error))
+            answer = Retry(str(error), timed_out=isinstance(error, TimedOut))
             if self._halt.is_set():
                 return answer
         except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
-            answer = Retry(describe(error))
+            # asyncio's own is another class before Python 3.11.
+            answer = Retry(describe(error), timed_out=isinstance(error, TimeoutError | asyncio.TimeoutError))
             if self.slot.on_exception is not None:
                 self.slot.on_exception(error)
         if isinstance(answer, Retry):

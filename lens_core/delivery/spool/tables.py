@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...plugin_api.sink_answers import Position
-from . import file as spool_file
 from . import queries as spool_queries
 from .chunk import DeadLetter, NewBatch
 from .packing import Stored, pack
@@ -71,6 +70,7 @@ class SpoolTables:
         self.recent = RecentBatches()
         self.promises = Promises()
         self.live_bytes = 0
+        self.last_batch = 0  # of this opening
         self.dead_letter_bytes = 0
         self.dead_letters_discarded = 0
         self.full_until = 0.0
@@ -149,15 +149,14 @@ class SpoolTables:
             self.is_full = False
         return Appended([], skips)
 
-    @staticmethod
     def _insert(
-        connection: sqlite3.Connection, batch: NewBatch, stored: Stored, only_sink: str, now: float
+        self, connection: sqlite3.Connection, batch: NewBatch, stored: Stored, only_sink: str, now: float
     ) -> SpooledBatch:
         cursor = connection.execute(
             "INSERT INTO batches (created_at, records, bytes, checksum, only_sink, body) VALUES (?, ?, ?, ?, ?, ?)",
             (now, batch.records, len(batch.body), stored.checksum, only_sink, stored.body),
         )
-        number = cursor.lastrowid or 0
+        number = self.last_batch = cursor.lastrowid or 0
         return SpooledBatch(number, now, batch.records, len(batch.body), only_sink, len(stored.body))
 
     def after_append(self, done: Appended) -> None:
@@ -227,7 +226,6 @@ class SpoolTables:
 
     def skip_to(self, connection: sqlite3.Connection, sink: str, position: Position) -> Advanced:
         """A sink has stored more than its cursor says: believe the sink."""
-        spool_file.raise_sequence(connection, position.batch)
         start = spool_queries.cursor_of(connection, sink)
         before, after = (spool_queries.pending_of(connection, sink, place) for place in (start, max(start, position)))
         self._move(connection, sink, position)

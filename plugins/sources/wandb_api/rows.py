@@ -9,6 +9,7 @@ from typing import Any
 from lens_core import Origin, StepMetrics
 from lens_core.base.json_items import numbers_of
 from lens_core.model.ranges import MAX_METRICS
+from lens_core.model.times import epoch_seconds
 
 from ..log_entries import seconds_of
 from .shapes import Log, Metric, Sender
@@ -125,10 +126,9 @@ def _is_finite(number: float) -> bool:
 
 def _finish(sender: Sender, rows: Sequence[tuple[int, _Row]]) -> list[StepMetrics]:
     origin = sender.origin()
-    now = time.time()
+    default = epoch_seconds(sender.timestamp) or time.time()
     run_id = sender.run_id or ""
-    sent_at = seconds_of(sender.timestamp) or now
-    return [_record(origin, run_id, sent_at, step, row, place) for place, (step, row) in enumerate(rows)]
+    return [_record(origin, run_id, default, step, row, place) for place, (step, row) in enumerate(rows)]
 
 
 def _record(origin: Origin, run_id: str, default_time: float, step: int, row: _Row, place: int) -> StepMetrics:
@@ -159,6 +159,4 @@ def _training_step(values: Mapping[str, Any]) -> int | None:
 
 def _sequence(timestamp: float, place: int) -> int:
     """The sender's own time in microseconds; later rows of one body are later, and the same body gives the same."""
-    if not 0 <= timestamp < 1e11:  # beyond the year 5138 it is not a time in seconds
-        timestamp = 0
     return int(timestamp * 1e6) + place

@@ -152,6 +152,18 @@ def test_a_sink_that_is_gone_fails_the_push(tmp_path: Path) -> None:
     assert "not delivered: dd: ConnectError" in done.stderr
 
 
+def test_a_daemon_that_stores_no_metrics_fails_the_push(tmp_path: Path) -> None:
+    content = {"sinks": {"hook": {"type": "webhook", "url": "http://127.0.0.1:9/"}}}
+    lens = RunningLens(tmp_path / "data", json.dumps(content)).start()
+    try:
+        done = lens_collect(tmp_path, "host", "--push", code=1)
+        assert "no sink that records_api feeds stores Measurement" in done.stderr
+        assert "sent" not in done.stderr
+        ledgers_add_up(lens.get("/status"))
+    finally:
+        lens.end()
+
+
 def test_a_running_daemon_takes_a_push_and_runs_collectors_itself(tmp_path: Path) -> None:
     """The same collector as a one-off beside the daemon, and on the daemon's own schedule."""
     file = tmp_path / "out.jsonl"
