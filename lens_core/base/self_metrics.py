@@ -102,6 +102,9 @@ class SelfMetrics:
         )
         self.loop_holds = counter("lens_event_loop_holds_total", "Times that the event loop was held over 250 ms.")
         self.loop_held_seconds = counter("lens_event_loop_held_seconds_total", "How long it was held, all in all.")
+        self.plugin_blocked = counter(
+            "lens_plugin_blocked_loop_seconds_total", "How long a plugin's code held the event loop.", "plugin"
+        )
         self.http_requests = counter("lens_http_requests_total", "Requests answered.", "route", "status")
 
     def _define_wandb(self) -> None:

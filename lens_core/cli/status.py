@@ -54,6 +54,11 @@ def _show(status: dict[str, Any]) -> None:
     rows = [_source_row(source) for source in status["sources"]]
     rows += [_sink_row(pipeline["name"], sink) for pipeline in status["pipelines"] for sink in pipeline["sinks"]]
     console.print(fitting_table(columns, rows, console.width))
+    for one in status.get("blockers", []):
+        text = (
+            f"plugin {one['distribution']}: {one['function']} blocked the event loop for {one['longest_seconds']:.1f} s"
+        )
+        console.print(f"[yellow]{plain(text, 400)} ({one['times']} times)[/]")
     if status["store_notice"]:
         console.print(plain(f"{status['store']}: {status['store_notice']}", 400))
 

@@ -11,6 +11,7 @@ import msgspec
 from ..delivery.ledger import LedgerStatus
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
+from .blame import Blame, Blocker
 from .loop_watch import LoopWatch, LoopWatchStatus
 
 if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
@@ -52,6 +53,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     sources: Sequence[SourceStatus]
     pipelines: Sequence[PipelineStatus]
     plugins: Sequence[PluginInfo]
+    blockers: Sequence[Blocker] = ()
     event_loop: LoopWatchStatus
 
 
@@ -65,6 +67,7 @@ class Running(Protocol):
     url: str
     started_at: float
     loop_watch: LoopWatch
+    blame: Blame
 
     def ready(self) -> str:
         """Why it is not ready; empty if it is."""
@@ -93,13 +96,15 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         pipelines=[pipeline.status() for pipeline in assembly.pipelines] if assembly else [],
         plugins=daemon.host.plugins(),
         event_loop=daemon.loop_watch.status(),
+        blockers=daemon.blame.blockers(),
     )
 
 
 def _sources(assembly: Assembly) -> list[SourceStatus]:
     found = []
     for source in assembly.sources:
-        error = assembly.source_errors.get(source.context.name, "")
+        name = source.context.name
+        error = assembly.source_errors.get(name, "") or assembly.why_not_started(name)
         ledger = assembly.doors()[source.context.name].ledger
         found.append(
             _source(assembly, source.context.name, source.name, error, ledger.status(), ledger.rate.per_second())
@@ -111,7 +116,7 @@ def _sources(assembly: Assembly) -> list[SourceStatus]:
                 assembly,
                 runner.name,
                 runner.collector.name,
-                runner.last_error,
+                assembly.why_not_started(runner.name) or runner.last_error,
                 ledger.status(),
                 ledger.rate.per_second(),
             )

@@ -89,10 +89,14 @@ class Component(ABC):
         return None if required or issubclass(cls, Sink) else cls.Settings()
 
     async def start(self) -> None:
-        """Called once before the first use, in the daemon's event loop; may raise, which disables the component."""
+        """Called before the first use, in the daemon's event loop.
+
+        What it raises disables the component alone; it is called again on the same instance, after longer and longer
+        pauses up to a minute, until it succeeds.
+        """
 
     async def stop(self) -> None:
-        """Called once at the end, after the last use."""
+        """Called once at the end, after the last use; also where `start` has raised or was never called."""
 
     async def check(self) -> None:
         """Try whether the other side can be reached (`lens validate --connect`); raises with the reason."""
