@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .base.errors import BadRequest, ConfigurationError, LensError, Overloaded, PluginError, Unavailable
 from .base.secrets import Secret
+from .model.event_types import EVENT_TYPES
 from .model.queries import (
     EventRow,
     MetricInfo,
@@ -55,11 +56,14 @@ from .plugin_api.deprecation import LensDeprecationWarning, deprecated, deprecat
 from .plugin_api.log_formats import EventPattern, Field, LogFormat, Mark, Table
 from .plugin_api.sink_answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
 from .plugin_api.store import Store
+from .plugin_api.vocabulary import VOCABULARY as KNOWN_KEYS
 
 __version__ = "0.1.0"
 
 __all__ = [
     "API_VERSION",
+    "EVENT_TYPES",
+    "KNOWN_KEYS",
     "Answer",
     "AnyRecord",
     "BadRequest",

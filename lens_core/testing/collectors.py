@@ -7,6 +7,7 @@ import time
 
 from ..model.records import Record, decode_envelope, encode_envelope
 from ..plugin_api.components import Collector
+from .watching import LEAKED_BYTES, give_up, grows, started, unblocked, within
 
 _CANCEL_SECONDS = 5.0
 
@@ -16,18 +17,24 @@ async def check_collector(collector: Collector, *, failing: Collector | None = N
 
     What is collected must survive the envelope; a failure must raise, because an empty answer means "nothing there".
     """
-    await collector.start()
-    try:
-        for _ in range(2):
-            _check_records(await collector.collect())
-        await _check_cancelling(collector)
-        _check_records(await collector.collect())
-    finally:
-        await collector.stop()
+    await unblocked(lambda: _check_running(collector), f"collector {collector.name}", type(collector).__module__)
     assert collector.interval_seconds > 0
     assert collector.timeout_seconds > 0
     if failing is not None:
         await _check_failing(failing)
+
+
+async def _check_running(collector: Collector) -> None:
+    await started(collector)
+    try:
+        for _ in range(2):
+            _check_records(await within(collector.collect(), "collect()", collector.timeout_seconds))
+        await _check_cancelling(collector)
+        _check_records(await within(collector.collect(), "collect()", collector.timeout_seconds))
+        leaked = await grows(lambda: within(collector.collect(), "collect()", collector.timeout_seconds))
+        assert leaked < LEAKED_BYTES, f"collect() leaks: {leaked / 2**20:.0f} MiB more after 8 calls"
+    finally:
+        await within(collector.stop(), "stop()")
 
 
 def _check_records(records: object) -> None:
@@ -45,6 +52,8 @@ async def _check_cancelling(collector: Collector) -> None:
     task.cancel()
     started = time.monotonic()
     done, _ = await asyncio.wait([task], timeout=_CANCEL_SECONDS)
+    is_obedient = await give_up(task) if not done else True
+    assert is_obedient, "collect() swallowed its cancellation"
     assert done, f"collect() went on for more than {_CANCEL_SECONDS:g} s after it was cancelled"
     assert task.cancelled() or task.exception() is None, f"cancelled, collect() raised {task.exception()!r}"
     assert time.monotonic() - started < _CANCEL_SECONDS
