@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .base.errors import BadRequest, ConfigurationError, LensError, Overloaded, PluginError, Unavailable
+from .base.protobuf import Field as ProtobufField
+from .base.protobuf import WireError
+from .base.protobuf import fields as protobuf_fields
 from .base.secrets import Secret
+from .base.state_file import load_state, save_state
 from .model.event_types import EVENT_TYPES
 from .model.queries import (
     EventRow,
@@ -104,6 +108,7 @@ __all__ = [
     "Poisoned",
     "Position",
     "Progress",
+    "ProtobufField",
     "Record",
     "Rejected",
     "Reply",
@@ -119,6 +124,7 @@ __all__ = [
     "Store",
     "Table",
     "Unavailable",
+    "WireError",
     "WorkloadDetail",
     "WorkloadPage",
     "WorkloadReference",
@@ -126,6 +132,9 @@ __all__ = [
     "__version__",
     "deprecated",
     "hookimpl",
+    "load_state",
+    "protobuf_fields",
+    "save_state",
 ]
 
 # Hidden from type checkers, which would else believe that every name is here.

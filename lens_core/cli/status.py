@@ -54,6 +54,8 @@ def _show(status: dict[str, Any]) -> None:
     rows = [_source_row(source) for source in status["sources"]]
     rows += [_sink_row(pipeline["name"], sink) for pipeline in status["pipelines"] for sink in pipeline["sinks"]]
     console.print(fitting_table(columns, rows, console.width))
+    for name, problem in sorted(status.get("problems", {}).items()):
+        console.print(f"[yellow]{plain(f'{name}: {problem}', 400)}[/]")
     for one in status.get("blockers", []):
         text = (
             f"plugin {one['distribution']}: {one['function']} blocked the event loop for {one['longest_seconds']:.1f} s"

@@ -184,7 +184,7 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: 
             _spool(assembly.config.data_dir, pipeline_config),
             slots,
             metrics=metrics,
-            processor=_processor(assembly, metrics),
+            processor=await asyncio.to_thread(_processor, assembly, metrics),
             record_filter=_filter(pipeline_config.filter),
         )
         await pipeline.start()

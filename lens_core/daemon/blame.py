@@ -16,8 +16,7 @@ from .loop_watch import LoopHold
 logger = logging.getLogger("lens.blame")
 
 _LOG_AT_MOST_EVERY_SECONDS = 5.0
-# The times of this long are counted; the last of them are shown.
-LATELY_SECONDS = 3600.0
+_OWN_PACKAGES = {"lens_core", "lens_plugins"}
 
 
 class Blocker(msgspec.Struct, kw_only=True):
@@ -85,7 +84,8 @@ class Blame:
 def _packages(plugin: Plugin) -> set[str]:
     """The modules that are a plugin's: those it names, and all of its own distribution's package."""
     modules = {plugin.module, *(one.__module__ for one in plugin.classes)} - {""}
-    return modules if plugin.is_built_in else modules | {module.split(".")[0] for module in modules}
+    whole = {module.split(".")[0] for module in modules} - _OWN_PACKAGES
+    return modules if plugin.is_built_in else modules | whole
 
 
 def _is_in(module: str, package: str) -> bool:

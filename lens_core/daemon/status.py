@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from ..base.self_metrics import SelfMetrics
 from ..delivery.ledger import LedgerStatus
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
@@ -54,6 +55,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: Sequence[PipelineStatus]
     plugins: Sequence[PluginInfo]
     blockers: Sequence[Blocker] = ()
+    problems: Mapping[str, str] = {}
     event_loop: LoopWatchStatus
 
 
@@ -68,6 +70,7 @@ class Running(Protocol):
     started_at: float
     loop_watch: LoopWatch
     blame: Blame
+    metrics: SelfMetrics
 
     def ready(self) -> str:
         """Why it is not ready; empty if it is."""
@@ -97,6 +100,7 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         plugins=daemon.host.plugins(),
         event_loop=daemon.loop_watch.status(),
         blockers=daemon.blame.blockers(),
+        problems=dict(daemon.metrics.problems),
     )
 
 
