@@ -13,6 +13,7 @@ import pytest
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
 from psycopg.conninfo import make_conninfo
 
+from lens_core.base.redaction import forget_all
 from tests.side_by_side import SideBySide
 
 _numbers = itertools.count(1)
@@ -41,6 +42,13 @@ def pytest_runtest_makereport(
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid} was skipped for a missing part: {reason}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_of_other_tests() -> Iterator[None]:
+    """What one test's configuration called a secret may be an ordinary word in the next test."""
+    yield
+    forget_all()
 
 
 @pytest.fixture(scope="session")

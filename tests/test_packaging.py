@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,7 @@ import pytest
 import tomllib
 from packaging.requirements import Requirement
 
-from tests.fresh_environment import build_wheel
+from tests.fresh_environment import FreshEnvironment, build_wheel
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -121,3 +122,28 @@ def test_the_agents_wheel_has_code_data_and_entry_points(wheels: Path) -> None:
     assert {"lens_core/py.typed", "lens_plugins/py.typed", "lens_plugins/sinks/postgresql/plugin.py"} <= set(names)
     assert any(name.startswith("lens_plugins/sinks/postgresql/migrations/") for name in names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "lens_hook", "plugins"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", [True, False], ids=["with a compiler", "without a compiler"])
+def test_remote_write_is_compiled_where_there_is_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: bool
+) -> None:
+    if not compiler:
+        monkeypatch.setenv("CC", "/nowhere/cc")
+    elif shutil.which("cc") is None:
+        pytest.skip("there is no C compiler here")
+    wheel = build_wheel(ROOT, tmp_path)
+    assert wheel.name.endswith("-none-any.whl") is not compiler
+    forms = [name for name in zipfile.ZipFile(wheel).namelist() if "remote_write/_forward" in name]
+    assert len(forms) == compiler
+    environment = FreshEnvironment(tmp_path / "environment")
+    environment.install(wheel)
+    program = "from lens_plugins.sources.remote_write.forms import choose; print(choose()[0])"
+    assert environment.python("-I", "-c", program).strip() == ("compiled" if compiler else "interpreted")
+    if compiler:
+        environment.python(str(ROOT / "scripts" / "check-wheel"))
+        stale = next((tmp_path / "environment").glob("lib/python*/site-packages/lens_plugins/sources/remote_write"))
+        with (stale / "forward.py").open("a") as file:
+            file.write("# edited\n")
+        assert environment.python("-I", "-c", program).strip() == "interpreted"

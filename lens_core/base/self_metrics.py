@@ -96,6 +96,9 @@ class SelfMetrics:
         self.filtered = counter("lens_records_filtered_total", "Items that were not for this component.", "component")
         self.dropped = counter("lens_records_dropped_total", "Records lost, and why.", "component", "reason")
         self.rejected = counter("lens_records_rejected_total", "Items refused, and why.", "component", "reason")
+        self.discarded = counter(
+            "lens_dead_letters_discarded_total", "Dead letters that made room for newer ones.", "component"
+        )
         self.retries = counter("lens_sink_retries_total", "Batches that have to be sent again.", "component")
         self.pending = gauge("lens_records_pending", "Records in the spool that a sink has not stored.", "component")
         self.spool_bytes = gauge("lens_spool_bytes", "Size of a pipeline's spool.", "pipeline")
@@ -200,9 +203,7 @@ class SelfMetrics:
         self.remote_write_series = counter(
             "lens_remote_write_series_total", "Series passed on, attached to a pod or not.", "result"
         )
-        self.remote_write_printed = counter(
-            "lens_remote_write_printed_series_total", "Series passed on as parts of runs that came before."
-        )
+        self.remote_write_known = counter("lens_remote_write_known_series_total", "Series whose label set was known.")
         self.remote_write_dropped = counter("lens_remote_write_dropped_samples_total", "Samples dropped.", "reason")
         self.remote_write_cached = Gauge(
             "lens_remote_write_cached_series", "Label sets that are known.", registry=self.registry

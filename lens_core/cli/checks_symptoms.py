@@ -60,8 +60,13 @@ def identity(url: str, headers: Mapping[str, str], environ: Mapping[str, str]) -
         text = f"the directory does not know the pod {pod}; rows are stored under its name and found once it does"
         yield Finding("identity", "warning", text, "collectors: {pods: {type: kubernetes}}; or export WORKLOAD_UID")
     else:
-        text = f"no WORKLOAD_UID, POD_NAME or POD_UID here; rows would be stored under the host's name, {pod}"
-        yield Finding("identity", "warning", text, "export WORKLOAD_UID=my-run")
+        text = f"rows of this shell would be stored under the host's name, {pod}; WORKLOAD_UID=my-run names them"
+        yield Finding("identity", "warning" if _in_cluster(environ) else "ok", text, "export WORKLOAD_UID=my-run")
+
+
+def _in_cluster(environ: Mapping[str, str]) -> bool:
+    """Whether this shell is in a pod, or in a job of a batch system: there a host's name says nothing."""
+    return bool(environ.get("KUBERNETES_SERVICE_HOST") or environ.get("SLURM_JOB_ID"))
 
 
 def silent(status: Mapping[str, Any]) -> Iterator[Finding]:
@@ -111,7 +116,9 @@ def directory(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -
     except (httpx.HTTPError, ValueError) as error:
         yield Finding("directory", "warning", f"cannot be asked: {error}", "lens status")
         return
-    if not workloads:
+    if not workloads and "remote_write" not in wanting:
+        yield Finding("directory", "ok", "knows no pod; lines that name their workload need none")
+    elif not workloads:
         remedy = "collectors: {pods: {type: kubernetes}}, or PUT /api/v1/directory"
         yield Finding("directory", "warning", f"knows no pod, so {', '.join(sorted(wanting))} get no workload", remedy)
     elif "remote_write" in wanting and not devices:
@@ -122,10 +129,10 @@ def directory(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -
 
 
 def drops(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> Iterator[Finding]:
-    """What remote write dropped, negative values above all."""
+    """The samples that remote write dropped, negative values above all, and the form in which it runs."""
     import httpx
 
-    if not any(source["type"] == "remote_write" and source["received"] for source in status["sources"]):
+    if not any(source["type"] == "remote_write" for source in status["sources"]):
         return
     try:
         answer = httpx.get(f"{url}/api/v1/remote-write/drops", headers=dict(headers), timeout=10)
@@ -133,6 +140,11 @@ def drops(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> It
     except (httpx.HTTPError, ValueError) as error:
         yield Finding("remote write", "warning", f"its drops cannot be asked for: {error}", "lens status")
         return
+    if found.get("form") == "interpreted":
+        remedy = "which a wheel for this platform has, or an installation with a C compiler"
+        yield Finding("remote write", "ok", f"runs interpreted; large loads want the compiled form, {remedy}")
+    elif found.get("form") == "compiled":
+        yield Finding("remote write", "ok", "runs compiled")
     if found["total"]:
         told = ", ".join(f"{count:,} {reason}" for reason, count in found["by_reason"].items())
         names = dict.fromkeys(entry["metric_name"] for entry in found["recent"])

@@ -13,6 +13,7 @@ import msgspec
 
 from ..base.data_dir import running_address
 from ..base.errors import ConfigurationError, LensError
+from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import CollectorConfig, Config, ServerSettings, SpoolSettings, load_config
 from ..directory.directory import Directory
@@ -71,7 +72,7 @@ def command(
     answers = asyncio.run(_run_all(chosen, loaded, host, push=push, from_file=config is not None))
     if as_json:
         shown = [as_object(answer) for answer in answers]
-        click.echo(msgspec.json.format(msgspec.json.encode(shown if everything else shown[0])).decode())
+        click.echo(hide(msgspec.json.format(msgspec.json.encode(shown if everything else shown[0])).decode()))
     for answer in answers:
         show(answer, as_json=as_json, verbose=verbose)
     if any(answer.configuration for answer in answers):

@@ -18,6 +18,9 @@ import click
 import httpx
 import msgspec
 
+from ..plugin_api.http_answers import is_lens_refusal, is_lens_success
+from .run_end import LastLines, send_failure
+
 FLUSH_SECONDS = 1.0
 MAX_BATCH_LINES = 2000
 MAX_WAITING_BYTES = 16 << 20
@@ -32,6 +35,7 @@ class LineSender:
 
     def __init__(self, url: str, token: str, identity: Mapping[str, str]) -> None:
         self._url = url
+        self._last = LastLines()
         self._identity = dict(identity)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._waiting: deque[tuple[float, str, str]] = deque()
@@ -49,6 +53,7 @@ class LineSender:
 
     def put(self, stream: str, line: str) -> None:
         """Take a line; the oldest are dropped, and counted, where too many wait."""
+        self._last.observe(stream, line)
         with self._lock:
             self._waiting.append((time.time(), stream, line))
             self._bytes += len(line)
@@ -64,6 +69,13 @@ class LineSender:
         self._wake.set()
         self._thread.join(EXIT_DEADLINE_SECONDS + 1)
         self.dropped += len(self._waiting)
+
+    def tell_end(self, code: int) -> None:
+        """Tell of a command that failed, after its lines; nothing of one that ended well."""
+        if code and self._ends_at is not None:
+            url = f"{self._url.removesuffix('/logs')}/records"
+            left = max(0.0, self._ends_at - time.monotonic())
+            self.problem = send_failure(url, self._headers, self._identity, self._last.details(code), left)
 
     def _run(self) -> None:
         pause = FLUSH_SECONDS
@@ -86,8 +98,8 @@ class LineSender:
         except httpx.HTTPError as error:
             self.problem = f"{self._url} cannot be reached: {error}"
             return False
-        refused = 400 <= answer.status_code < 500 and answer.status_code != 429
-        if not answer.is_success:
+        refused = is_lens_refusal(answer.status_code, answer.content)
+        if not is_lens_success(answer.status_code, answer.content):
             self.problem = f"{self._url} answered {answer.status_code}"
             if not refused:
                 return False
@@ -133,6 +145,7 @@ def run_and_log(command: Sequence[str], environment: Mapping[str, str], sender: 
     if sender.dropped:
         why = f": {sender.problem}" if sender.problem else ""
         click.echo(f"lens: {sender.dropped} lines of output were not sent{why}", err=True)
+    sender.tell_end(code)
     return 128 - code if code < 0 else code
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from ..base.secrets import Secret
 from ..delivery.sending.policy import DeliverySettings
 from ..model.records import RECORD_KINDS
 from ..plugin_api.components import Component
@@ -36,6 +37,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "default"
     )
     open_ingest: Annotated[bool, Meta(description="take data without a token on addresses other than loopback")] = False
+    ingest_token: Annotated[
+        Secret | None,
+        Meta(description="a token that may send, beside those of `lens token`; for a Secret that others have too"),
+    ] = None
     max_body_bytes: Annotated[
         int, Meta(ge=1024, le=2**31 - 1, description="largest body of a request, decompressed")
     ] = 16 * 1024 * 1024
@@ -56,6 +61,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 raise ValueError(f"{name}: the port must be at most 65535")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key: one needs the other")
+        if self.ingest_token is not None and len(self.ingest_token.reveal()) < 16:
+            raise ValueError("ingest_token: it must have 16 letters or more, or it could be guessed")
         if self.max_in_flight_bytes < self.max_body_bytes:
             raise ValueError("max_in_flight_bytes: must be at least max_body_bytes, or no body of that size gets in")
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from ..base.redaction import remember
 from ..base.secrets import Secret
 from .expectations import field_types, is_struct, split_annotation
 
@@ -25,6 +26,8 @@ def from_text(kind: type, value: Any) -> Any:
         raise NotImplementedError(f"no configuration can give a {kind.__name__}")
     if not isinstance(value, str):
         raise TypeError(f"expected text, got {type(value).__name__}")
+    if issubclass(kind, Secret):
+        remember(value)
     return kind(value)
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from ..base.errors import LensError
+from ..base.errors import BadRequest, LensError
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import CollectorConfig, ComponentConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from ..delivery.loss_periods import end_quiet_periods
 from ..delivery.sending.sender import SinkSlot
 from ..delivery.spool.spool import Spool
 from ..detection.detectors import EvidenceRules, make_detectors
@@ -59,6 +60,7 @@ class Assembly:
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     source_errors: dict[str, str] = field(default_factory=dict)
+    source_error_times: dict[str, float] = field(default_factory=dict)
     notices: dict[str, str] = field(default_factory=dict)
     starters: dict[str, Starter] = field(default_factory=dict)
 
@@ -80,14 +82,17 @@ class Assembly:
             if pipeline.is_required:
                 try:
                     pipeline.ensure_room()
+                    reason = pipeline.spool.why_full()
                 except LensError as error:
-                    return f"pipeline {pipeline.name}: {error}"
+                    reason = str(error)
+                if reason:
+                    return f"pipeline {pipeline.name}: {reason}"
         return ""
 
     async def replay(self, sink: str) -> int:
-        """Send dead letters again; raises LensError for a sink that there is not."""
+        """Send dead letters again; raises BadRequest for a sink that there is not."""
         if sink and sink not in self.sinks:
-            raise LensError(f"there is no sink {sink!r}; there are: {', '.join(self.sinks)}")
+            raise BadRequest(f"there is no sink {sink!r}; there are: {', '.join(self.sinks)}")
         records = 0
         for pipeline in self.pipelines:
             for sender in pipeline.senders:
@@ -189,7 +194,7 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: 
         )
         await pipeline.start()
         assembly.pipelines.append(pipeline)
-    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory), name="tick"))
+    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory, metrics), name="tick"))
 
 
 def _processor(assembly: Assembly, metrics: SelfMetrics) -> DetectorProcessor | None:
@@ -285,7 +290,8 @@ async def _start_collector(
 def _door(assembly: Assembly, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> PipelineDoor:
     fed = [name for name, pipeline in assembly.config.pipelines.items() if component.name in pipeline.sources]
     pipelines = [pipeline for pipeline in assembly.pipelines if pipeline.name in fed]
-    return PipelineDoor(component.name, pipelines, metrics=metrics, identity=directory)
+    reasons = component.plugin.rejects if issubclass(component.plugin, Source) else ()
+    return PipelineDoor(component.name, pipelines, metrics=metrics, identity=directory, reasons=reasons)
 
 
 async def _run_source(assembly: Assembly, source: Source) -> None:
@@ -299,6 +305,7 @@ async def _run_source(assembly: Assembly, source: Source) -> None:
             await source.run()
         except Exception as error:
             assembly.source_errors[name] = str(error) or type(error).__name__
+            assembly.source_error_times[name] = time.time()
             source.context.logger.exception("Source failed. source=%s", name)
             guard.failed(error)
         else:
@@ -309,8 +316,8 @@ async def _run_source(assembly: Assembly, source: Source) -> None:
         assembly.source_errors.pop(name, None)
 
 
-async def _tick(pipelines: Sequence[Pipeline], directory: Directory) -> None:
-    """Call processors although nothing came, and keep the gauges fresh."""
+async def _tick(pipelines: Sequence[Pipeline], directory: Directory, metrics: SelfMetrics) -> None:
+    """Call processors although nothing came, keep the gauges fresh, and say which losses are over."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
         directory.expire()
@@ -320,6 +327,7 @@ async def _tick(pipelines: Sequence[Pipeline], directory: Directory) -> None:
                 await pipeline.submit([])
             except LensError as error:
                 logger.debug("Tick refused. pipeline=%s error=%s", pipeline.name, error)
+        end_quiet_periods(metrics.ledgers)
 
 
 def _show_states(host: PluginHost, metrics: SelfMetrics) -> None:

@@ -18,6 +18,7 @@ from ..base.data_dir import DataDirLock
 from ..base.errors import ConfigurationError, LensError, PluginError, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
+from ..delivery.loss_periods import end_quiet_periods
 from ..directory.directory import Directory
 from ..http.app import build_app
 from ..http.directory import restore
@@ -158,6 +159,7 @@ class Daemon:
             await server.stop(max(0.1, ends - time.monotonic()))
         if self.assembly is not None:
             await self.assembly.stop(max(0.1, ends - time.monotonic()))
+        end_quiet_periods(self.metrics.ledgers, quiet_seconds=0.0)
         self.state = "stopped"
 
     def _app(self) -> Starlette:
@@ -168,6 +170,7 @@ class Daemon:
 
     def _api_state(self, assembly: Assembly) -> ApiState:
         server = self.config.server
+        self._tokens.ingest_token = server.ingest_token
         return ApiState(
             metrics=self.metrics,
             tokens=self._tokens,

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..base.errors import RequestError
+from ..base.self_metrics import SelfMetrics
 from ..plugin_api.components import Route as PluginRoute
 from ..plugin_api.components import Sink, Source
 from ..plugin_host.info import summary_of
@@ -38,6 +39,7 @@ PREFIXES = (PREFIX, "/v1")
 def build_app(state: ApiState) -> Starlette:
     """Build the application of a daemon."""
     below, root = routes_of(state)
+    count_from_zero([*below, *root], state.metrics)
     mounts: list[BaseRoute] = [Mount(prefix, routes=below) for prefix in PREFIXES]
     return Starlette(
         routes=[*root, *mounts],
@@ -80,6 +82,14 @@ def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
         for path in route.paths
         if route.at_root or not root
     ]
+
+
+def count_from_zero(routes: Sequence[BaseRoute], metrics: SelfMetrics) -> None:
+    """Make the counters of each route that a plugin declares: a scraper sees the first refusal as an increase."""
+    for route in routes:
+        if isinstance(route, DeclaredRoute):
+            for status in ("200", "503"):
+                metrics.http_requests.labels(route.path, status)
 
 
 def _declared(route: PluginRoute, path: str, component: Source | Sink, state: ApiState) -> DeclaredRoute:

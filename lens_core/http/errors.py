@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..base.errors import BadRequest, MethodNotAllowed, NotFound, RequestError
+from ..base.redaction import hide
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ def error_response(error: RequestError, status: int | None = None) -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return json_response({"code": error.code, "message": error.message}, status or error.status, headers)
+    return json_response({"code": error.code, "message": hide(error.message)}, status or error.status, headers)
 
 
 async def on_request_error(request: Request, error: Exception) -> Response:

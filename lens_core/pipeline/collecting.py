@@ -120,6 +120,7 @@ class CollectorRunner:
         self.name = collector.context.name
         self.door = door
         self.last_error = ""
+        self.last_error_at: float | None = None
         self.last_success_at: float | None = None
         self.last_duration_seconds: float | None = None
         self.records = 0
@@ -183,4 +184,4 @@ class CollectorRunner:
             # The first time with its traceback, unless somebody raised it on purpose.
             surprise = not isinstance(error, (LensError, TimeoutError, asyncio.TimeoutError))
             logger.warning("Collector failed. collector=%s error=%s", self.name, reason, exc_info=surprise)
-        self.last_error = reason
+        self.last_error, self.last_error_at = reason, time.time()

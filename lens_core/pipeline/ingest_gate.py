@@ -11,7 +11,7 @@ import msgspec
 
 from ..base.errors import Overloaded
 from ..base.self_metrics import SelfMetrics
-from ..delivery.ledger import Ledger
+from ..delivery.ledger import GATE_REASONS, Ledger
 from ..delivery.spool.reservation import Room
 from ..model.records import LogLine, Origin, Pod, Record, SeriesBatch, StepMetrics
 from ..model.refusals import sift_encodable, why_refused
@@ -40,7 +40,7 @@ class PipelineDoor:
     """Implements `plugin_api.Door` for one source and all pipelines that it feeds.
 
     `max_records_in_flight` bounds what waits for the spools through this door; a single submission is taken however
-    large it is, because the source has bounded its bytes.
+    large it is, because the source has bounded its bytes. `reasons` are the source's own ones for refusing items.
     """
 
     def __init__(
@@ -51,9 +51,10 @@ class PipelineDoor:
         metrics: SelfMetrics,
         identity: Identity | None = None,
         max_records_in_flight: int = MAX_RECORDS_IN_FLIGHT,
+        reasons: Sequence[str] = (),
     ) -> None:
         self.source = source
-        self.ledger = Ledger.of(source, metrics, rated="accepted")
+        self.ledger = Ledger.of(source, metrics, rated="accepted", rejects=(*GATE_REASONS, *reasons))
         self._pipelines = list(pipelines)
         self._identity = identity
         self._max_records_in_flight = max_records_in_flight

@@ -20,6 +20,7 @@ from ..daemon.assembly import Assembly, assemble
 from ..directory.directory import Directory
 from ..model.records import Record, encode_envelope
 from ..plugin_api.components import Sink
+from ..plugin_api.http_answers import is_lens_success
 from ..plugin_host.host import PluginHost
 from .ingest_gate import PipelineDoor
 
@@ -132,7 +133,7 @@ def push_to_daemon(url: str, timeout_seconds: float) -> Push:
                 response = await client.post(f"{url}/api/v1/records", content=encode_envelope(records))
         except httpx.HTTPError as error:
             raise LensError(f"{url} cannot be reached: {type(error).__name__}: {error}") from None
-        if response.status_code != 200 or response.json().get("rejected"):
+        if not is_lens_success(response.status_code, response.content) or response.json().get("rejected"):
             raise LensError(f"{url} answered {response.status_code}: {response.text[:300]}")
 
     return push

@@ -209,10 +209,12 @@ class Source(Component):
     """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.door`.
 
     `judge` says what one piece of evidence alone says about the framework; the host sets both. `brings` are kinds of
-    record that the source is for: when no sink takes them, the daemon says so.
+    record that the source is for: when no sink takes them, the daemon says so. `rejects` are the source's own reasons
+    for refusing items, beside `invalid` and `no_identity`: their counters begin at 0 instead of at the first refusal.
     """
 
     brings: ClassVar[Sequence[type[Record]]] = ()
+    rejects: ClassVar[Sequence[str]] = ()
     door: Door
     judge: Callable[[Evidence], Verdict] = staticmethod(_no_verdict)
 
@@ -290,6 +292,11 @@ class Sink(Component):
     def is_exclusive(cls, settings: Any) -> bool:
         """Whether only one process may have it open (it writes files of its own); `lens collect` then makes way."""
         return False
+
+    @classmethod
+    def occupies(cls, settings: Any) -> Sequence[str]:
+        """Files, by their whole paths, that only one sink may write; two that name the same are refused."""
+        return ()
 
     def limits(self) -> BatchLimits:
         """When a batch is full."""

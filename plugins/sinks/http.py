@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import httpx
 import msgspec
+from msgspec import Meta
 
-from lens_core import Answer, Batch, BatchLimits, Delivered, Record, Rejected, Retry, Secret, Sink, hookimpl
+from lens_core import (
+    Answer,
+    Batch,
+    BatchLimits,
+    Delivered,
+    LensError,
+    Poisoned,
+    Record,
+    Rejected,
+    Retry,
+    Secret,
+    Sink,
+    hookimpl,
+)
 from lens_core.base.compression import compress
-from lens_core.plugin_api.http_answers import refusal
+from lens_core.base.urls import basic_auth, revealed, separate_login
+from lens_core.plugin_api.http_answers import is_lens_refusal, is_lens_success, refusal
 from lens_core.records import RECORD_KINDS, encode_envelope
 
 
@@ -19,20 +34,26 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the http sink.
 
     `url`: where the envelope is posted, for another Lens `http://HOST:8080/api/v1/records`. `token`: sent as a
-    bearer token. `headers`: sent as they are. `compression`: zstd costs next to nothing, because the spool has packed
-    most batches already; gzip or none for a receiver that does not know it. `expect`: `lens` wants the answer of
-    another Lens before it believes in a 2xx (a proxy's login page is one too), `any` takes every 2xx for success.
-    `timeout_seconds`: for one request. `max_records`, `max_bytes`: when a batch is full.
+    bearer token. `username`, `password`: for basic authentication, as they are. `headers`: sent as they are.
+    `compression`: zstd costs next to nothing, because the spool has packed most batches already; gzip or none for a
+    receiver that does not know it. `expect`: `lens` wants the answer of another Lens before it believes in a 2xx (a
+    proxy's login page is one too), `any` takes every 2xx for success. `timeout_seconds`: for one request.
+    `max_records`, `max_bytes`: when a batch is full.
     """
 
-    url: str
+    url: Annotated[str, Meta(pattern=r"^https?://[^\s/]", examples=["http://HOST:8080/api/v1/records"])]
     token: Secret | None = None
-    headers: dict[str, str] = {}
+    username: str = ""
+    password: Secret | None = None
+    headers: dict[str, Secret] = {}
     compression: Literal["zstd", "gzip", "none"] = "zstd"
     expect: Literal["lens", "any"] = "lens"
     timeout_seconds: float = 30.0
     max_records: int = 5_000
     max_bytes: int = 4 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        separate_login(self)
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -52,15 +73,17 @@ class Http(Sink):
 
     settings: HttpSettings
     _client: httpx.AsyncClient
+    _taken_bytes = 0  # the largest body that was taken
 
     async def start(self) -> None:
         """Open the client."""
-        headers = {"Content-Type": "application/msgpack", **self.settings.headers}
+        headers = {"Content-Type": "application/msgpack", **revealed(self.settings.headers)}
         if self.settings.token:
             headers["Authorization"] = f"Bearer {self.settings.token.reveal()}"
         if self.settings.compression != "none":
             headers["Content-Encoding"] = self.settings.compression
-        self._client = httpx.AsyncClient(headers=headers, timeout=self.settings.timeout_seconds)
+        auth = basic_auth(self.settings.username, self.settings.password)
+        self._client = httpx.AsyncClient(headers=headers, auth=auth, timeout=self.settings.timeout_seconds)
 
     async def stop(self) -> None:
         """Close the client."""
@@ -71,7 +94,9 @@ class Http(Sink):
         """Post an empty envelope."""
         await self.start()
         try:
-            (await self._post(self._envelope([]))).raise_for_status()
+            response = (await self._post(self._envelope([]))).raise_for_status()
+            if self.settings.expect == "lens" and not is_lens_success(response.status_code, response.content):
+                raise LensError(f"{self.settings.url} answered {response.status_code} with what no Lens answers")
         finally:
             await self.stop()
 
@@ -81,13 +106,24 @@ class Http(Sink):
 
     async def send(self, batch: Batch) -> Answer:
         """Post a batch and classify the answer."""
+        body = await self._body(batch)
         try:
-            response = await self._post(await self._body(batch))
+            response = await self._post(body)
         except httpx.HTTPError as error:
             return Retry(f"{type(error).__name__}: {error}")
-        if self.settings.expect == "any" and response.is_success:
-            return Delivered()
-        return classify(response.status_code, response.headers, response.content, len(batch.records))
+        answer = self._classify(response, batch, len(body))
+        if isinstance(answer, (Delivered, Rejected)):
+            self._taken_bytes = max(self._taken_bytes, len(body))
+        return answer
+
+    def _classify(self, response: httpx.Response, batch: Batch, sent_bytes: int) -> Answer:
+        status, content = response.status_code, response.content
+        if self.settings.expect == "any":
+            return Delivered() if response.is_success else refusal(status, response.headers, content)
+        if status == 413 and (len(batch.records) > 1 or 0 < self._taken_bytes < sent_bytes):
+            # A proxy's limit: smaller bodies pass. One that refuses what passed before is ill.
+            return Poisoned(f"HTTP 413: a body of {sent_bytes} bytes is too large for the receiver")
+        return classify(status, response.headers, content, len(batch.records))
 
     async def _body(self, batch: Batch) -> bytes:
         if batch.packed is not None and self.settings.compression == "zstd":
@@ -102,8 +138,13 @@ class Http(Sink):
 
 
 def classify(status: int, headers: Mapping[str, str], body: bytes, size: int) -> Answer:
-    """What another Lens' answer means for a batch of `size` records."""
-    return _rejections(body, size) if 200 <= status < 300 else refusal(status, headers, body)
+    """The meaning of another Lens' answer for a batch of `size` records; only its own error shape is a refusal."""
+    if 200 <= status < 300:
+        return _rejections(body, size)
+    answer = refusal(status, headers, body)
+    if isinstance(answer, Poisoned) and not is_lens_refusal(status, body):
+        return Retry(f"{answer.reason} (not the answer of a Lens; does the url lead to one?)")
+    return answer
 
 
 def _rejections(body: bytes, size: int) -> Answer:

@@ -28,6 +28,14 @@ class JsonlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_files: int = 5
     sync: bool = True
 
+    def __post_init__(self) -> None:
+        path = Path(self.path)
+        nearest = next(found for found in (path.absolute(), *path.absolute().parents) if found.exists())
+        if not self.path or path.is_dir():
+            raise ValueError(f"path: {self.path or 'nothing'} is a directory; name a file, which need not exist")
+        if nearest != path.absolute() and not nearest.is_dir():
+            raise ValueError(f"path: {nearest} is no directory, so no file can be made in it; correct the path")
+
 
 class _Mark(msgspec.Struct, frozen=True):
     """What is kept beside the file: its size after the last whole batch, and how far each spool is in it."""
@@ -53,6 +61,11 @@ class Jsonl(Sink):
     def is_exclusive(cls, settings: JsonlSettings) -> bool:
         """The file has one writer."""
         return True
+
+    @classmethod
+    def occupies(cls, settings: JsonlSettings) -> Sequence[str]:
+        """The file, wherever links lead."""
+        return [os.path.realpath(settings.path)]
 
     async def start(self) -> None:
         """Open the file and cut off what an unfinished write left behind."""
@@ -90,11 +103,18 @@ class Jsonl(Sink):
         if self._mark.size is not None and self._mark.size <= path.stat().st_size:
             self._file.truncate(self._mark.size)
             self._file.seek(0, os.SEEK_END)
+        elif self._mark.size is not None:
+            lost = self._mark.size - path.stat().st_size
+            self.context.logger.warning(
+                "%s was deleted or cut since it was last written to. missing_bytes=%d", path, lost
+            )
+            self._write_mark(self._mark.spools)
 
     def _write(self, batch: Batch) -> None:
         done = self._mark.spools.get(batch.spool_id)
         if done is not None and batch.end <= done:
             return  # it was written, but whoever asked had stopped waiting for the answer
+        self._reopen_if_gone()
         self._rotate()
         before = self._file.tell()
         try:
@@ -113,6 +133,25 @@ class Jsonl(Sink):
         self._file = path.open("ab")
         self._file.truncate(size)
         self._file.seek(0, os.SEEK_END)
+
+    def _reopen_if_gone(self) -> None:
+        """Open the file anew where somebody has deleted or moved it: what is written to the old one nobody finds."""
+        path = Path(self.settings.path)
+        opened = os.fstat(self._file.fileno())
+        try:
+            there = path.stat()
+        except FileNotFoundError:
+            there = None
+        if there is not None and (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino):
+            return
+        what = "deleted" if opened.st_nlink == 0 else "moved"
+        self.context.logger.warning(
+            "%s was %s while it was written to; opened anew. bytes_in_the_old_file=%d", path, what, opened.st_size
+        )
+        self._file.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        self._write_mark(self._mark.spools)
 
     def _rotate(self) -> None:
         limit = self.settings.rotate_bytes

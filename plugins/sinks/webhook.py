@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import Answer, Batch, BatchLimits, Delivered, Event, Poisoned, Rejected, Retry, Secret, Sink, hookimpl
+from lens_core.base.urls import basic_auth, split_login
 from lens_core.directory.index import workload_of
 from lens_core.http.overview import ATTENTION_EVENTS
 from lens_core.plugin_api.http_answers import refusal
@@ -31,6 +32,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """Whom to tell, about what, and how often."""
 
     url: Annotated[Secret, Meta(description="where messages are posted; whoever knows it may write there")]
+    username: Annotated[str, Meta(description="for basic authentication")] = ""
+    password: Annotated[Secret | None, Meta(description="for basic authentication, as it is")] = None
     format: Annotated[
         Literal["slack", "discord", "json"],
         Meta(description="slack (Mattermost, Teams and Google Chat, too), discord, or json: all that is known"),
@@ -44,8 +47,10 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     timeout_seconds: Annotated[float, Meta(gt=0, description="for one message")] = 10.0
 
     def __post_init__(self) -> None:
-        if not self.url.reveal().startswith(("https://", "http://")):
-            raise ValueError("url must begin with https:// or http://")
+        try:
+            split_login(self.url.reveal())
+        except ValueError as error:
+            raise ValueError(f"url: {error}") from None
 
 
 class _Job(NamedTuple):
@@ -92,7 +97,8 @@ class Webhook(Sink):
 
     async def start(self) -> None:
         """Open the client."""
-        self._client = httpx.AsyncClient(timeout=self.settings.timeout_seconds)
+        auth = basic_auth(self.settings.username, self.settings.password)
+        self._client = httpx.AsyncClient(auth=auth, timeout=self.settings.timeout_seconds)
         self._told: dict[_Key, float] = {}
 
     async def stop(self) -> None:

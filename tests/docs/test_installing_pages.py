@@ -101,6 +101,14 @@ def test_the_readme_from_the_installation_to_the_answer(installation: Installati
     assert printed[3].count('"metric_name":"loss"') == 20
 
 
+def test_the_hook_is_installed_as_its_page_says(installation: Installation) -> None:
+    from_a_checkout, as_a_wheel = blocks("hook.md", "console")[:2]
+    is_on = ["python -m lens_hook status | grep -q 'the hook is on'"]
+    for block in (from_a_checkout, as_a_wheel):
+        *_, said = installation.run(block, installation.checkout, before=["pip uninstall -y lens-hook"], after=is_on)
+        assert "Successfully installed lens-hook-0.1.0" in said
+
+
 def test_the_first_run_starts_a_daemon(installation: Installation, tmp_path: Path) -> None:
     block = blocks("first_run.md", "console")[1]
     installation.run(block, tmp_path)

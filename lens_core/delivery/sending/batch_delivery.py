@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from ...base.redaction import hide
 from ...model.records import Record, encode_envelope
 from ...plugin_api.sink_answers import Answer, Batch, Delivered, Poisoned, Rejected, Retry
 from ..spool.chunk import DeadLetter
@@ -89,7 +90,7 @@ class Shipment:
         await self._settle(end, part.size - len(letters) - answer.filtered, "refused", letters)
 
     def _letter(self, part: Part, index: int, reason: str, refused: Record | None = None) -> DeadLetter:
-        return DeadLetter(reason, encode_envelope([refused or self._unpacked.records[part.first + index]]))
+        return DeadLetter(hide(reason), encode_envelope([refused or self._unpacked.records[part.first + index]]))
 
     async def _settle(
         self, end: int, delivered: int, kind: str, letters: list[DeadLetter], *, dropped: bool = False

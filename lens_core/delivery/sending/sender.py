@@ -20,7 +20,7 @@ from ...base.self_metrics import SelfMetrics
 from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ...plugin_api.components import Sink
 from ...plugin_api.sink_answers import Answer, Batch, BatchLimits, Poisoned, Retry
-from ..ledger import Ledger
+from ..ledger import SINK_LOSSES, SINK_REASONS, Ledger
 from ..spool.sink_state import Stock
 from ..spool.spool import Spool
 from ..waiting import CANCEL_GRACE_SECONDS, NoAnswer, answer_within, is_set_within
@@ -68,7 +68,7 @@ class Sender:
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.slot = slot
-        self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics)
+        self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
         self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
         self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
         self._spool = spool
@@ -211,6 +211,8 @@ class Sender:
             self.health.retried()
         else:
             self._backoff.reset()
+            if self.health.failures:
+                logger.warning("%s delivers again. failed_tries=%d", self.ledger.component, self.health.failures)
             self.health.answered(self._clock(), stored=not isinstance(answer, Poisoned))
         return answer
 

@@ -170,6 +170,12 @@ class SinkBook:
             lost, self.records, self.bytes, self.oldest_at = self.records, 0, 0, None
             return lost
 
+    def discarded(self, letters: int) -> None:
+        """Dead letters had to make room for newer ones."""
+        with self._lock:
+            self.dead_letters -= letters
+            self._counts["discarded", ""] += letters
+
     def replayed(self, letters: int) -> None:
         """Dead letters were put back among the batches."""
         with self._lock:

@@ -176,6 +176,11 @@ class Spool:
         if engine.full_until > time.monotonic():
             raise Overloaded("the spool is full because of a required sink", retry_after_seconds=2.0)
 
+    def why_full(self) -> str:
+        """Why the last append was refused, until a sink has made room; '' while appends are taken."""
+        engine = self.engine
+        return engine.refusal or (spool_tables.FULL if engine.is_full else "")
+
     async def promise(self, batches: Sequence[NewBatch]) -> Room:
         """Keep room for batches that come next; raises Overloaded if they would be refused now."""
         engine = self.engine

@@ -6,7 +6,6 @@ which others see, change only in the `after_…` methods, which are called once 
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +19,6 @@ from .packing import Stored, pack
 from .recent import RecentBatches
 from .reservation import Promises, Room
 from .sink_state import Outcome, SinkBook, SpooledBatch
-
-logger = logging.getLogger("lens.spool")
 
 # What a batch costs beyond its stored body: its row, its page's slack.
 BATCH_OVERHEAD_BYTES = 64
@@ -77,6 +74,7 @@ class SpoolTables:
         self.dead_letter_bytes = 0
         self.dead_letters_discarded = 0
         self.full_until = 0.0
+        self.is_full = False
         self.untidy = False
         self.refusal = ""
         self._max_bytes = max_bytes
@@ -144,8 +142,11 @@ class SpoolTables:
             skips = self._give_room(connection, need, kept)
         if skips is None:
             self.full_until = time.monotonic() + FULL_HINT_SECONDS
+            self.is_full = True
             return Appended([], [], FULL)
         self.full_until = 0.0
+        if need:
+            self.is_full = False
         return Appended([], skips)
 
     @staticmethod
@@ -195,15 +196,14 @@ class SpoolTables:
     def after_advance(self, done: Advanced) -> None:
         """The advance is durable."""
         self.full_until = 0.0
+        self.is_full = False
         self.books[done.sink].settled(
             done.end, done.records, done.size, done.oldest_at, done.dead_letters, done.outcome
         )
         for sink, count in done.discarded.items():
-            if not self.dead_letters_discarded:
-                logger.warning("dead letters are over their limit of bytes; the oldest are discarded from now on")
             self.dead_letters_discarded += count
             if sink in self.books:
-                self.books[sink].dead_letters -= count
+                self.books[sink].discarded(count)
 
     @staticmethod
     def _move(connection: sqlite3.Connection, sink: str, end: Position) -> bool:

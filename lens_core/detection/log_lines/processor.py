@@ -45,6 +45,15 @@ class DetectorProcessor:
         self.engine = LineEngine(detectors, on_pause)
         self.rules = EvidenceRules(detectors)
         self._metrics = metrics
+        for kind in ("understood", "other"):
+            metrics.log_analysis.inc(0, type=kind)
+        for counter in (
+            metrics.event_stream_create,
+            metrics.workload_event_create,
+            metrics.workload_event_create_errors,
+        ):
+            counter.inc(0, operation="create")
+        metrics.event_stream_create_errors.inc(0, operation="load")
         self._clock = clock
         self._memory = Memory()
         self._reader = StreamReader(self._memory, self.engine)

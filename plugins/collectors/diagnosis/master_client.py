@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from lens_core import Diagnosis, LensError, Origin, Secret
 from lens_core.dlrover import MasterConnection, MasterError, Report, Wire, report_to_wire
 from lens_core.dlrover.client import DEADLINE_SECONDS, GRPC
+from lens_core.plugin_api.http_answers import is_lens_success
 from lens_core.records import encode_envelope
 
 from .data import cut_text, get_node_id, get_node_type
@@ -98,7 +99,7 @@ class LensClient:
             raise MasterError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
         finally:
             connection.close()
-        if response.status != 200:
+        if not is_lens_success(response.status, body):
             raise MasterError(f"the daemon answered {response.status}: {body[:200].decode('utf-8', 'replace')}")
 
 

@@ -27,6 +27,7 @@ from lens_core import (
     StepMetrics,
 )
 from lens_core.base.credentials import find_credentials
+from lens_core.plugin_api.http_answers import is_web_page
 
 from .payloads import ENCODINGS, Payload, TooLarge, pack
 from .series import Builder, Built, Series
@@ -173,6 +174,8 @@ class Datadog(Sink):
         """None when it is stored. 400 is about a point; 401, 403 and 404 are mended by a person; the rest passes."""
         status = response.status_code
         errors = _errors(response.content)
+        if status in (200, 202) and is_web_page(response.headers, response.content):
+            return Retry(f"HTTP {status}: a web page is no answer of an intake; see `site` and `url`")
         if status in (200, 202):
             self._refused = False
             if errors:
@@ -185,7 +188,7 @@ class Datadog(Sink):
             self._refused = True
             return Retry(self._about_the_key(status), _KEY_PAUSE_SECONDS)
         reason = f"HTTP {status}: {'; '.join(errors)[:300]}".rstrip(": ")
-        if status == 400:
+        if status == 400 and _is_json(response.content):  # anything else is a proxy's, or a port's that expects TLS
             return Poisoned(reason)
         if 300 <= status < 400:
             reason += " (a redirect is not followed; set `site` or `url` to where it leads)"
@@ -223,6 +226,13 @@ def _errors(body: bytes) -> Sequence[str]:
         return [body[:200].decode(errors="replace")]
     errors = content.get("errors") if isinstance(content, dict) else None
     return [str(error) for error in errors] if isinstance(errors, list) else []
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(body), dict)
+    except msgspec.DecodeError:
+        return False
 
 
 def _pause(headers: Mapping[str, str]) -> float | None:

@@ -37,7 +37,7 @@ from .asking import Asking
 from .compacting import Compactor
 from .database import Database
 from .diagnoses import write_diagnoses
-from .embedded import running_dsn
+from .embedded import check_installed, running_dsn
 from .errors import DATA_ERRORS, StreamsGone, answer_for, describe
 from .facts import write_detections, write_events, write_evidence, write_pods
 from .figures import touch_subjects
@@ -46,7 +46,7 @@ from .identity import Connection, Identities
 from .progress import already_written, move_cursor, read_position
 from .retention import policy_of
 from .settings import PostgreSQLSettings
-from .sorting import Sorted, sort_batch, source_label
+from .sorting import KNOWN_SOURCES, Sorted, sort_batch, source_label
 from .writer import write_rows
 
 _IN_THREAD_RECORDS = 1000
@@ -70,6 +70,10 @@ class PostgreSQL(Asking):
         self._compactor = Compactor(self._database, context.logger, policy_of(settings))
         self._identities = Identities()
         self._names = NameCache()
+        for source in (*KNOWN_SOURCES, "other"):
+            context.metrics.training_performance_save.inc(0, data_source=source)
+            for reason in ("retry", "poisoned"):
+                context.metrics.training_performance_save_errors.inc(0, data_source=source, reason=reason)
 
     @property
     def database(self) -> Database:
@@ -104,9 +108,11 @@ class PostgreSQL(Asking):
         await self._database.stop()
 
     async def check(self) -> None:
-        """Connect once; nothing for the embedded server. Raises psycopg.Error or LensError with the reason."""
+        """Connect once, or see that the embedded server can be run. Raises psycopg.Error or LensError."""
         if self._options.dsn is not None:
             await self._database.check()
+        else:
+            check_installed()
 
     def limits(self) -> BatchLimits:
         """Large batches: a transaction's fixed costs are shared by more rows."""

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 import cramjam
 
 from lens_core.base.protobuf import WireError
-from lens_core.plugin_api.http_answers import retry_after_seconds
+from lens_core.base.urls import revealed
+from lens_core.plugin_api.http_answers import is_web_page, retry_after_seconds
 
 from .messages import Packed, pack
 from .posting import Address, Answered, Poster
@@ -98,7 +99,8 @@ class Shard:
         if answered.status == UNSUPPORTED and self._protocol == "2.0":
             self._protocol = "1.0"
             answered = await self._send(packed, attempt)
-        if answered.status >= 500 or answered.status == 429:
+        page = is_web_page(answered.headers, answered.body)  # a proxy's, or a server's that is no store
+        if answered.status >= 500 or answered.status == 429 or 300 <= answered.status < 400 or page:
             raise TryAgain(
                 describe(answered), retry_after_seconds(answered.headers.get("retry-after", ""), time.time())
             )
@@ -134,7 +136,7 @@ def describe(answered: Answered) -> str:
 
 
 def _fixed_headers(settings: PrometheusSettings) -> Mapping[str, str]:
-    headers = {"Content-Encoding": "snappy", "User-Agent": USER_AGENT, **settings.headers}
+    headers = {"Content-Encoding": "snappy", "User-Agent": USER_AGENT, **revealed(settings.headers)}
     if settings.token is not None:
         headers["Authorization"] = f"Bearer {settings.token.reveal()}"
     elif settings.username:

@@ -83,6 +83,10 @@ class WandbApi(Source):
         self, kind: str, handle: Callable[[bytes], Awaitable[dict[str, Any]]]
     ) -> Callable[[IngestRequest], Awaitable[Reply]]:
         metrics = self.context.metrics
+        metrics.wandb_requests.labels(kind)
+        for code in (BadRequest.code, Overloaded.code):
+            metrics.wandb_request_errors.labels(kind, code)
+        metrics.framework_detection_errors.inc(0, source="wandb", reason="invalid")
 
         async def handler(request: IngestRequest) -> Reply:
             started = time.perf_counter()

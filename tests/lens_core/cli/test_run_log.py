@@ -8,8 +8,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+import httpx
+import pytest
+
+from lens_core import Event
+from lens_core.cli.run_log import LineSender
+from lens_core.records import decode_envelope
 from lens_core.testing import HttpReceiver, until
 
 LENS = [sys.executable, "-m", "lens_core.cli", "run", "--log"]
@@ -54,6 +60,45 @@ async def test_lines_go_to_the_terminal_and_to_lens() -> None:
     assert all(isinstance(entry["date"], float) for entry in found)
 
 
+def failures(receiver: HttpReceiver) -> list[Event]:
+    sent = [request for request in receiver.received if request.target.endswith("/records")]
+    return [record for request in sent for record in decode_envelope(request.body).records if isinstance(record, Event)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "reason", "sign"),
+    [
+        (["sys.exit(3)"], 3, "exit code 3", None),
+        (["sys.exit('no GPU here')"], 1, "no GPU here", None),
+        (["raise ValueError('boom')"], 1, "ValueError: boom", None),
+        (["print('[rank7]: torch.OutOfMemoryError: out')", "sys.exit(9)"], 9, "torch.OutOfMemoryError: out", None),
+        (["import os; os.kill(os.getpid(), signal.SIGKILL)"], -9, "killed by SIGKILL", "SIGKILL"),
+        (["sys.exit(143)"], 143, "exit code 143", "SIGTERM"),
+        (["import os; os._exit(5)"], 5, "exit code 5", None),
+        (["raise SystemExit(6)"], 6, "exit code 6", None),
+        (["sys.stderr.write('token sk-0123456789abcdef0123 refused')", "sys.exit(1)"], 1, "token *** refused", None),
+    ],
+)  # fmt: skip
+async def test_a_command_that_fails_is_told_with_its_code_and_last_error(
+    lines: list[str], code: int, reason: str, sign: str | None
+) -> None:
+    async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
+        process = await start(receiver.url, *python("print('step: 1', flush=True)", *lines))
+        assert await asyncio.wait_for(process.wait(), 30) == (128 - code if code < 0 else code)
+        (event,) = failures(receiver)
+    assert (event.type, event.origin.workload_uid, event.data_source) == ("training_failed", "w", "log")
+    assert (event.details["exit_code"], event.details["reason"]) == (code, reason)
+    assert event.details.get("signal") == sign
+
+
+async def test_a_command_that_ends_well_is_no_failure() -> None:
+    script = ("import traceback", "try: 1 / 0", "except ZeroDivisionError: traceback.print_exc()")
+    async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
+        process = await start(receiver.url, *python(*script))
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert failures(receiver) == []
+
+
 async def test_a_signal_reaches_the_command() -> None:
     async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
         script = python(
@@ -92,3 +137,19 @@ async def test_a_receiver_that_is_busy_gets_the_lines_later() -> None:
         await receiver.trouble(None)
         await until(lambda: [entry["message"] for entry in entries(receiver)] == ["one"], "the line came")
         assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def test_what_is_no_lens_neither_takes_nor_refuses_lines() -> None:
+    """A proxy's 400 and a login page with 200, then a Lens: the lines come again until it has them."""
+    pages = iter([(400, b"<html>HTTPS port</html>"), (200, b"<html>sign in</html>"), (200, b"{}")])
+
+    class Posted:
+        def post(self, url: str, content: bytes) -> httpx.Response:
+            status, body = next(pages)
+            return httpx.Response(status, content=body)
+
+    sender = LineSender("http://127.0.0.1:1/logs", "", {"pod_name": "p"})
+    sender.put("stdout", "loss: 1")
+    client = cast(httpx.Client, Posted())
+    assert [sender._send(client) for _ in range(3)] == [False, False, True]
+    assert sender.dropped == 0

@@ -209,14 +209,15 @@ def test_a_pipe_that_has_few_letters_gets_question_marks(lens: RunningLens) -> N
 
 @contextmanager
 def refusing() -> Iterator[tuple[str, threading.Event]]:
-    """A receiver that will never take anything (418), until the event is set."""
+    """A Lens that will never take anything (422), until the event is set."""
     taken = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            answer = b'{"success": true}'
-            self.send_response(200 if taken.is_set() else 418)
+            refusal = b'{"code": "RequestParameterInvalid", "message": "never"}'
+            answer = b'{"success": true}' if taken.is_set() else refusal
+            self.send_response(200 if taken.is_set() else 422)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)

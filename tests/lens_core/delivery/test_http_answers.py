@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lens_core.plugin_api.http_answers import retry_after_seconds
+from lens_core import Retry
+from lens_core.plugin_api.http_answers import is_lens_refusal, is_lens_success, refusal, retry_after_seconds
 
 
 @pytest.mark.parametrize(
@@ -11,3 +14,24 @@ from lens_core.plugin_api.http_answers import retry_after_seconds
 )
 def test_retry_after_in_both_forms(text: str, seconds: float | None) -> None:
     assert retry_after_seconds(text, 10.0) == seconds
+
+
+@given(status=st.integers(100, 599), text=st.text(max_size=50))
+def test_a_web_page_is_neither_success_nor_refusal(status: int, text: str) -> None:
+    page = f"<html>{text}</html>".encode()
+    assert not is_lens_success(status, page)
+    assert not is_lens_refusal(status, page)
+    assert isinstance(refusal(status, {}, page), Retry)
+    assert isinstance(refusal(status, {"content-type": "text/html; charset=utf-8"}, text.encode()), Retry)
+
+
+@given(status=st.integers(100, 599), body=st.binary(max_size=50) | st.sampled_from([b'{"message": "no"}', b"[]"]))
+def test_only_lens_own_error_shape_is_a_refusal(status: int, body: bytes) -> None:
+    assert not is_lens_refusal(status, body)
+
+
+def test_lens_answers_are_known() -> None:
+    assert is_lens_refusal(400, b'{"code": "RequestParameterInvalid", "message": "no"}')
+    assert not is_lens_refusal(503, b'{"code": "Unavailable", "message": "later"}')
+    assert is_lens_success(200, b'{"success": true, "accepted": 1, "rejected": []}')
+    assert not is_lens_success(200, b'{"success": false}')

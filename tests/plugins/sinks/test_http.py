@@ -3,12 +3,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.sinks.http import Http, HttpSettings, classify
 
-from lens_core import BatchLimits, Delivered, Poisoned, Rejected, Retry, Secret, StepMetrics
+from lens_core import (
+    Answer,
+    Batch,
+    BatchLimits,
+    Delivered,
+    LensError,
+    Poisoned,
+    Position,
+    Rejected,
+    Retry,
+    Secret,
+    StepMetrics,
+)
 from lens_core.base.compression import decompress
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.delivery.sending.sender import SinkSlot
@@ -36,8 +49,39 @@ def test_what_a_person_or_time_can_mend_is_tried_again(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
-def test_what_will_never_be_taken_is_poison(status: int) -> None:
-    assert isinstance(classify(status, {}, b"no", 1), Poisoned)
+def test_what_a_lens_will_never_take_is_poison(status: int) -> None:
+    body = b'{"code": "RequestParameterInvalid", "message": "no"}'
+    assert isinstance(classify(status, {}, body, 1), Poisoned)
+
+
+@given(status=st.integers(300, 599), body=st.sampled_from([b"<html>", b'{"message": "no"}', b"no"]) | st.binary())
+def test_what_is_no_lens_refuses_nothing(status: int, body: bytes) -> None:
+    assert isinstance(classify(status, {}, body, 1), Retry)
+
+
+async def test_a_proxys_limit_divides_a_batch_and_a_port_for_tls_loses_nothing(tmp_path: Path) -> None:
+    async with HttpReceiver(answer=lambda received: b'{"success": true}') as receiver:
+        sink = Http(HttpSettings(url=receiver.url, compression="none"), make_context("web", tmp_path))
+        await sink.start()
+        values: dict[str, float | str] = {f"metric{number}": 0.5 for number in range(1000)}
+        large = msgspec.structs.replace(rows(1)[0], values=values)
+
+        async def send(*records: StepMetrics) -> Answer:
+            place = Position(0, 0)
+            batch = Batch(records=records, start=place, end=place, spool_id="s", pipeline="p", sink="web")
+            answer: Answer = await sink.send(batch)
+            return answer
+
+        receiver.will(413, 413)
+        assert isinstance(await send(large), Retry), "nothing was taken yet: it may be no Lens at all"
+        assert isinstance(await send(*rows(3), large), Poisoned)
+        assert await send(*rows(3)) == Delivered()
+        receiver.will(413, 413, 400)
+        assert isinstance(await send(large), Poisoned)
+        assert isinstance(await send(*rows(1)), Retry), "so large a one was taken before"
+        assert isinstance(await send(*rows(3)), Retry)
+        assert await send(*rows(3)) == Delivered()
+        await sink.stop()
 
 
 def test_rejections_out_of_range_or_of_another_type_are_ignored() -> None:
@@ -77,6 +121,15 @@ async def test_every_compression_carries_the_records(tmp_path: Path, compression
     assert encoding == compression
     plain = decompress(body, "" if encoding == "none" else encoding, 1 << 20)
     assert decode_envelope(plain).records == rows(count)
+
+
+async def test_the_check_is_not_content_with_any_page(tmp_path: Path) -> None:
+    async with HttpReceiver(answer=lambda received: b"<html>sign in</html>") as receiver:
+        sink = Http(HttpSettings(url=receiver.url), make_context("web", tmp_path))
+        with pytest.raises(LensError, match="no Lens"):
+            await sink.check()
+        receiver.answers(b'{"success": true}')
+        await sink.check()
 
 
 async def test_what_the_spool_has_packed_goes_on_as_it_is(tmp_path: Path) -> None:

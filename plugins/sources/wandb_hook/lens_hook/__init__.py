@@ -68,8 +68,12 @@ class Finder:
 
     def __init__(self) -> None:
         self.busy: set[tuple[str, int]] = set()  # what each thread is looking up through the other finders
+        self.unwatched: list[str] = []  # modules whose loader cannot tell us; looked for at the next imports
 
     def find_spec(self, name: str, path: "object" = None, target: "object" = None) -> "object":
+        """The spec that the other finders have for `name`, whose loader then tells us; raises only what they raise."""
+        if self.unwatched:
+            self._look_for_unwatched()
         if name not in TARGETS:
             return None
         lookup = (name, _thread.get_ident())
@@ -77,34 +81,68 @@ class Finder:
             return None
         self.busy.add(lookup)
         try:
-            for finder in sys.meta_path:
-                spec = finder.find_spec(name, path, target)  # type: ignore[arg-type]  # ours says None: busy
-                if spec is not None:
-                    if spec.loader is not None:
-                        _notify_after(spec.loader, name)
-                    return spec
-            return None
+            spec = _find_through_others(name, path, target)
         finally:
             self.busy.discard(lookup)
+        if not _notify_after(getattr(spec, "loader", None), name) and name not in self.unwatched:
+            self.unwatched.append(name)
+        return spec
+
+    def _look_for_unwatched(self) -> None:
+        for name in list(self.unwatched):
+            module = sys.modules.get(name)
+            if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+                self.unwatched.remove(name)
+                on_import(name, module)
 
 
-def _notify_after(loader: "object", name: str) -> None:
-    """Have `on_import(name)` called once `loader` has executed the module.
+def _find_through_others(name: str, path: "object", target: "object") -> "object":
+    """What Python itself finds with all finders but ours, which is busy; finders of the old protocol included."""
+    import _frozen_importlib  # importlib's core: always loaded, and the only one that knows the old protocol
+
+    find = getattr(_frozen_importlib, "_find_spec", None)
+    return find(name, path, target) if find is not None else None  # None: Python goes on without us
+
+
+def _notify_after(loader: "object", name: str) -> bool:
+    """Have `on_import(name)` called once `loader` has executed the module; False where that cannot be had.
 
     The method is replaced on this one loader object, which keeps its type and all that it can do besides.
     """
-    execute = getattr(loader, "exec_module", None)
-    if execute is None:
-        return
+    try:
+        method = "exec_module" if hasattr(loader, "exec_module") else "load_module"
+        execute = getattr(loader, method)
+        if isinstance(loader, type) or not hasattr(loader, "__dict__"):
+            return False  # a class is the loader of other modules, too
+    except Exception:  # noqa: BLE001 - a loader may be anything; the user's import must not fail
+        return False
 
-    def exec_module(module: "object") -> None:
-        loader.__dict__.pop("exec_module", None)
-        execute(module)
-        on_import(name, module)
+    def execute_and_tell(module: "object") -> "object":
+        if getattr(module, "__name__", module) != name:  # one loader for many modules
+            return execute(module)
+        loader.__dict__.pop(method, None)
+        result = execute(module)
+        on_import(name, sys.modules.get(name, module))
+        return result
 
     try:
-        loader.exec_module = exec_module  # type: ignore[attr-defined]
-    except (AttributeError, TypeError):  # a loader without a __dict__: that module goes unseen, nothing breaks
+        setattr(loader, method, execute_and_tell)
+    except Exception:  # noqa: BLE001 - as above
+        return False
+    return True
+
+
+_complained: "set[str]" = set()
+
+
+def _complain(name: str, error: BaseException) -> None:
+    """Say once for each module that the hook does not see it; never raises."""
+    if name in _complained:
+        return
+    _complained.add(name)
+    try:
+        sys.stderr.write(f"lens-hook: off for {name}: {type(error).__name__}: {error}\n")
+    except Exception:  # noqa: BLE001 - no stderr, or an error without a text: there is nobody to tell
         return
 
 
@@ -114,8 +152,8 @@ def on_import(name: str, module: "object") -> None:
     try:
         part = __import__("lens_hook." + source, fromlist=[function])
         getattr(part, function)(module)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with us, the user's import must not fail
-        sys.stderr.write(f"lens-hook: off for {name}: {type(error).__name__}: {error}\n")
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's own `secrets.py` in the place of Python's may do anything
+        _complain(name, error)
 
 
 def arm() -> None:

@@ -24,6 +24,10 @@ _NARROW_BYTES = _ROW_BYTES + _VALUE_BYTES * _WIDE_METRICS
 Row = Tuple["Session", Dict[Any, Any], Optional[int], Optional[bool], Optional[int], Optional[int], float]
 
 
+class Summary(Dict[Any, Any]):
+    """Values that were set on a run's summary; in a row, in the place of what was logged."""
+
+
 class Counts:
     """Rows and points that were logged, and what became of them."""
 
@@ -33,7 +37,9 @@ class Counts:
         self.dropped_points = 0
         self.rejected_rows = 0
         self.delivered_rows = 0
+        self.delivered_others = 0
         self.merged_rows = 0
+        self.lost_others = 0  # events and evidence that were dropped or refused
         self.missed = 0  # calls during which the hook itself failed
 
 

@@ -90,6 +90,10 @@ class DiskStore:
         """Rows and points in memory that have not been delivered (those on disk are safe)."""
         return self._memory.rows_left()
 
+    def others_left(self) -> int:
+        """Events and evidence in memory that have not been delivered."""
+        return self._memory.others_left()
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close(remove=not self._file.waiting())

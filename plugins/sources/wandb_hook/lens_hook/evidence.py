@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+from . import say
+from .process_facts import process_facts
 from .redact import bounded
 from .session import Session
 
@@ -69,7 +71,9 @@ class Watch:
             if not session.evidence_due:
                 continue
             session.evidence_due = False
-            if session.evidence_sent < _MAX_SENT:
+            if session.evidence_sent == _MAX_SENT:
+                say.once("evidence", f"the evidence of a run was sent {_MAX_SENT} times; later changes are not told")
+            else:
                 session.evidence_sent += 1
                 source = "wandb" if session.data_source == "wandb" else "tensorboard"
                 found.append((session, source, collect(session)))
@@ -115,6 +119,7 @@ def collect(session: Session) -> dict[str, Any]:
     facts = {key: value() if callable(value) else value for key, value in session.facts.items()}
     return {
         **bounded(facts),
+        "process": process_facts(os.environ),
         "environment": environment_facts(),
         "pytorch": pytorch_facts(),
         "modules": {name: module_version(name) for name in top_level_modules()[:_MAX_MODULES]},

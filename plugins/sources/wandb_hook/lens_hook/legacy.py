@@ -9,6 +9,8 @@ from typing import Any
 
 from .wire import Line
 
+_UPSTREAM_OK = 2000
+_UPSTREAM_REFUSES = frozenset({400, 4001})
 _TORCH_MODULES = ("deepspeed", "megatron", "transformers", "lightning")
 
 
@@ -32,6 +34,23 @@ def next_request(origin: bytes, lines: Sequence[Line]) -> tuple[str, bytes | Non
             logs.append({"step": record["iteration"], "timestamp": record["event_time"], "data": record["values"]})
     body = {**_identity(who), "source": first["data_source"], "run_id": first["run_id"], "logs": logs}
     return "/wandb/logs", _dump(body), used
+
+
+def judge(status: int, body: Any) -> bool | None:
+    """Whether upstream took a request (True) or refused it for good (False); None: not known, so it comes again.
+
+    Upstream answers in an envelope whose `meta.code` counts, because many of its errors come with status 200. What is
+    no envelope (a proxy's page, a catch-all route) is not upstream.
+    """
+    if not isinstance(body, dict):
+        return None
+    meta = body.get("meta")
+    code = meta.get("code") if isinstance(meta, dict) else None
+    if status == 200 and (code == _UPSTREAM_OK or (code is None and body.get("success") is True)):
+        return True
+    if code in _UPSTREAM_REFUSES or (status == 400 and set(body) == {"error"}):
+        return False
+    return None
 
 
 def _identity(origin: dict[str, Any]) -> dict[str, Any]:

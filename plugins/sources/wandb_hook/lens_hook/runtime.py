@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from . import say, settings
+from . import process_end, process_facts, say, settings
 from .buffer import Buffer
 from .session import Session
 
@@ -43,6 +43,8 @@ class Runtime:
         self.system_values: dict[str, float] = {}
         self.exit_seconds_left = chosen.exit_deadline_seconds
         self.is_child = False
+        self._latest: Session | None = None
+        self._failure_told = False
         self._thread: threading.Thread | None = None
         self.buffer.start = self.start_worker
         if hasattr(os, "register_at_fork"):
@@ -61,9 +63,15 @@ class Runtime:
         # A job has many event writers; one evidence is enough, and none where a run gives better.
         session.wants_evidence = session.evidence_due = is_run or not self.sessions
         with self.buffer.lock:
+            if len(self.sessions) > MAX_SESSIONS:
+                say.once(
+                    "sessions", f"more than {MAX_SESSIONS} runs or writers at once; the end of the oldest is not told"
+                )
             self.sessions = [*self.sessions[-MAX_SESSIONS:], session]
+        self._latest = session
         if is_run:
-            self.worker.event(session, "training_started", {"source": data_source})
+            facts_of_process = process_facts.process_facts(os.environ)
+            self.worker.event(session, "training_started", {"source": data_source, "process": facts_of_process})
         self.start_worker()
         # Again for every session: exit handlers run last in, first out, and ours has to run before wandb's.
         atexit.unregister(self.at_exit)
@@ -75,9 +83,14 @@ class Runtime:
         if session.ended:
             return
         session.ended = True
-        kind = "training_failed" if details.get("exception") or details.get("exit_code") else "training_ended"
-        self.worker.event(session, kind, {"source": session.data_source, **details})
+        self._tell_end(session, details)
         self.buffer.wake_worker()
+
+    def _tell_end(self, session: Session, details: dict[str, Any]) -> None:
+        failed = bool(details.get("exception") or details.get("exit_code"))
+        self._failure_told = self._failure_told or failed
+        kind = "training_failed" if failed else "training_ended"
+        self.worker.event(session, kind, {"source": session.data_source, **details})
 
     def forget_ended(self) -> None:
         """Let go of runs that are over, once their evidence is sent: they hold the user's run objects."""
@@ -118,6 +131,7 @@ class Runtime:
         self.worker.abandon_in_child()
         self._thread = None
         self.is_child = True
+        self._failure_told = False
         self.buffer.start = self.start_worker
         self.exit_seconds_left = self.settings.exit_deadline_seconds
         self.buffer.lock.release()
@@ -131,12 +145,23 @@ class Runtime:
 
     def at_exit(self) -> None:
         """Before wandb's own exit handlers: end the sessions and deliver."""
-        if not self.is_child:
-            details = _how_it_ended()
-            for session in [known for known in self.sessions if known.data_source == "wandb"]:
-                self.close_session(session, details)
+        if self._thread is not None or not self.is_child:
+            self._end_sessions()
         self._drain_within_budget()
         self.buffer.be_urgent()
+
+    def _end_sessions(self) -> None:
+        """End the runs that this process began, in a job without wandb its first writer; a failure is told in any case.
+
+        A process may fail after its run has ended, and a forked child while it logs into its parent's.
+        """
+        how = process_end.of_this_process()
+        own = [known for known in self.sessions if known.process == os.getpid()]
+        runs = [known for known in own if known.data_source == "wandb"]
+        for session in runs or own[:1]:
+            self.close_session(session, {"finished": False, **how})
+        if how and not self._failure_told and self._latest is not None:
+            self._tell_end(self._latest, {"finished": False, **how})
 
     def at_exit_last(self) -> None:
         """After everybody's exit handlers: what they logged, then the account."""
@@ -155,15 +180,8 @@ class Runtime:
         try:
             self.drain(self.exit_seconds_left)
         except Exception as error:  # noqa: BLE001 - the end of the user's process must not be disturbed
-            say.once("exit", f"could not finish: {type(error).__name__}: {error}")
+            say.failed("exit", "could not finish", error)
         self.exit_seconds_left = max(0.0, self.exit_seconds_left - (time.monotonic() - begun))
-
-
-def _how_it_ended() -> dict[str, Any]:
-    error = getattr(sys, "last_value", None)
-    if error is None:
-        return {"finished": False}
-    return {"finished": False, "exception": type(error).__name__}
 
 
 _runtime: Runtime | None = None
@@ -190,10 +208,11 @@ def get() -> Runtime:
 
 
 def expect() -> None:
-    """Be called last at exit; to be asked for before wandb registers its own handlers."""
+    """Be called last at exit, and notice how it comes to it; needed before wandb registers its own handlers."""
     global _expected
     if not _expected:
         _expected = True
+        process_end.watch()
         atexit.register(_at_exit_last)
 
 

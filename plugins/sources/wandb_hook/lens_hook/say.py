@@ -32,6 +32,15 @@ def once(kind: str, text: str) -> None:
     _write(f"lens-hook: {text}")
 
 
+def failed(kind: str, what: str, error: BaseException) -> None:
+    """Say once that `what` went wrong; never raises, whatever the error's own text does."""
+    try:
+        words = f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - a user's own exception
+        words = type(error).__name__
+    once(kind, f"{what}: {words}")
+
+
 def forget(kind: str) -> None:
     """Let the next line of this `kind` be said again."""
     _said.discard(kind)
@@ -50,7 +59,7 @@ def public_url(url: str) -> str:
 
 def _write(line: str) -> None:
     # A closed or broken stderr is the user's affair, and no reason to disturb anybody.
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    with contextlib.suppress(Exception):
         if type(sys.stderr).__module__ == "_io" and sys.stderr.fileno() == 2:
             # Past `sys.stderr.write`, which wandb replaces: our lines are no part of the run's console log.
             os.write(2, (line + "\n").encode("utf-8", "replace"))

@@ -55,7 +55,7 @@ class Sender:
         self._not_before = 0.0
         self._rest_until = 0.0
         self._upstream_until = 0.0
-        self._outage_rows = 0
+        self._taken_bytes = 0  # the largest body that was taken
         self.last_error = ""
 
     @property
@@ -86,22 +86,35 @@ class Sender:
             return True
         if time.monotonic() < self._upstream_until:
             return self._send_upstream(batch, seconds)
-        answer = self._client.post("/records", _body(batch), seconds)
+        body = _body(batch)
+        answer = self._client.post("/records", body, seconds)
         if answer.status == 404:
             self._upstream_until = time.monotonic() + _ASK_AGAIN_SECONDS
             say.debug("the receiver has no /records; using /wandb/detection and /wandb/logs")
             return self._send_upstream(batch, seconds)
-        if answer.status == 413:
+        if answer.status == 413 and (len(batch.lines) > 1 or self._is_too_large(answer, len(body))):
             return self._send_halves(batch, seconds)
-        return self._judge(answer, batch, trusted=_says_success(answer))
-
-    def _judge(self, answer: Answer, batch: Batch, *, trusted: bool) -> bool:
-        if 200 <= answer.status < 300 and trusted:
-            self._recovered()
-            rejected = self._count_rejected(answer.body, batch)
-            self._counts.delivered_rows += batch.rows() - rejected
+        if self._judge(answer, batch, taken=_says_success(answer.body), refused=_is_refusal(answer)):
+            self._taken_bytes = max(self._taken_bytes, len(body) if answer.status < 300 else 0)
             return True
-        if answer.status in (400, 422):
+        return False
+
+    def _is_too_large(self, answer: Answer, size: int) -> bool:
+        """Whether a 413 to a single record is to be believed: Lens says it, or a proxy that lets smaller ones pass."""
+        return _is_lens_error(answer.body) or 0 < self._taken_bytes < size
+
+    def _judge(self, answer: Answer, batch: Batch, *, taken: bool, refused: bool) -> bool:
+        if 200 <= answer.status < 300 and taken:
+            self._recovered()
+            rejected, rejected_rows = self._count_rejected(answer.body, batch)
+            rows = batch.rows() - rejected_rows
+            others = len(batch.lines) - rejected - rows
+            self._counts.delivered_rows += rows
+            self._counts.delivered_others += others
+            say.debug(f"{self._client.shown_url} has taken {rows} rows and {others} events or evidence records")
+            return True
+        if refused:
+            self._recovered()  # it is there, and it has read the batch
             reason = _reason(answer.body)
             self._reject(batch.lines, f"the receiver refused a batch with {answer.status}{reason}")
             return True
@@ -113,7 +126,7 @@ class Sender:
         if answer.status in _RETRIED or answer.status >= 500 or answer.status == 0:
             self._failed(answer.error if answer.status == 0 else f"status {answer.status}", answer.retry_after_seconds)
             return False
-        what = "an answer that is not Lens'" if 200 <= answer.status < 300 else f"status {answer.status}"
+        what = f"status {answer.status} with an answer that is not Lens'"
         self._failed(what, max(answer.retry_after_seconds or 0.0, _FIRST_BACKOFF_SECONDS))
         return False
 
@@ -139,24 +152,28 @@ class Sender:
                         "status 404 for every route: does the base URL (PRIMUS_LENS_API_BASE_URL) end in /api/v1?", None
                     )
                     return False
-                if not self._judge(answer, Batch(batch.origin, used), trusted=answer.status == 200):
+                judged = legacy.judge(answer.status, answer.body)
+                if not self._judge(answer, Batch(batch.origin, used), taken=judged is True, refused=judged is False):
                     return False
             done = {id(line) for line in used}
             batch.lines = [line for line in batch.lines if id(line) not in done]
         return True
 
-    def _count_rejected(self, body: Any, batch: Batch) -> int:
+    def _count_rejected(self, body: Any, batch: Batch) -> tuple[int, int]:
+        """How many records the receiver has taken out of the batch, and how many rows among them."""
         rejected = body.get("rejected") if isinstance(body, dict) else None
         if not isinstance(rejected, list) or not rejected:
-            return 0
+            return 0, 0
         indexes = {item.get("index") for item in rejected if isinstance(item, dict)}
         lines = [line for index, line in enumerate(batch.lines) if index in indexes]
         reason = rejected[0].get("reason") if isinstance(rejected[0], dict) else None
         self._reject(lines, f"the receiver rejected {len(lines)} records: {str(reason)[:200]}")
-        return sum(line.is_row for line in lines)
+        return len(lines), sum(line.is_row for line in lines)
 
     def _reject(self, lines: list[Line], text: str) -> None:
-        self._counts.rejected_rows += sum(line.is_row for line in lines)
+        rows = sum(line.is_row for line in lines)
+        self._counts.rejected_rows += rows
+        self._counts.lost_others += len(lines) - rows
         self._counts.dropped_points += sum(points_of(line) for line in lines)
         say.once("rejected", text)
 
@@ -189,11 +206,23 @@ def _body(batch: Batch) -> bytes:
     return envelope(batch.origin, (line.text for line in batch.lines))
 
 
-def _says_success(answer: Answer) -> bool:
-    return isinstance(answer.body, dict) and answer.body.get("success") is True
+def _says_success(body: Any) -> bool:
+    return isinstance(body, dict) and body.get("success") is True
+
+
+def _is_refusal(answer: Answer) -> bool:
+    """Whether Lens itself refused the request for good: what else answers 400 (a proxy, a port for TLS) is not there.
+
+    The receiver has not seen the batch then.
+    """
+    return answer.status in (400, 422) and _is_lens_error(answer.body)
+
+
+def _is_lens_error(body: Any) -> bool:
+    return isinstance(body, dict) and all(isinstance(body.get(key), str) for key in ("code", "message"))
 
 
 def _reason(body: Any) -> str:
-    if isinstance(body, dict) and isinstance(body.get("message"), str):
-        return f": {body['message'][:200]}"
-    return ""
+    said = body.get("meta", body) if isinstance(body, dict) else None
+    text = (said.get("message") or said.get("error")) if isinstance(said, dict) else None
+    return f": {text[:200]}" if isinstance(text, str) else ""

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from . import say
 from .buffer import Buffer
 from .values import Number
 
-USUAL_AXES = ("train/global_step", "trainer/global_step")  # what the Hugging Face Trainer and Lightning add
+_MAX_AXES = 1000
+_MAX_GROUPS = 1000
+_MAX_NAMES = 20_000
+# What the Hugging Face Trainer, Lightning and Keras' two loggers add; Keras defines only one of its two.
+USUAL_AXES = ("train/global_step", "trainer/global_step", "batch/batch_step", "epoch/epoch")
 
 
 class Session:
@@ -28,8 +34,17 @@ class Session:
         self.evidence_due = True
         self.evidence_sent = 0
         self.ended = False
+        self.process = os.getpid()
         self.axes: list[tuple[str, str]] = []
-        self._counter = 0  # wandb's, as the latest row left it
+        self.latest_step = 0  # of the latest row that wandb has kept
+        self.names: set[str] = set()  # of its metrics
+        self.latest_names: object = None  # of the latest row
+        self._carried: dict[
+            str, Number | None
+        ] = {}  # the latest value of each axis that wandb adds where it is missing
+        self._axis_groups: dict[tuple[str, ...], list[tuple[str, list[str]]]] = {}
+        self._counter = 0  # that of wandb's service, as the latest row left it
+        self._skipped = 0  # so far the run object's counter is ahead of it
         self._next_step = 0
         self.row_prefix = self._row_prefix()
 
@@ -42,32 +57,94 @@ class Session:
         return f'"run_id":{json.dumps(self.run_id)},"session":{json.dumps(self.id)}'
 
     def place(self, step: int | None, commit: bool | None, before: int | None, after: int | None) -> tuple[int, bool]:
-        """The row's step by wandb's own rule, and whether wandb drops the row; rows in the order of their calls' ends.
+        """The step that wandb stores the row at, and whether wandb drops it; rows in the order of their calls' ends.
 
-        `before` and `after` are wandb's counter around the call (None where it has none: then ours runs alone). A call
-        that began before the previous row's had counted was another thread's, made at once: its counter lags behind,
-        so ours is used if it is ahead, and two rows never get one implicit step.
+        `before` and `after` are the counter of the run object around the call (None where it has none: then ours runs
+        alone). The counter that stores is another one, in wandb's service: a row that it drops does not move it, so the
+        run object's is ahead by `_skipped`. A call that began before the previous row's had counted was another
+        thread's, made at once: its counter lags behind, so ours is used if it is ahead, and two rows never get one
+        implicit step.
         """
-        counter = self._next_step if before is None else before
+        counter = self._next_step if before is None else before - self._skipped
         if counter < self._counter:
             counter = max(counter, self._next_step)
-        if after is not None:
-            self._counter = after
+        counts = 1 if commit or (step is None and commit is None) else 0
         row_step = counter if step is None else step
-        self._next_step = max(counter, row_step)
-        if commit or (step is None and commit is None):
-            self._next_step += 1
-        return row_step, before is not None and row_step < counter
+        dropped = before is not None and row_step < counter
+        if dropped:
+            self._skipped += counts
+            self._next_step = counter
+        else:
+            if before is not None and step is not None:
+                self._skipped = max(0, before - step)  # both counters go to the step, unless one is there already
+            self._next_step = max(counter, row_step) + counts
+            self.latest_step = row_step
+        if after is not None:
+            self._counter = after - self._skipped
+        return row_step, dropped
 
-    def define_axis(self, name: str, step_metric: str) -> None:
-        """Remember a `define_metric(name, step_metric=...)`; `name` may hold wildcards."""
-        if (name, step_metric) not in self.axes and len(self.axes) < 1000:
-            self.axes.append((name, step_metric))
+    def note_names(self, token: object, names: tuple[str, ...]) -> None:
+        """Remember the names of a row; `token` stands for them in `latest_names`."""
+        self.latest_names = token
+        if len(self.names) < _MAX_NAMES:
+            self.names.update(names)
+
+    def define_axis(self, name: str, step_metric: str, *, carried: bool = False) -> None:
+        """Remember a `define_metric(name, step_metric=...)`; `name` may hold wildcards.
+
+        wandb adds the latest value of an axis that is `carried` to rows that need it and have none.
+        """
+        if (name, step_metric) in self.axes:
+            return
+        if len(self.axes) >= _MAX_AXES:
+            say.once("axes", f"a run has more than {_MAX_AXES} metrics with axes of their own; the others are ignored")
+            return
+        # A later definition of the name replaces the earlier one.
+        self.axes = [known for known in self.axes if known[0] != name] + [(name, step_metric)]
+        self._axis_groups = {}
+        if carried:
+            self._carried.setdefault(step_metric, None)
+
+    def by_axis(self, values: dict[str, Number]) -> list[dict[str, Number]]:
+        """A row as wandb stores it, in one part for each axis that its metrics have, and carried axes filled in."""
+        if not self.axes:
+            return [values]
+        names = tuple(values)
+        groups = self._axis_groups.get(names)
+        if groups is None:
+            if len(self._axis_groups) >= _MAX_GROUPS:
+                self._axis_groups = {}
+            groups = self._axis_groups[names] = self._group(names)
+        for axis in self._carried:
+            if isinstance(values.get(axis), (int, float)):
+                self._carried[axis] = values[axis]
+        parts: list[dict[str, Number]] = []
+        for axis, group in groups:
+            part = {name: values[name] for name in group} if len(groups) > 1 else values
+            latest = self._carried.get(axis)
+            parts.append({**part, axis: latest} if axis not in part and latest is not None else part)
+        return parts
+
+    def _group(self, names: tuple[str, ...]) -> list[tuple[str, list[str]]]:
+        """Names by the axis that they are drawn over (empty where there is none), each axis with all that need it."""
+        axes = {axis for _, axis in self.axes}
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            if name not in axes:
+                groups.setdefault(self._axis_of(name), []).append(name)
+        for name in names:
+            if name in axes:
+                # With those that need it; else it is a metric like any other.
+                groups.setdefault(name if name in groups else self._axis_of(name), []).append(name)
+        return list(groups.items())
+
+    def _axis_of(self, name: str) -> str:
+        exact = [axis for pattern, axis in self.axes if pattern == name]
+        found = exact or [axis for pattern, axis in self.axes if axis != name and _matches(name, pattern)]
+        return found[0] if found else ""
 
     def iteration(self, values: Mapping[str, Number], row_step: int) -> int:
         """The training step of a row: its axis if it carries one, else wandb's step."""
-        if not self.axes and USUAL_AXES[0] not in values and USUAL_AXES[1] not in values:
-            return row_step
         for pattern, axis in self.axes:
             step = _whole(values.get(axis))
             if step is not None and any(_matches(name, pattern) for name in values if name != axis):

@@ -86,7 +86,7 @@ def _number(text: str) -> float | None:
     return number if abs(number) < 1e15 else None  # also refuses nan and the infinities
 
 
-def _integer(environment: Mapping[str, str], *variables: str) -> int | None:
+def integer(environment: Mapping[str, str], *variables: str) -> int | None:
     """The first of `variables` that is set, as a number; a malformed one is skipped with a debug line."""
     for variable in variables:
         text = environment.get(variable, "").strip()
@@ -104,12 +104,12 @@ def _integer(environment: Mapping[str, str], *variables: str) -> int | None:
 
 def node_rank(environment: Mapping[str, str]) -> int | None:
     """The node's rank, from whichever launcher says it."""
-    return _integer(environment, "NODE_RANK", "SLURM_NODEID", "PET_NODE_RANK")
+    return integer(environment, "NODE_RANK", "SLURM_NODEID", "PET_NODE_RANK")
 
 
 def local_rank(environment: Mapping[str, str]) -> int | None:
     """The rank within the node."""
-    return _integer(environment, "LOCAL_RANK", "SLURM_LOCALID")
+    return integer(environment, "LOCAL_RANK", "SLURM_LOCALID")
 
 
 def read_origin(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -127,10 +127,10 @@ def read_origin(environment: Mapping[str, str]) -> dict[str, Any]:
     if not any(key in origin for key in ("workload_uid", "pod_uid", "pod_name")):
         origin.update(_slurm_job(environment) or {"pod_name": socket.gethostname() or "localhost"})
     numbers = {
-        "rank": _integer(environment, "RANK", "SLURM_PROCID"),
+        "rank": integer(environment, "RANK", "SLURM_PROCID"),
         "local_rank": local_rank(environment),
         "node_rank": node_rank(environment),
-        "world_size": _integer(environment, "WORLD_SIZE", "SLURM_NTASKS"),
+        "world_size": integer(environment, "WORLD_SIZE", "SLURM_NTASKS"),
     }
     origin.update({key: number for key, number in numbers.items() if number is not None})
     return origin

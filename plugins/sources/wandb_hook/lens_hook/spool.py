@@ -209,6 +209,8 @@ def file_batch(file: SpoolFile, max_lines: int, *, check: bool = False) -> Batch
     if not texts:  # only a torn line is left
         end = file.size
     whole = [text for text in texts if not check or _is_json(text)]
+    if len(whole) < len(texts):
+        say.once("damaged", f"{len(texts) - len(whole)} damaged lines of {file.path} are left out")
     return Batch(file.origin, [Line(text, -1, text.startswith(_ROW)) for text in whole], end)
 
 

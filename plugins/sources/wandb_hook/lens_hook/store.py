@@ -12,7 +12,7 @@ from .wire import Line
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 CROWDED_BYTES = 256 * 1024  # about a thousand rows
-_MAX_OTHERS = 200  # evidence and events that wait
+_MAX_OTHERS = 1000  # evidence and events that wait
 
 
 class Batch:
@@ -50,6 +50,9 @@ class Store(Protocol):
     def rows_left(self) -> tuple[int, int]:
         """Rows and points that would be lost with the process."""
 
+    def others_left(self) -> int:
+        """Events and evidence that would be lost with the process."""
+
     def close(self) -> None:
         """Let go of files; what was not delivered stays where it is."""
 
@@ -67,7 +70,7 @@ class MemoryStore:
         self._counts = counts
         self._texts: collections.deque[bytes] = collections.deque()
         self._points: collections.deque[int] = collections.deque()
-        self._others: collections.deque[Line] = collections.deque(maxlen=_MAX_OTHERS)
+        self._others: collections.deque[Line] = collections.deque()
         self._bytes = 0
         self._out: Batch | None = None
 
@@ -78,6 +81,9 @@ class MemoryStore:
         self._bytes += sum([len(line.text) for line in rows])
         if len(rows) < len(lines):
             self._others.extend(line for line in lines if not line.is_row)
+            while len(self._others) > _MAX_OTHERS:
+                self._others.popleft()
+                self._counts.lost_others += 1
         while self._bytes > self._limit_bytes and self._texts:
             self._drop_oldest()
 
@@ -118,6 +124,10 @@ class MemoryStore:
         """Rows and points that have not been delivered."""
         tried = [line.points for line in self._out.lines if line.is_row] if self._out else []
         return len(tried) + len(self._points), sum(tried) + sum(self._points)
+
+    def others_left(self) -> int:
+        """Events and evidence that have not been delivered."""
+        return len(self._others) + (len(self._out.lines) - self._out.rows() if self._out else 0)
 
     def close(self) -> None:
         return

@@ -44,7 +44,7 @@ def _adding(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             _take(self, event)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
-            say.once("missed", f"a TensorBoard event was missed: {type(error).__name__}: {error}")
+            say.failed("missed", "a TensorBoard event was missed", error)
         return result
 
     setattr(add_event, _MARK, original)
@@ -90,7 +90,9 @@ def scalars(summary: Any) -> dict[str, Number]:
 
 def is_scalar(metadata: Any) -> bool:
     """Whether a summary's metadata say that it is a scalar."""
-    return bool(metadata.plugin_data.plugin_name == _SCALARS or metadata.data_class == _CLASS_SCALAR)
+    plugin = metadata.plugin_data  # a list of them in tensorboardX, whose messages have no class either
+    names = {plugin.plugin_name} if hasattr(plugin, "plugin_name") else {one.plugin_name for one in plugin}
+    return _SCALARS in names or getattr(metadata, "data_class", None) == _CLASS_SCALAR
 
 
 def _tensor(tensor: Any) -> Number | None:

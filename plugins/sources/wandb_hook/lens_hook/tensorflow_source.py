@@ -67,7 +67,7 @@ def _writing(original: Callable[..., Any], module: Any) -> Callable[..., Any]:
             if hasattr(metadata, "plugin_data") and is_scalar(metadata) and as_number(result):
                 _take(module, str(tag), tensor, step)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
-            say.once("missed", f"a TensorFlow summary was missed: {type(error).__name__}: {error}")
+            say.failed("missed", "a TensorFlow summary was missed", error)
         return result
 
     return write

@@ -44,13 +44,20 @@ def _flat(data: Mapping[Any, Any]) -> dict[str, Number]:
 def _flatten(prefix: str, data: Mapping[Any, Any], row: dict[str, Number], depth: int) -> None:
     for key, value in data.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
+        if _is_mapping(value):
             if depth < _MAX_DEPTH and "_type" not in value:  # wandb's own encoding of media
                 _flatten(name + ".", value, row, depth + 1)
             continue
         number = as_number(value)
         if number is not None:
             row[name] = number
+
+
+def _is_mapping(value: Any) -> bool:
+    try:
+        return isinstance(value, Mapping)
+    except Exception:  # noqa: BLE001 - a class that cannot even be asked what it is
+        return False
 
 
 def all_plain(data: Mapping[Any, Any]) -> bool:
@@ -97,6 +104,13 @@ def special(value: float) -> Special:
 
 def as_number(value: Any) -> Number | None:
     """`value` as a JSON-ready number, or None if it is not a metric (text, media, arrays of many elements)."""
+    try:
+        return _as_number(value)
+    except Exception:  # noqa: BLE001 - somebody's own class, whose methods may do anything
+        return None
+
+
+def _as_number(value: Any) -> Number | None:
     if isinstance(value, float):
         number = float(value)
         return number if math.isfinite(number) else special(number)
@@ -113,13 +127,13 @@ def _from_item(value: Any) -> Number | None:
     """The one element of a numpy or torch scalar, told by what it can do: no framework is imported for this."""
     if not hasattr(value, "dtype"):
         return None
-    try:
-        count = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)
-        if callable(count) or count is None:
-            value, count = value.numpy(), 1  # TensorFlow's eager tensors
-        if count != 1:
-            return None
-        element = value.item()
-    except Exception:  # noqa: BLE001 - it only looks like a scalar, so it is no metric
+    count: Any = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)
+    if callable(count) or count is None:
+        value, count = value.numpy(), 1  # TensorFlow's eager tensors
+    if count != 1:
         return None
-    return as_number(element) if isinstance(element, (int, float)) else None
+    element = value.item()
+    if isinstance(element, (int, float)):
+        return as_number(element)
+    # numpy's longdouble is no float of Python's, and its `item` is itself.
+    return as_number(float(element)) if getattr(value.dtype, "kind", "") == "f" else None

@@ -6,13 +6,15 @@ taken after wandb accepted it. Checked with wandb 0.16.6 to 0.31.0.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Mapping
 from time import time
 from typing import Any
 
-from . import runtime, say
+from . import process_end, runtime, say
+from .buffer import Summary
 from .session import Session
 from .values import snapshot
 from .wandb_facts import run_facts, run_id
@@ -41,6 +43,7 @@ def on_wandb_run(module: Any) -> None:
     _wrap(run_class, "_on_start", functools.partial(_followed_by, after=_started))
     _wrap(run_class, "_on_finish", functools.partial(_followed_by, after=_finished))
     _wrap(run_class, "_define_metric", _defining)
+    _wrap(run_class, "_summary_update_callback", _summarising)
     _wrap(run_class, "_config_callback", functools.partial(_followed_by, after=_config_changed))
 
 
@@ -68,14 +71,19 @@ def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
     """`_log(self, data, step=None, commit=None, ...)`, and its row left to the worker once wandb has accepted it."""
 
     def _log(self: Any, data: Any, step: Any = None, commit: Any = None, *more: Any, **options: Any) -> Any:
-        own = self.__dict__
-        session: Session | None = own.get(_SESSION)
-        if session is None or session.buffer.enhance:
-            session, data = _prepared(self, data)
-            if session is None:
-                return original(self, data, step, commit, *more, **options)
-        name = _COUNTER if _COUNTER in own else _OLD_COUNTER
-        before, now = own.get(name), time()
+        session: Session | None = None
+        try:
+            own = self.__dict__
+            session = own.get(_SESSION)
+            if session is None or session.buffer.enhance:
+                session, data = _prepared(self, data)
+            name = _COUNTER if _COUNTER in own else _OLD_COUNTER
+            before, now = own.get(name), time()
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            _missed(error)
+            session = None
+        if session is None:
+            return original(self, data, step, commit, *more, **options)
         result = original(self, data, step, commit, *more, **options)
         try:
             if step is not None and type(step) is not int:
@@ -103,10 +111,11 @@ def _prepared(run: Any, data: Any) -> tuple[Session | None, Any]:
 
 
 def _missed(error: Exception) -> None:
-    hook = runtime.existing()
-    if hook is not None:
-        hook.buffer.counts.missed += 1
-    say.once("missed", f"a row was missed: {type(error).__name__}: {error}")
+    say.failed("missed", "a row was missed", error)
+    with contextlib.suppress(Exception):  # it is said; nothing that we do after that is worth a user's call
+        hook = runtime.existing()
+        if hook is not None:
+            hook.buffer.counts.missed += 1
 
 
 def _session_if_on(run: Any) -> Session | None:
@@ -170,7 +179,9 @@ def _finished(run: Any) -> None:
     if hook is None or session is None or not hook.buffer.on:
         return
     code = run.__dict__.get("_exit_code")
-    hook.close_session(session, {"finished": True, **({"exit_code": code} if isinstance(code, int) else {})})
+    error = sys.exc_info()[1] if code else None  # `with wandb.init():` is left by an exception
+    known = {"exit_code": code} if isinstance(code, int) else {}
+    hook.close_session(session, {"finished": True, **process_end.describe(error), **known})
 
 
 def _config_changed(run: Any) -> None:
@@ -191,12 +202,31 @@ def _defining(original: Callable[..., Any]) -> Callable[..., Any]:
             if isinstance(name, str) and isinstance(axis, str):
                 session = _session_if_on(self)
                 if session is not None:
-                    session.define_axis(name, axis)
+                    sync = args[2] if len(args) > 2 else kwargs.get("step_sync")
+                    session.define_axis(name, axis, carried=sync is None or bool(sync))
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result
 
     return _define_metric
+
+
+def _summarising(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`_summary_update_callback(self, record)`: what somebody set by `run.summary[...] = x`."""
+
+    def _summary_update_callback(self: Any, record: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, record, *args, **kwargs)
+        try:
+            session: Session | None = self.__dict__.get(_SESSION)
+            if session is not None:
+                values = snapshot({".".join(map(str, item.key)): item.value for item in record.update})
+                if values:
+                    session.buffer.add((session, Summary(values), None, False, None, None, time()))
+        except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
+            _missed(error)
+        return result
+
+    return _summary_update_callback
 
 
 def _disabling(original: Callable[..., Any]) -> Callable[..., Any]:

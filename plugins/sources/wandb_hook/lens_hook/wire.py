@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Dict, NamedTuple, Tuple
 
-from . import __version__
-from .buffer import Row
+from . import __version__, say
+from .buffer import Row, Summary
 from .session import USUAL_AXES, Session
 from .values import Number, all_plain, numbers
 
@@ -15,6 +15,7 @@ PRODUCER = f"lens-hook/{__version__}"
 # Keys that enhancement adds for wandb's sake and that are no measurement.
 _MARKERS = frozenset({"_primus_lens_enabled"})
 _MAX_KEYS = 20_000
+_MAX_NAME_BYTES = 1024
 _TEMPLATE_BYTES = 1 << 20
 _compact = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
@@ -58,13 +59,20 @@ class Encoder:
     def row(self, row: Merged) -> Line:
         """A `step_metrics` record."""
         session, values, row_step, event_time, dropped = row
+        is_summary = type(values) is Summary
+        if is_summary:  # beside the points of the curve, not among them
+            values = {f"summary/{name}" if name in session.names else name: values[name] for name in values}
         names = tuple(values)
         text, has_axis = self._templates.get(names) or self._template(names)
+        if session.latest_names is not text and not is_summary:
+            session.note_names(text, names)
         iteration = session.iteration(values, row_step) if has_axis or session.axes else row_step
         # `%a` of a number is its JSON.
         text %= (row_step, iteration, event_time, self.sequence(event_time), *values.values())
         if dropped:
-            text = b'"tags":%b,%b' % (_dropped_tags(values), text)
+            text = b'"tags":%b,%b' % (_tags(values, "dropped"), text)
+        if is_summary:
+            text = b'"tags":%b,%b' % (_tags(values, "summary"), text)
         line: Line = _new_tuple(Line, (session.row_prefix + text, len(names), True))
         return line
 
@@ -97,16 +105,30 @@ class Encoder:
         return Line(text.encode("ascii"), 0, is_row=False)
 
 
-def _dropped_tags(values: dict[str, Number]) -> bytes:
-    """Tags are per metric: all of this row are values that wandb did not keep."""
-    return _compact.encode({name: {"wandb": "dropped"} for name in values}).encode("ascii")
+def _tags(values: dict[str, Number], tag: str) -> bytes:
+    """Tags are per metric: all of this row are values that wandb did not keep, or that belong to its summary."""
+    return _compact.encode({cut(name): {"wandb": tag} for name in values}).encode("ascii")
+
+
+def cut(name: str) -> str:
+    """A name of at most 1,024 bytes: a longer one keeps its beginning and gets a digest, as Lens' store has it."""
+    if len(name) <= _MAX_NAME_BYTES // 4:
+        return name
+    encoded = name.encode("utf-8", "replace")
+    if len(encoded) <= _MAX_NAME_BYTES:
+        return name
+    import hashlib  # hardly ever needed
+
+    say.once("names", f"a metric's name of {len(encoded)} bytes is cut to {_MAX_NAME_BYTES}: {name[:60]}...")
+    digest = hashlib.sha256(encoded).hexdigest()[:16]
+    return encoded[: _MAX_NAME_BYTES - 20].decode("utf-8", "ignore") + "#" + digest
 
 
 class _Keys(Dict[str, str]):
     """Names of metrics as JSON with the colon behind them; a job logs the same few names over and over."""
 
     def __missing__(self, name: str) -> str:
-        text = f"{_compact.encode(name)}:"
+        text = f"{_compact.encode(cut(name))}:"
         if len(self) < _MAX_KEYS:
             self[name] = text
         return text
@@ -126,16 +148,29 @@ def row_values(data: dict[Any, Any]) -> dict[str, Number]:
     return values
 
 
-def merge(rows: Iterable[Row]) -> list[Merged]:
+def _raise(points: int, error: Exception) -> None:
+    raise error
+
+
+def merge(rows: Iterable[Row], lose: Callable[[int, Exception], None] = _raise) -> list[Merged]:
     """The rows with their steps, and consecutive ones of one session and step made one where no key is in both.
 
-    Rows without a metric (text, media) vanish. The last call's time and order stand for the merged row.
+    Rows without a metric (text, media) vanish. The last call's time and order stand for the merged row. A row that
+    fails goes to `lose` with the number of its values and the error, and takes no other row with it.
     """
     merged: list[Merged] = []
     latest: dict[Session, int] = {}  # index of each session's latest row
     for session, data, step, commit, before, after, event_time in rows:
-        row_step, dropped = session.place(step, commit, before, after)
-        values = row_values(data)
+        try:
+            if type(data) is Summary:
+                found = Summary(row_values(data))
+                merged += [(session, found, session.latest_step, event_time, False)] if found else []
+                continue
+            row_step, dropped = session.place(step, commit, before, after)
+            values = row_values(data)
+        except Exception as error:  # noqa: BLE001 - whatever somebody has logged
+            lose(len(data), error)
+            continue
         if not values:
             continue
         index = latest.get(session, -1)

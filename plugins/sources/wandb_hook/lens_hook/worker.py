@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import evidence, local_file, say, settings
+from .buffer import Summary
 from .client import REQUEST_SECONDS, Client
 from .disk_store import DiskStore
 from .orphanage import Orphanage
@@ -84,7 +85,9 @@ class Worker:
             self._local = local_file.LocalFile(chosen.output_path, os.environ)
         if not chosen.reporting:
             return
-        origin = encode_origin(settings.read_origin(os.environ))
+        identity = settings.read_origin(os.environ)
+        origin = encode_origin(identity)
+        say.debug(f"this process is {', '.join(f'{name} {value}' for name, value in identity.items())}")
         counts = self._buffer.counts
         memory = MemoryStore(origin, chosen.queue_bytes // 2, counts)
         self._store = memory
@@ -96,6 +99,7 @@ class Worker:
     def _connect(self, chosen: settings.Settings) -> None:
         self._client = Client(chosen, self._drain_quietly)
         self._sender = Sender(self._client, self._buffer.counts)
+        say.debug(f"sends to {self._client.shown_url}, every {chosen.flush_interval_seconds:g} s")
 
     def _meet_daemon(self, seconds: float) -> None:
         """In embedded mode: take the daemon's address once it has one."""
@@ -107,23 +111,26 @@ class Worker:
     def event(self, session: Session, kind: str, details: dict[str, Any]) -> None:
         """Queue an event record."""
         with self._buffer.lock:
-            if len(self._events) < _MAX_EVENTS:
-                self._events.append((session, kind, time.time(), details))
+            self._events.append((session, kind, time.time(), details))
+            if len(self._events) > _MAX_EVENTS:
+                del self._events[0]
+                self._buffer.counts.lost_others += 1
 
     def run(self) -> None:
         """The thread: sleeps in C until there is a batch or the interval is over."""
         wake = self._buffer.wake
         while wake is self._buffer.wake:  # another one after a fork: this is not our process any more
             wake.acquire(True, self._settings.flush_interval_seconds)
+            finish_by = self._finish_by  # one that is asked for from here on gets a round of its own
             try:
-                if self._finish_by:
-                    self.finish(self._finish_by)
+                if finish_by:
+                    self.finish(finish_by)
                 else:
                     self.cycle()
             except Exception as error:  # noqa: BLE001 - the thread must live, whatever one cycle meets
                 self._buffer.counts.missed += 1
-                say.once("worker", f"internal error: {type(error).__name__}: {error}")
-            if self._finish_by:
+                say.failed("worker", "internal error", error)
+            if finish_by and self._finish_by == finish_by:
                 self._finish_by = 0.0
                 self._finished.set()
 
@@ -160,7 +167,7 @@ class Worker:
             self._sync()
         except Exception as error:  # noqa: BLE001 - the request must go on
             self._buffer.counts.missed += 1
-            say.once("worker", f"internal error: {type(error).__name__}: {error}")
+            say.failed("worker", "internal error", error)
 
     def _help(self) -> bool:
         """The caller's thread does what the worker is too late for; waits 0.2 s at most. False: it could not."""
@@ -172,7 +179,7 @@ class Worker:
         try:
             self._drain(gently=False)
         except Exception as error:  # noqa: BLE001 - this is the user's thread
-            say.once("worker", f"internal error: {type(error).__name__}: {error}")
+            say.failed("worker", "internal error", error)
             return False
         finally:
             self._drain_lock.release()
@@ -186,8 +193,8 @@ class Worker:
         with self._buffer.lock:
             events, self._events = self._events, []
         started = [event for event in events if event[1] == "training_started"]
-        lines = [self._encoder.event(*event) for event in started]
-        merged = merge(rows)
+        lines = self._encode_events(started)
+        merged = merge(rows, self._lose)
         self._buffer.counts.merged_rows += len(rows) - len(merged)
         for begin, end in _pieces(merged):
             if begin and gently and not self._awaited and len(self._buffer.rows) < self._settings.batch_size:
@@ -195,8 +202,18 @@ class Worker:
             lines += self._encode(merged[begin:end])
             if len(lines) >= _APPEND_ROWS:
                 lines = self._append(lines)
-        self._append(lines + [self._encoder.event(*event) for event in events if event not in started])
+        self._append(lines + self._encode_events([event for event in events if event not in started]))
         self._stuck = False
+
+    def _encode_events(self, events: list[_Event]) -> list[Line]:
+        lines: list[Line] = []
+        for event in events:
+            try:
+                lines.append(self._encoder.event(*event))
+            except Exception as error:  # noqa: BLE001 - one odd event must not lose its neighbours
+                self._buffer.counts.lost_others += 1
+                say.failed("encode", "an event cannot be encoded", error)
+        return lines
 
     def _encode(self, rows: list[Merged]) -> list[Line]:
         if self._local is not None:
@@ -206,12 +223,23 @@ class Worker:
         lines: list[Line] = []
         for row in rows:
             try:
-                lines.append(self._encoder.row(row))
+                lines += self._encode_row(row)
             except Exception as error:  # noqa: BLE001 - one odd row must not lose its neighbours
-                self._buffer.counts.dropped_rows += 1
-                self._buffer.counts.dropped_points += len(row[1])
-                say.once("encode", f"a row cannot be encoded: {type(error).__name__}: {error}")
+                self._lose(len(row[1]), error)
         return lines
+
+    def _encode_row(self, row: Merged) -> list[Line]:
+        session, values, row_step, event_time, dropped = row
+        if dropped or not session.axes or type(values) is Summary:
+            return [self._encoder.row(row)]
+        parts = session.by_axis(values)
+        self._buffer.counts.merged_rows -= len(parts) - 1
+        return [self._encoder.row((session, part, row_step, event_time, dropped)) for part in parts]
+
+    def _lose(self, points: int, error: Exception) -> None:
+        self._buffer.counts.dropped_rows += 1
+        self._buffer.counts.dropped_points += points
+        say.failed("encode", "a row cannot be encoded", error)
 
     def _append(self, lines: list[Line]) -> list[Line]:
         if self._store is not None and lines:
@@ -289,15 +317,21 @@ class Worker:
         if self._store is None:
             return
         counts = self._buffer.counts
+        say.debug(f"{counts.delivered_rows} rows and {counts.delivered_others} events or evidence records delivered")
         rows, points = self._store.rows_left()
         where = self._client.shown_url if self._client is not None else "the embedded daemon"
         why = f"; last error: {self._sender.last_error}" if self._sender is not None and self._sender.last_error else ""
         lost, lost_points = rows + counts.dropped_rows + counts.rejected_rows, points + counts.dropped_points
         if counts.missed:
             why += f"; {counts.missed} internal errors"
+        others = self._store.others_left() + counts.lost_others
+        if others:
+            why += f"; {others} events or evidence records were lost, too" if lost else ""
         if lost or counts.missed:
             logged = counts.logged - counts.merged_rows
             say.once("account", f"{lost} of {logged} rows ({lost_points} points) did not reach {where}{why}")
+        elif others:
+            say.once("account", f"{others} events or evidence records did not reach {where}{why}")
         elif self._store.waiting():
             say.once("account", f"rows that did not reach {where} wait in the spool{why}")
 

@@ -199,6 +199,14 @@ async def test_a_refused_key_is_said_clearly_once_and_never_shown(
     ("script", "expected"),
     [
         (Scripted(400, body=b'{"errors": ["bad point"]}'), Poisoned("HTTP 400: bad point")),
+        (
+            Scripted(400, body=b"plain HTTP was sent to an HTTPS port"),
+            Retry("HTTP 400: plain HTTP was sent to an HTTPS port"),
+        ),
+        (
+            Scripted(200, body=b"<html>sign in</html>"),
+            Retry("HTTP 200: a web page is no answer of an intake; see `site` and `url`"),
+        ),
         (Scripted(408), Retry("HTTP 408: scripted")),
         (Scripted(429, {"X-RateLimit-Reset": "7"}), Retry("HTTP 429: scripted", 7.0)),
         (Scripted(503, {"Retry-After": "3"}), Retry("HTTP 503: scripted", 3.0)),

@@ -41,6 +41,7 @@ TORCH: Sequence[str] = (
 TENSORFLOW: Sequence[str] = ("tensorflow-cpu==2.21.0", "tensorboard")
 DLROVER: Sequence[str] = ("dlrover[k8s]==0.6.1", "protobuf")
 EXPORTER: Sequence[str] = ("primus-lens-wandb-exporter==0.2.0", "wandb==0.31.0", "numpy", "psutil")
+NOTEBOOK: Sequence[str] = ("wandb==0.31.0", "ipykernel", "jupyter_client")
 # Of the W&B API, the version whose lazy runs have texts for summaries.
 WANDB_LAZY: Sequence[str] = ("wandb==0.22.2",)
 # Those that take long to make come first.
@@ -50,6 +51,7 @@ EVERY: Mapping[str, Sequence[str]] = {
     "dlrover": DLROVER,
     "upstream-exporter": EXPORTER,
     "wandb-0.22.2": WANDB_LAZY,
+    "notebook": NOTEBOOK,
     **{f"wandb-{version}": packages for version, packages in WANDB_VERSIONS.items()},
 }
 

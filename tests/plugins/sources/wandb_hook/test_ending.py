@@ -21,7 +21,7 @@ from tests.plugins.sources.wandb_hook.receiver import Receiver, receiving
     [
         ("wandb.finish()", 0, "training_ended"),
         ("pass", 0, "training_ended"),
-        ("sys.exit(3)", 3, "training_ended"),
+        ("sys.exit(3)", 3, "training_failed"),
         ("raise ValueError('boom')", 1, "training_failed"),
         ("os.kill(os.getpid(), signal.SIGINT); time.sleep(5)", None, "training_failed"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from lens_hook import VARIABLES, switch
 
-from tests.plugins.sources.wandb_hook.environments import HOOK, Environment
+from tests.plugins.sources.wandb_hook.environments import HOOK, ROOT, Environment
 from tests.plugins.sources.wandb_hook.receiver import Receiver
 
 SCRIPT = """
@@ -169,3 +170,45 @@ def test_the_pth_names_every_variable() -> None:
     assert all(name in switch.pth_text() for name in VARIABLES)
     assert (HOOK / "lens_hook.pth").read_text() == switch.pth_text()
     assert (HOOK / "lens_hook.start").read_text() == switch.START_TEXT
+
+
+def test_the_commands_of_the_pages_install_the_hook(newest: Environment, tmp_path: Path) -> None:
+    """Every `pip` line about the hook, as it is written, from a checkout and without a package index."""
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    lines = {
+        found
+        for page in pages
+        for found in re.findall(r"pip (?:install|wheel) [^`\n|&#]*", page.read_text())
+        if "wandb_hook" in found or "lens_hook" in found or "lens-hook" in found
+    }
+    assert not [line for line in lines if re.search(r" lens[-_]hook\b(?!-)", line)], "nobody has published it yet"
+    checkout = tmp_path / "checkout"
+    ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+    shutil.copytree(HOOK, checkout / "plugins" / "sources" / "wandb_hook", ignore=ignored)
+    wheel = [line.strip() for line in lines if line.startswith("pip wheel")]
+    install = [line.strip() for line in lines if line.startswith("pip install") and '".[all]"' not in line]
+    assert wheel
+    assert len(install) >= 2
+    subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", str(tmp_path / "v")], check=True)
+    environment = {"PATH": f"{tmp_path}/v/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+    for command in wheel + install:
+        command = command.replace("/shared/", f"{tmp_path}/shared/")
+        done = subprocess.run(
+            f"python -m {command}",
+            shell=True,
+            cwd=checkout,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr[-500:])
+    status = subprocess.run(
+        ["python", "-m", "lens_hook", "status"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "the hook is on" in status.stdout

@@ -103,6 +103,33 @@ def test_backward_steps_are_kept_and_marked(each_wandb: Environment, receiver: R
     assert "tags" not in rows[11]
 
 
+ANY_STEPS = """
+    import random
+    import wandb
+    dice = random.Random(7)
+    run = wandb.init(project="p", id="as-in-the-issue")
+    run.log({"a": 1}); run.log({"a": 2}); run.log({"b": 1}, step=0, commit=True); run.log({"a": 3})
+    run.finish()
+    for number in range(6):
+        run = wandb.init(project="p", id=f"run-{number}")
+        for call in range(60):
+            step = dice.choice([None, None, None, dice.randrange(40), dice.randrange(90)])
+            run.log({f"m{call}": call}, step=step, commit=dice.choice([None, None, True, False]))
+        run.finish()
+"""
+
+
+def test_the_stored_step_is_wandbs_own(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    """Calls of every kind in any order, rows among them that wandb drops."""
+    each_wandb.run(ANY_STEPS, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    for run_id, path in wandb_file.by_run(tmp_path).items():
+        rows = [row for row in receiver.rows() if row["run_id"] == run_id]
+        kept = [row for row in rows if "tags" not in row]
+        seen = [(row["row_step"], name, value) for row in kept for name, value in row["values"].items()]
+        assert Counter(seen) == Counter(wandb_file.points(path))
+        assert len(kept) < len(rows), "some were dropped"
+
+
 def test_the_iteration_is_the_axis_that_a_row_carries(
     each_wandb: Environment, receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -119,6 +146,70 @@ def test_the_iteration_is_the_axis_that_a_row_carries(
     each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
     rows = receiver.rows()
     assert [(row["row_step"], row["iteration"]) for row in rows] == [(0, 7), (1, 300), (2, 40), (3, 3), (4, 4)]
+
+
+CARRIED = """
+    import numpy as np
+    import wandb
+    run = wandb.init(project="p")
+    run.define_metric("val/*", step_metric="epoch")
+    run.define_metric("exact", step_metric="exact_step", step_sync=False)
+    run.log({"epoch": 3})
+    run.log({"val/loss": 0.5})
+    run.log({"other": 1})
+    run.log({"exact_step": 5})
+    run.log({"exact": 1})
+    run.log({"epoch": 4}, commit=False)
+    run.log({"val/acc": 0.75})
+    run.log({"val/acc": 0.5}, step=2)       # dropped
+    run.log({"epoch": 9, "val/acc": 0.875, "train": 1})
+    run.log({"k" * 5000: 1})
+    run.log({"wide": np.longdouble("0.5")})
+    run.finish()
+"""
+
+
+def test_the_axis_that_wandb_carries_on_is_in_the_row(
+    each_wandb: Environment, receiver: Receiver, tmp_path: Path
+) -> None:
+    done = each_wandb.run(CARRIED, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    (path,) = wandb_file.by_run(tmp_path).values()
+    kept = [row for row in receiver.rows() if "tags" not in row]
+    seen = [(row["row_step"], name[:900], value) for row in kept for name, value in row["values"].items()]
+    assert Counter(seen) == Counter((step, name[:900], value) for step, name, value in wandb_file.points(path))
+    found = {(name[:5], row["iteration"]) for row in kept for name in row["values"] if name[:4] in ("val/", "trai")}
+    assert found == {("val/l", 3), ("val/a", 4), ("val/a", 9), ("train", 6)}
+    long = [name for row in kept for name in row["values"] if name.startswith("kkk")]
+    assert [len(name.encode()) for name in long] == [1021]
+    assert done.stderr.count("a metric's name of 5000 bytes is cut") == 1
+
+
+def test_what_is_set_on_the_summary_arrives(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import wandb
+        run = wandb.init(project="p")
+        run.summary["parameters"] = 124
+        for step in range(3):
+            run.log({"loss": 1.0 / (step + 1)})
+        run.summary["best"] = 0.9
+        run.summary["test"] = {"acc": 0.5, "deep": {"f1": 0.25}, "text": "no number"}
+        wandb.summary.update({"updated": 3})
+        run.summary["loss"] = 0.125        # of a curve: its points stay what they are
+        run.finish()
+    """
+    each_wandb.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    summary = [row for row in receiver.rows() if "tags" in row]
+    assert {(row["row_step"], name, value) for row in summary for name, value in row["values"].items()} == {
+        (0, "parameters", 124),
+        (2, "best", 0.9),
+        (2, "test.acc", 0.5),
+        (2, "test.deep.f1", 0.25),
+        (2, "updated", 3),
+        (2, "summary/loss", 0.125),
+    }
+    assert all(row["tags"] == {name: {"wandb": "summary"} for name in row["values"]} for row in summary)
+    curve = [row for row in receiver.rows() if "tags" not in row]
+    assert [row["values"] for row in curve] == [{"loss": 1.0 / (step + 1)} for step in range(3)]
 
 
 def test_one_call_per_scalar_is_one_row(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.plugins.sources.wandb_hook.environments import HOOK, Environment, write_script
-from tests.plugins.sources.wandb_hook.receiver import Receiver
+from tests.plugins.sources.wandb_hook.receiver import Receiver, Request, accept, receiving
 
 # Nothing is sent in time by itself.
 A_LONG_INTERVAL = {"PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "30"}
@@ -81,6 +82,59 @@ def test_a_forked_child_says_what_it_could_not_deliver(newest: Environment, tmp_
     variables = {"PRIMUS_LENS_API_BASE_URL": "http://127.0.0.1:1/api/v1", "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "0.5"}
     done = newest.run(script, tmp_path, {**A_LONG_INTERVAL, **variables})
     assert done.stderr.count("1 of 1 rows (1 points) did not reach") == 1
+
+
+ENDING_IN_A_REQUEST = """
+    import multiprocessing, sys, time
+
+    def work():
+        import wandb
+        from lens_hook import runtime
+        run = wandb.init(project="p", mode="disabled")
+        run.log({"loss": 0})
+        worker, deadline = runtime.get().worker, time.monotonic() + 20
+        while worker._client is None or worker._client._connection is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        for step in range(1, 51):
+            run.log({"loss": step})
+
+    if __name__ == "__main__":
+        if sys.argv[1] == "main":
+            work()
+        else:
+            child = multiprocessing.get_context(sys.argv[1]).Process(target=work)
+            child.start()
+            child.join()
+            assert child.exitcode == 0
+"""
+
+
+@pytest.mark.parametrize("spool", [True, False], ids=["spool", "memory"])
+@pytest.mark.parametrize("kind", ["fork", "spawn", "forkserver", "main"])
+def test_a_process_that_ends_while_a_request_is_out_delivers_the_rest(
+    newest: Environment, tmp_path: Path, kind: str, spool: bool
+) -> None:
+    def slow(request: Request) -> tuple[int, bytes, dict[str, str]]:
+        time.sleep(0.4)  # a busy receiver
+        return accept(request)
+
+    with receiving(slow) as receiver:
+        variables = {"PRIMUS_LENS_API_BASE_URL": receiver.url, "PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "0.05"}
+        if spool:
+            variables["PRIMUS_LENS_SPOOL_PATH"] = str(tmp_path / "spool")
+        script = write_script(ENDING_IN_A_REQUEST, tmp_path)
+        done = subprocess.run(
+            [newest.python, str(script), kind],
+            env=newest.variables(tmp_path, variables),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [value for _, _, value in receiver.points()] == list(range(51))
 
 
 def test_a_raw_fork_that_ends_by_itself(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from lens_hook import say
 from lens_hook.buffer import Counts
 from lens_hook.client import Client
@@ -35,9 +37,9 @@ def _fresh() -> Iterator[None]:
         _clients.pop().close()
 
 
-def client(settings: Settings, between: Callable[[], None] = lambda: None) -> Client:
+def client(chosen: Settings, between: Callable[[], None] = lambda: None) -> Client:
     """A client that is closed at the end of the test."""
-    _clients.append(Client(settings, between))
+    _clients.append(Client(chosen, between))
     return _clients[-1]
 
 
@@ -85,8 +87,8 @@ def batch(count: int = 10) -> Batch:
 def sender(receiver: Receiver, token: str = "") -> tuple[Sender, Counts]:
     """A sender to `receiver`."""
     counts = Counts()
-    settings = Settings(base_url=receiver.url, token=token, flush_interval_seconds=0.05)
-    return Sender(client(settings), counts), counts
+    chosen = Settings(base_url=receiver.url, token=token, flush_interval_seconds=0.05)
+    return Sender(client(chosen), counts), counts
 
 
 def test_delivered_over_one_connection() -> None:
@@ -123,6 +125,80 @@ def test_no_success_is_tried_again(answer: Answer) -> None:
         assert sending.send(batch(), 5.0)
         assert sending.healthy
         assert (counts.delivered_rows, counts.rejected_rows) == (10, 0)
+
+
+_PAGES = st.sampled_from(
+    [
+        b"<html><center>The plain HTTP request was sent to HTTPS port</center></html>",
+        b"Bad Request",
+        b'{"message": "Bad Request"}',
+        b'{"message": "no Route matched", "request_id": "1"}',
+        b'{"code": 400, "message": "bad"}',
+        b'{"error": {"code": 400, "message": "bad"}}',
+        b'{"timestamp": 1, "status": 400, "error": "Bad Request", "path": "/records"}',
+        b'["code", "message"]',
+        b"null",
+    ]
+)
+
+
+@given(
+    statuses=st.lists(st.integers(200, 599).filter(lambda status: status not in (204, 304)), min_size=2, max_size=2),
+    body=_PAGES | st.binary(max_size=60),
+)
+@example(statuses=[400, 400], body=b"")
+@example(statuses=[413, 413], body=b"<html>413 Request Entity Too Large</html>")
+@example(statuses=[404, 200], body=b"<html>welcome</html>")
+@example(statuses=[404, 400], body=b"<html>")
+@settings(max_examples=60, deadline=None)
+def test_no_foreign_answer_empties_a_batch(statuses: list[int], body: bytes) -> None:
+    """Whatever answers and is no Lens: nothing is refused, nothing delivered, and the Lens that comes gets all."""
+
+    def foreign(request: Request) -> Answer:
+        return statuses[0] if request.path.endswith("/records") else statuses[1], body, {}
+
+    with receiving(foreign) as receiver:
+        sending, counts = sender(receiver)
+        held = batch()
+        assert not sending.send(held, 5.0)
+        assert not sending.healthy
+        assert (counts.delivered_rows, counts.rejected_rows, counts.dropped_points) == (0, 0, 0)
+        assert len(held.lines) == 10
+        receiver.requests.clear()
+        receiver.behaviour = accept
+        sending._upstream_until = 0.0  # ten minutes later
+        assert sending.send(held, 5.0)
+        assert sorted(step for step, _, _ in receiver.points()) == list(range(10))
+        assert counts.delivered_rows == 10
+
+
+def test_a_proxy_that_begins_to_refuse_every_size_loses_nothing() -> None:
+    with receiving() as receiver:
+        sending, counts = sender(receiver)
+        assert sending.send(batch(3), 5.0)
+        receiver.behaviour = lambda request: (413, b"<html>", {})
+        assert not sending.send(batch(3), 5.0)
+        assert (counts.delivered_rows, counts.rejected_rows) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "done"),
+    [
+        (200, b'{"meta": {"code": 4001, "message": "bad parameter"}}', True),
+        (400, b'{"meta": {"code": 400, "message": "no valid workload"}}', True),
+        (400, b'{"error": "workload_uid or pod_name is required"}', True),
+        (200, b'{"meta": {"code": 5002, "message": "database"}}', False),
+        (500, b'{"meta": {"code": 500, "message": "database"}}', False),
+    ],
+)
+def test_upstreams_own_refusals_are_known_by_its_envelope(status: int, body: bytes, done: bool) -> None:
+    def answer(request: Request) -> Answer:
+        return (404, b"", {}) if request.path.endswith("/records") else (status, body, {})
+
+    with receiving(answer) as receiver:
+        sending, counts = sender(receiver)
+        assert sending.send(batch(), 5.0) is done
+        assert (counts.delivered_rows, counts.rejected_rows) == (0, 10 if done else 0)
 
 
 def test_retry_after_is_obeyed() -> None:
@@ -277,8 +353,8 @@ def test_nonsense_on_the_wire(reply: bytes) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        settings = Settings(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", flush_interval_seconds=0.05)
-        sending = Sender(client(settings), Counts())
+        chosen = Settings(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", flush_interval_seconds=0.05)
+        sending = Sender(client(chosen), Counts())
         assert not sending.send(batch(1), 2.0)
         assert sending.last_error
         thread.join()
@@ -306,6 +382,6 @@ def test_the_worker_is_called_while_the_answer_takes_long() -> None:
             released.set()
 
     with receiving(slow) as receiver:
-        settings = Settings(base_url=receiver.url, flush_interval_seconds=0.05)
-        assert Sender(client(settings, between), Counts()).send(batch(1), 10.0)
+        chosen = Settings(base_url=receiver.url, flush_interval_seconds=0.05)
+        assert Sender(client(chosen, between), Counts()).send(batch(1), 10.0)
     assert len(calls) >= 3

@@ -9,24 +9,30 @@ from hypothesis import strategies as st
 from lens_hook import wire
 from lens_hook.buffer import Row
 from lens_hook.session import Session
+from lens_hook.values import Number
 
 CALLS = st.lists(st.tuples(st.none() | st.integers(0, 30), st.sampled_from([None, True, False])), max_size=30)
 
 
 def counted(counter: int, step: int | None, commit: bool | None) -> int:
-    """wandb's counter after a call, by wandb's rule."""
+    """The counter after a call, by the rule of wandb's run object."""
     return max(counter, counter if step is None else step) + (1 if commit or (step is None and commit is None) else 0)
 
 
 @given(CALLS)
 def test_the_counter_follows_wandbs_rule(calls: list[tuple[int | None, bool | None]]) -> None:
-    alone, beside, counter = Session("wandb", "r"), Session("wandb", "r"), 0
+    alone, beside, of_the_object, of_the_service = Session("wandb", "r"), Session("wandb", "r"), 0, 0
     for step, commit in calls:
-        after = counted(counter, step, commit)
-        expected = counter if step is None else step
-        assert alone.place(step, commit, None, None) == (expected, False)
-        assert beside.place(step, commit, counter, after) == (expected, step is not None and step < counter)
-        counter = after
+        after = counted(of_the_object, step, commit)
+        dropped = step is not None and step < of_the_service
+        expected = of_the_service if step is None else step
+        assert beside.place(step, commit, of_the_object, after) == (expected, dropped)
+        of_the_object = after
+        of_the_service = of_the_service if dropped else counted(of_the_service, step, commit)
+    counter = 0
+    for step, commit in calls:
+        assert alone.place(step, commit, None, None) == (counter if step is None else step, False)
+        counter = counted(counter, step, commit)
 
 
 @given(st.integers(1, 20), st.randoms(use_true_random=False))
@@ -63,6 +69,42 @@ def test_axes() -> None:
     assert session.iteration({"val/loss": 1.0, "epoch": "NaN"}, 9) == 9
     assert session.iteration({"val/loss": 1.0, "epoch": 2.5}, 9) == 9
     assert session.iteration({"x": 1, "train/global_step": 7}, 9) == 7
+
+
+def test_a_row_is_divided_by_the_axes_of_its_metrics() -> None:
+    session = Session("wandb", "r")
+    session.define_axis("batch/*", "batch/batch_step", carried=True)
+    session.define_axis("epoch/*", "epoch/epoch", carried=True)
+    row: dict[str, Number] = {"batch/loss": 0.5, "batch/batch_step": 40, "epoch/acc": 0.25, "epoch/epoch": 2, "lr": 0.1}
+    parts = session.by_axis(row)
+    assert sorted((session.iteration(part, 7), *sorted(part)) for part in parts) == [
+        (2, "epoch/acc", "epoch/epoch"),
+        (7, "lr"),
+        (40, "batch/batch_step", "batch/loss"),
+    ]
+    assert session.by_axis({"batch/loss": 0.5}) == [{"batch/loss": 0.5, "batch/batch_step": 40}]
+    assert session.by_axis({"lr": 0.5}) == [{"lr": 0.5}]
+
+
+NAMES = st.sampled_from(["a/x", "a/y", "b/x", "b", "a/step", "b/step", "other", "step"])
+
+
+@given(
+    st.lists(st.tuples(NAMES | st.sampled_from(["a/*", "b/*", "*"]), NAMES), max_size=5),
+    st.lists(st.dictionaries(NAMES, st.integers(0, 99) | st.just("NaN"), min_size=1), max_size=8),
+)
+def test_no_value_is_lost_or_doubled_by_axes(axes: list[tuple[str, str]], rows: list[dict[str, Number]]) -> None:
+    session = Session("wandb", "r")
+    for name, axis in axes:
+        session.define_axis(name, axis, carried=True)
+    latest: dict[str, Number] = {}
+    for row in rows:
+        parts = session.by_axis(row)
+        latest.update({name: value for name, value in row.items() if isinstance(value, int)})
+        added = [(name, value) for part in parts for name, value in part.items() if name not in row]
+        assert all(latest[name] == value for name, value in added)
+        assert sorted(name for part in parts for name in part if name in row) == sorted(row)
+        assert all(part[name] == row[name] for part in parts for name in part if name in row)
 
 
 ROWS = st.lists(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lens_hook import spool
+from lens_hook import say, spool
 from lens_hook.buffer import Counts
 from lens_hook.disk_store import DiskStore
 from lens_hook.store import MemoryStore
@@ -95,6 +95,22 @@ def test_a_torn_last_line_is_skipped(tmp_path: Path, cut: int) -> None:
         orphan.advance(batch.end)
     orphan.close(remove=True)
     assert seen == [1]
+
+
+def test_a_damaged_line_is_left_out_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    say.forget("damaged")
+    disk = store(tmp_path)
+    disk.append([row(1), row(2), row(3)])
+    path = Path(disk.path or "")
+    disk.close()
+    lines = path.read_bytes().split(b"\n")
+    lines[2] = b"\0" * len(lines[2])  # as a disk leaves a block that was never written
+    path.write_bytes(b"\n".join(lines))
+    (orphan,) = spool.orphans(str(tmp_path), None)
+    batch = spool.file_batch(orphan, 100, check=True)
+    orphan.close(remove=False)
+    assert [json.loads(line.text)["values"]["loss"] for line in batch.lines] == [1, 3]
+    assert f"1 damaged lines of {path} are left out" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"nonsense\n", b"[]\n", b'{"version":2,"origin":{}}\n', b"\xff\n"])

@@ -56,3 +56,20 @@ def test_evidence_is_not_pushed_out_by_rows() -> None:
     assert batch is not None
     assert batch.lines[0].text == b"evidence"
     assert batch.rows() + counts.dropped_rows == 50
+
+
+@given(st.lists(st.integers(0, 400), max_size=12), st.integers(1, 300))
+def test_events_and_evidence_are_bounded_and_counted(added: list[int], taken: int) -> None:
+    counts, written, read = Counts(), 0, []
+    store = MemoryStore(b"{}", 10_000, counts)
+    for number in added:
+        store.append([Line(str(written + index).encode(), 0, is_row=False) for index in range(number)])
+        written += number
+        batch = store.peek(taken)
+        if batch is not None and number % 2:
+            read += [int(item.text) for item in batch.lines]
+            store.done(batch)
+    assert len(read) + store.others_left() + counts.lost_others == written
+    assert store.others_left() <= 1000 + taken
+    assert read == sorted(set(read))
+    assert counts.dropped_rows == 0

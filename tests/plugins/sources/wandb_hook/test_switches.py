@@ -236,3 +236,40 @@ def test_attach_refuses_options_that_it_does_not_know(newest: Environment, tmp_p
             print(error)
     """
     assert "base_ulr" in newest.run(script, tmp_path).stdout
+
+
+def test_debug_says_where_to_as_whom_and_how_much(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    script = """
+        import wandb
+        wandb.init(project="p", mode="disabled")
+        for step in range(20):
+            wandb.log({"loss": step})
+    """
+    variables = {
+        "PRIMUS_LENS_API_BASE_URL": receiver.url.replace("http://", "http://user:secret@"),
+        "PRIMUS_LENS_WANDB_DEBUG": "true",
+        "WORKLOAD_UID": "job-7",
+        "RANK": "3",
+    }
+    done = newest.run(script, tmp_path, variables)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("lens-hook debug: ")]
+    assert any(f"sends to {receiver.url}" in line for line in lines)
+    assert any("workload_uid job-7" in line and "rank 3" in line for line in lines)
+    assert any("20 rows and 3 events or evidence records delivered" in line for line in lines)
+    assert "secret" not in done.stderr
+
+
+def test_events_that_do_not_arrive_are_counted_and_said_once(newest: Environment, tmp_path: Path) -> None:
+    script = """
+        import wandb
+        from lens_hook import runtime
+        run = wandb.init(project="p", mode="disabled")
+        hook = runtime.get()
+        for number in range(1500):
+            hook.worker.event(hook.sessions[0], "training_started", {"number": number})
+    """
+    variables = {"PRIMUS_LENS_API_BASE_URL": "http://127.0.0.1:1/api/v1", "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "0.2"}
+    done = newest.run(script, tmp_path, variables)
+    (line,) = [line for line in done.stderr.splitlines() if "lens-hook" in line]
+    # The run's own two, its evidence, and these.
+    assert "1503 events or evidence records did not reach http://127.0.0.1:1/api/v1" in line

@@ -53,3 +53,26 @@ def test_eager_scalars_are_seen(
     expected |= {("logs/train", step, "accuracy"): step for step in range(3)}
     assert seen == {**expected, ("logs/train", 5, "inner/nan"): "NaN", ("logs/test", 7, "loss"): 2.5}
     assert len(rows) == 5, "one row per step"
+
+
+def test_keras_batches_and_epochs_have_their_own_axes(
+    tensorflow_environment: Environment, newest: Environment, receiver: Receiver, tmp_path: Path
+) -> None:
+    script = f"""
+        import sys
+        sys.path.append({str(newest.packages)!r})     # behind this environment's own numpy
+        import wandb
+        from wandb.integration.keras import WandbMetricsLogger
+        import numpy as np, tensorflow as tf
+        run = wandb.init(project="p")
+        model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(1)])
+        model.compile(loss="mse", optimizer="sgd")
+        x, y = np.random.rand(40, 4).astype("float32"), np.ones((40, 1), "float32")
+        model.fit(x, y, batch_size=10, epochs=3, verbose=0, callbacks=[WandbMetricsLogger(log_freq=1)])
+    """
+    tensorflow_environment.run(script, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
+    axes = {"batch/loss": list[int](), "epoch/loss": list[int]()}
+    for row in receiver.rows():
+        for name in axes.keys() & row["values"].keys():
+            axes[name].append(row["iteration"])
+    assert axes == {"batch/loss": list(range(12)), "epoch/loss": [0, 1, 2]}

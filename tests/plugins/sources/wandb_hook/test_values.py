@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_hook import wire
@@ -111,3 +112,71 @@ def test_objects_that_are_no_scalars() -> None:
     assert as_number(Scalar(True)) == 1
     assert as_number(10**400) == Special("Infinity")
     assert as_number(-(10**400)) == Special("-Infinity")
+
+
+class Hostile:
+    """A value whose every method fails; `broken` says which attribute can be read before."""
+
+    def __init__(self, broken: str) -> None:
+        self.broken = broken
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == object.__getattribute__(self, "broken"):
+            raise RuntimeError("not even to be read")
+        return object.__getattribute__(self, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        if object.__getattribute__(self, "broken") == "class":
+            raise RuntimeError("no class")
+        return Hostile
+
+    dtype = "float32"
+    size = 1
+
+    def item(self) -> Any:
+        raise ZeroDivisionError
+
+    def __float__(self) -> float:
+        raise ZeroDivisionError
+
+
+class HostileFloat(float):
+    """A float that cannot be read as one."""
+
+    def __float__(self) -> float:
+        raise ZeroDivisionError
+
+
+@given(st.sampled_from(["dtype", "numel", "size", "item", "class", "__class__", ""]), st.floats(allow_nan=False))
+def test_an_odd_value_loses_no_other(broken: str, number: float) -> None:
+    data = {"before": 1.0, "odd": Hostile(broken), "float": HostileFloat(2.0), "after": 2.0, "deep": {"x": number}}
+    row = numbers(snapshot(data))
+    assert {"before": 1.0, "after": 2.0}.items() <= row.items()
+    assert "odd" not in row
+    assert "deep.x" in row
+
+
+def test_long_doubles_are_numbers() -> None:
+    assert numbers(snapshot({"a": np.longdouble("0.1"), "b": np.array([np.longdouble(2)])})) == {"a": 0.1, "b": 2.0}
+    assert as_number(np.longdouble("inf")) == "Infinity"
+    assert as_number(np.complex128(1)) is None
+    assert as_number(np.datetime64("2026-01-01")) is None
+
+
+class HostileMapping(dict[str, float]):
+    """A row that fails when the worker reads it."""
+
+    def values(self) -> Any:
+        raise RuntimeError("no values")
+
+
+def test_a_row_that_fails_takes_no_other_with_it() -> None:
+    session = Session("wandb", "r")
+    rows = [{"a": 1.0}, HostileMapping(b=2.0), {"c": 3.0}]
+    lost: list[int] = []
+    merged = wire.merge(
+        [(session, row, None, None, None, None, 0.0) for row in rows], lambda points, error: lost.append(points)
+    )
+    assert [row[1] for row in merged] == [{"a": 1.0}, {"c": 3.0}]
+    assert lost == [1]
