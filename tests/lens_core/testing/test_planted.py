@@ -36,6 +36,7 @@ from lens_core.testing import (
     make_context,
     watching,
 )
+from tests.lens_core.pipeline.collectors_for_tests import Alone, OddSettings
 from tests.planted import EvilDetector
 
 
@@ -272,3 +273,7 @@ class NoSuchWord(Detector):
 def test_what_is_wrong_with_a_declaration_is_found(kind: type[Detector], finding: str) -> None:
     with pytest.raises(AssertionError, match=finding):
         check_detector(kind)
+
+
+async def test_an_isolated_collector_is_checked_in_a_process_of_its_own(tmp_path: Path) -> None:
+    await check_collector(Alone(OddSettings(do="answer"), make_context("alone", tmp_path)))
