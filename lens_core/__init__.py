@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .base.deprecation import LensDeprecationWarning, deprecated, deprecated_names
 from .base.errors import BadRequest, ConfigurationError, LensError, Overloaded, PluginError, Unavailable
 from .base.protobuf import Field as ProtobufField
 from .base.protobuf import WireError
@@ -56,7 +57,6 @@ from .plugin_api.components import (
     Source,
     hookimpl,
 )
-from .plugin_api.deprecation import LensDeprecationWarning, deprecated, deprecated_names
 from .plugin_api.log_formats import EventPattern, Field, LogFormat, Mark, Table
 from .plugin_api.sink_answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
 from .plugin_api.store import Store

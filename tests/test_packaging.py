@@ -89,7 +89,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds both wheels")
 def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: Path) -> None:
     [wheel] = wheels.glob("lens_hook-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
@@ -97,7 +97,7 @@ def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: P
     assert "lens_hook.start" in names
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
     python = tmp_path / "env" / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-index", str(wheel)], check=True, timeout=120)
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-index", str(wheel)], check=True, timeout=240)
     listed = subprocess.run(
         [str(python), "-I", "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
     )
@@ -115,7 +115,7 @@ def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: P
     assert (armed.stdout.strip(), idle.stdout.strip()) == ("True", "False")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds both wheels")
 def test_the_agents_wheel_has_code_data_and_entry_points(wheels: Path) -> None:
     [wheel] = wheels.glob("lens_agent-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
@@ -124,7 +124,7 @@ def test_the_agents_wheel_has_code_data_and_entry_points(wheels: Path) -> None:
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "lens_hook", "plugins"))]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds both wheels")
 @pytest.mark.parametrize("compiler", [True, False], ids=["with a compiler", "without a compiler"])
 def test_remote_write_is_compiled_where_there_is_a_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: bool

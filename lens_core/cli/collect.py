@@ -16,10 +16,10 @@ from ..base.errors import ConfigurationError, LensError
 from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import CollectorConfig, Config, ServerSettings, SpoolSettings, load_config
+from ..daemon.pushing import Push, push_to_daemon, push_to_sinks, sinks_of_environment
 from ..directory.directory import Directory
 from ..model.records import Measurement, kind_of
 from ..pipeline.collecting import Collected, collect_all, reason_of
-from ..pipeline.pushing import Push, push_to_daemon, push_to_sinks, sinks_of_environment
 from ..plugin_api.components import Collector
 from ..plugin_host.host import PluginHost
 from . import EXIT_CONFIGURATION, EXIT_FAILED

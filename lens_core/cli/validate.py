@@ -11,9 +11,10 @@ import msgspec
 
 from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
-from ..config.loading import ComponentConfig, Config, InvalidConfiguration, load_config
+from ..config.loading import Config, InvalidConfiguration, load_config
 from ..directory.directory import Directory
 from ..plugin_api.components import Component
+from ..plugin_api.instance import ComponentConfig
 from ..plugin_host.host import PluginHost
 from . import EXIT_CONFIGURATION, EXIT_FAILED
 from .client import plugins_dir_option

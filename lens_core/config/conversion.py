@@ -8,14 +8,14 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from ..base.expectations import choices, describe, field_types, is_mapping, is_secret, is_sequence, is_struct, members
+from ..base.expectations import split_annotation as split
 from ..base.redaction import remember
 from ..base.secrets import Secret
+from ..base.setting_types import from_text
 from .document import Node
-from .expectations import choices, describe, field_types, is_mapping, is_secret, is_sequence, is_struct, members
-from .expectations import split_annotation as split
 from .hints import number_hint
 from .problems import Problems, suggestion
-from .text_types import from_text
 
 AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from ..base.expectations import field_documentation
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind, needs_settings, settings_of, summary_of
-from .expectations import field_documentation
 from .settings import ServerSettings, SpoolSettings
 
 _WIDTH = 110

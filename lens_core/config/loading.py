@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from ..base.data_dir import default_data_dir
 from ..delivery.sending.policy import DeliverySettings
+from ..plugin_api.instance import ComponentConfig
 from ..plugin_host.host import PluginHost
 from .components import ComponentReader
 from .conversion import FAILED, convert, to_struct
@@ -21,16 +22,7 @@ from .foreign_keys import section_words
 from .machine_checks import check_data_dir, check_files, check_sinks
 from .pipelines import PipelineReader, check_filter, choose_store
 from .problems import NO_PLACE, InvalidConfiguration, Place, Problem, Problems, suggestion
-from .settings import (
-    CollectorConfig,
-    ComponentConfig,
-    Config,
-    FilterSettings,
-    PipelineConfig,
-    ServerSettings,
-    SinkConfig,
-    SpoolSettings,
-)
+from .settings import CollectorConfig, Config, FilterSettings, PipelineConfig, ServerSettings, SinkConfig, SpoolSettings
 from .translation import translate
 
 SECTIONS = (

@@ -12,7 +12,7 @@ from msgspec import Meta
 from ..base.secrets import Secret
 from ..delivery.sending.policy import DeliverySettings
 from ..model.records import RECORD_KINDS
-from ..plugin_api.components import Component
+from ..plugin_api.instance import ComponentConfig
 
 Address = Annotated[
     str,
@@ -89,19 +89,6 @@ class FilterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     kinds: Annotated[list[str], Meta(description=f"kinds of record: {', '.join(RECORD_KINDS)}")] = []
     data_sources: Annotated[list[str], Meta(description="data sources: wandb, log, tensorflow …; * and ? match")] = []
     labels: Annotated[dict[str, str], Meta(description="labels of the origin; * and ? match")] = {}
-
-
-class ComponentConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One configured instance of a plugin: `plugin(settings, context)` makes it.
-
-    `written` is False for one that is there because nobody wrote that section and it works without settings.
-    """
-
-    name: str
-    plugin: type[Component]
-    type: str
-    settings: Any
-    written: bool = True
 
 
 class CollectorConfig(ComponentConfig, frozen=True, kw_only=True):

@@ -13,20 +13,22 @@ import msgspec
 
 from ..base.errors import BadRequest, LensError
 from ..base.self_metrics import SelfMetrics
-from ..config.loading import CollectorConfig, ComponentConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from ..config.loading import CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
 from ..delivery.loss_periods import end_quiet_periods
 from ..delivery.sending.sender import SinkSlot
 from ..delivery.spool.spool import Spool
 from ..detection.detectors import EvidenceRules, make_detectors
 from ..detection.log_lines.processor import DetectorProcessor
-from ..detection.verdict import Verdict, fuse
+from ..detection.verdict import fuse
 from ..directory.directory import API_FEED, RECORDS_FEED, Directory
 from ..model.record_filter import RecordFilter
 from ..model.records import Evidence
+from ..model.verdict import Verdict
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import PipelineDoor
 from ..pipeline.pipeline import Pipeline
 from ..plugin_api.components import Collector, Component, Context, Detector, Sink, Source
+from ..plugin_api.instance import ComponentConfig
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from ..plugin_host.host import PluginHost

@@ -13,8 +13,9 @@ from starlette.routing import Route
 
 from ..base.errors import BadRequest, Unavailable
 from ..detection.detectors import EvidenceRules
-from ..detection.verdict import Verdict, fuse
+from ..detection.verdict import fuse
 from ..model.records import Detection, Evidence, Origin
+from ..model.verdict import Verdict
 from ..plugin_api.store import Store
 from .auth import require_role
 from .errors import json_response

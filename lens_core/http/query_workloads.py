@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from ..detection.verdict import Verdict, fuse
+from ..detection.verdict import fuse
 from ..model.queries import Progress, WorkloadSummary
+from ..model.verdict import Verdict
 from ..plugin_api.store import Store
 from .detection import weigh
 from .point_json import special_name

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import force_setattr, replace
 
+from ..base.deprecation import deprecated_names
 from ..base.json_items import DECODE_ERRORS, decode_json
-from ..plugin_api.deprecation import deprecated_names
 from . import ranges
 
 ENVELOPE_VERSION = 1

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -23,6 +22,7 @@ from ..delivery.sending.sender_status import SinkStatus
 from ..delivery.spool.chunk import NewBatch
 from ..delivery.spool.reservation import Room
 from ..delivery.spool.spool import Spool, SpoolStatus
+from ..model.processing import Processed, RecordProcessor
 from ..model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ..model.records import Record, encode_envelope
 from .tap import Tap
@@ -33,36 +33,6 @@ logger = logging.getLogger("lens.pipeline")
 RECORDS_PER_BATCH = 2000
 # A spool with so much left is not asked whether it has room: no submission is that large.
 ROOMY_BYTES = 256 * 1024 * 1024
-
-
-class Processed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a processor made of records: all that goes on, and the state that it changed (None: forget the key).
-
-    `derived` of the records were not there before; `merged` of those that came became part of another.
-    """
-
-    records: Sequence[Record]
-    state_changes: Mapping[str, bytes | None] = {}
-    derived: int = 0
-    merged: int = 0
-
-
-class RecordProcessor(Protocol):
-    """What understands records before they are stored: detectors, log streams.
-
-    Calls never overlap, but may come from different threads. `process` is also called without records now and
-    then, so that silence can be noticed.
-    """
-
-    def load(self, state: Mapping[str, bytes]) -> None:
-        """Take up the state that was stored with the last batch; called once, before all else."""
-
-    def process(self, records: Sequence[Record]) -> Processed:
-        """Understand records; what state this changes is stored in one transaction with the records."""
-        ...
-
-    def rollback(self) -> None:
-        """The result of the last `process` was not stored: take its changes of state back."""
 
 
 class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,9 +33,9 @@ import pluggy
 from prometheus_client import Counter, Gauge, Histogram
 
 from ..base.self_metrics import SelfMetrics
-from ..detection.verdict import Verdict
 from ..directory.directory import Directory
 from ..model.records import AnyRecord, Evidence, Record, StepMetrics
+from ..model.verdict import Verdict
 from .log_formats import EventPattern, LogFormat, Mark, Table
 from .sink_answers import Answer, Batch, BatchLimits, Position
 

@@ -21,9 +21,9 @@ from typing import cast
 import msgspec
 import pluggy
 
+from ..base.deprecation import uses_of
 from ..base.errors import PluginError
 from ..plugin_api.components import Collector, Component, Detector, HookSpecs, Sink, Source
-from ..plugin_api.deprecation import uses_of
 from .files import FOLDER_VARIABLE, plugin_files
 from .info import KINDS, ComponentInfo, ComponentKind, PluginInfo, kind_of
 from .loading import Plugin, describe_entry_point, installed_entry_points, load_plugin

@@ -6,7 +6,7 @@ PyTorch, and comes with TensorFlow whoever loads that.
 
 from __future__ import annotations
 
-from lens_core import Detector, Field, LogFormat, hookimpl
+from lens_core import Detector, EventPattern, Field, LogFormat, hookimpl
 
 
 class Keras(Detector):
@@ -30,6 +30,18 @@ class Keras(Detector):
             needs=("lm_loss",),
             epoch_base=1,
             example="1875/1875 [==============================] - 5s 3ms/step - loss: 0.2912 - accuracy: 0.9158",
+        ),
+    )
+    events = (
+        EventPattern(
+            type="checkpoint_saving",
+            words=("epoch", "improved", "from", "to", "saving", "model"),
+            pattern=r"\bEpoch (?P<epoch>\d+): \S+ improved from \S+ to \S+ saving model to (?P<path>\S+)",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("epoch", "saving", "model", "to"),
+            pattern=r"\bEpoch (?P<epoch>\d+): saving model to (?P<path>\S+)",
         ),
     )
 

@@ -6,7 +6,7 @@ is the headline's. Rounds count from 1. Where it stops early it prints its best 
 
 from __future__ import annotations
 
-from lens_core import Detector, LogFormat, hookimpl
+from lens_core import Detector, EventPattern, LogFormat, hookimpl
 
 # Measures as they are printed, by the word that each has on its line: those that fall while a model learns, and others.
 _LOSSES = {
@@ -57,6 +57,18 @@ class LightGbm(Detector):
             head=r"(?:Early stopping, best|Did not meet early stopping\. Best) iteration is:\s{0,80}$",
             joins="repeats",
             example="Early stopping, best iteration is:",
+        ),
+    )
+    events = (
+        EventPattern(
+            type="training_started",
+            words=("lightgbm", "info", "started", "training"),
+            pattern=r"\[LightGBM\] \[Info\] Started training",
+        ),
+        EventPattern(
+            type="training_ended",
+            words=("lightgbm", "info", "finished", "training"),
+            pattern=r"\[LightGBM\] \[Info\] Finished training",
         ),
     )
 

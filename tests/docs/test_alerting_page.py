@@ -80,7 +80,7 @@ def test_a_failure_in_a_log_becomes_an_alert(world: World, make_lens: Callable[.
             (found for found in answer["data"]["alerts"] if found["labels"]["alertname"] == "TrainingFailed"), None
         )
 
-    found = wait_for(alert, 60, "the alert")
+    found = wait_for(alert, 240, "the alert")
     assert (found["state"], found["labels"]["type"]) == ("firing", "out_of_memory")
     assert "llama-3" in found["labels"]["job_uid"] or "uid-3" in found["labels"]["job_uid"]
     (own,) = blocks("alerting.md", "text")

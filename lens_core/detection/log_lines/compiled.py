@@ -51,6 +51,7 @@ class CompiledFormat(_Declared):
         self.name = f"{self.detector}.{declared.name}"
         self.is_somebodys_own = declared.time_limit_seconds > 0
         self._head = searcher(declared.head, self.name, overruns)
+        self._requires = holder(declared.require, f"{self.name}.require", overruns) if declared.require else None
         self._rejects = holder(declared.reject, f"{self.name}.reject", overruns) if declared.reject else None
         self.beginning = "" if self.is_somebodys_own else sought(declared.head)
         self._layout = LAYOUTS[declared.layout]
@@ -83,6 +84,8 @@ class CompiledFormat(_Declared):
     def _look_alike(self, before: str, text: str) -> str:
         if self._rejects is not None and self._rejects(text):
             return "it looks like something else (rejected by the format)"
+        if self._requires is not None and not self._requires(text):
+            return "what the format requires is not on it"
         if not before or before.isspace():
             return ""
         near = before[-_PREFIX_CHARACTERS:]

@@ -13,6 +13,8 @@ from typing import Protocol
 from ...plugin_api.log_formats import EventPattern, LogFormat, Mark, Table
 from .bars import Bar, last_bar, take_bar
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
+from .exceptions import TracebackState, read_exception
+from .general import GeneralReader
 from .limited import LineTime, Overruns
 from .prefilter import Candidates, Declared, Sieve
 from .readings import Happening, Reading, Sign
@@ -48,13 +50,14 @@ class Context:
     With `skips_known` lines that show a framework and say nothing else are read only until they have shown it.
     """
 
-    __slots__ = ("columns", "skips_known", "table", "told")
+    __slots__ = ("columns", "skips_known", "table", "told", "traceback")
 
     def __init__(self, *, skips_known: bool = False) -> None:
         self.table: CompiledTable | None = None
         self.columns: tuple[str, ...] = ()
         self.skips_known = skips_known
         self.told: set[int] = set()
+        self.traceback = TracebackState()
 
 
 class LineEngine:
@@ -77,6 +80,7 @@ class LineEngine:
         self._sieve = Sieve(Declared(self.formats, self.events, self.marks, list(self.tables.values())))
         self._refinements: dict[tuple[str, tuple[CompiledMark, ...]], tuple[tuple[Sign, ...], str]] = {}
         self._marked: dict[tuple[CompiledMark, ...], tuple[Reading]] = {}
+        self._general = GeneralReader()
 
     def _add(self, detector: Declares) -> None:
         framework = (detector.framework or detector.name) if detector.layer else ""
@@ -204,6 +208,14 @@ class LineEngine:
             if happening is not None:
                 self._attach(readings, event, happening)
                 break
+        if candidates.failure and all(reading.happening is None for reading in readings):
+            failure = read_exception(text, context.traceback if context is not None else TracebackState())
+            if failure is not None:
+                readings.append(Reading(happening=failure, text=text))
+        if not readings and candidates.general:
+            general = self._general.read(text)
+            if general is not None:
+                readings.append(general)
         if not readings and candidates.bar:
             seen = last_bar(text)
             if seen is not None:

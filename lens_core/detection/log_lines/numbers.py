@@ -30,7 +30,7 @@ def scan(text: str) -> tuple[float, str, int] | None:
     if match is None:
         return None
     number = match.group(1).replace(",", "")
-    if number[-3:-2] in "nNfFyY":  # NeMo's `nan.0`
+    if number[-3:-2] and number[-3:-2] in "nNfFyY":  # NeMo's `nan.0`
         number = number.removesuffix(".0")
     return float(number), match.group(2), match.end()
 

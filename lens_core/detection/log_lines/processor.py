@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...base.self_metrics import SelfMetrics
+from ...model.processing import Processed
 from ...model.records import Detection, Event, Evidence, LogLine, Origin, Record
-from ...pipeline.pipeline import Processed
 from ...plugin_api.components import Detector
 from ..detectors import EvidenceRules
 from . import attempts

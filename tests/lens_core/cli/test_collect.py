@@ -20,7 +20,7 @@ BARE = {"DD_API_KEY": "", "WANDB_DIR": "", "LENS_TENSORBOARD_DIRS": ""}
 def lens_collect(folder: Path, *arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **BARE, "LENS_DATA_DIR": str(folder / "data"), **environ}
     command = [sys.executable, "-m", "lens_core.cli", "collect", *arguments]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == code, f"{done.returncode}: {done.stdout}\n{done.stderr}"
     return done
 

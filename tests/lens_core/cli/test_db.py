@@ -25,7 +25,7 @@ from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, r
 def lens(*arguments: str, code: int = 0) -> str:
     """What `lens db …` prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "lens_core.cli", "db", *arguments], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "lens_core.cli", "db", *arguments], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
     return done.stdout + (done.stderr if code else "")
@@ -47,7 +47,7 @@ def run_offline(folder: Path) -> None:
         "[r.log({'loss': 3 - n}) for n in range(3)]; r.finish()"
     )
     environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=environment, cwd=folder)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240, env=environment, cwd=folder)
 
 
 @pytest.fixture

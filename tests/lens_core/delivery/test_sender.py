@@ -103,7 +103,7 @@ async def until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.001)
 
-    await asyncio.wait_for(wait(), 20)
+    await asyncio.wait_for(wait(), 240)
 
 
 async def settle(pipeline: Pipeline) -> None:

@@ -55,7 +55,7 @@ async def until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.01)
 
-    await asyncio.wait_for(wait(), 20)
+    await asyncio.wait_for(wait(), 240)
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -335,7 +335,7 @@ async def test_a_second_process_is_told_who_has_the_spool(tmp_path: Path) -> Non
         with pytest.raises(SpoolError, match=f"pid {owner.pid}"):
             await opened(path, ONE)
         owner.kill()
-        owner.wait(10)
+        owner.wait(240)
     spool = await opened(path, ONE)
     await spool.close()
 

@@ -19,7 +19,7 @@ from lens_plugins.sinks.postgresql.errors import answer_for
 from lens_core import Delivered, Evidence, Poisoned, Position, Retry, Secret, Unavailable
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, running_store
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 240.0
 WRITING_BACKEND = (
     "select max(pid) from pg_stat_activity where application_name = 'lens' and query not like '%set_config%'"
 )
@@ -109,7 +109,7 @@ async def test_postgresql_that_comes_late_gets_everything(tmp_path: Path) -> Non
             await server.stop()
             assert isinstance(await store.send(Spool(store, "other").batch(row(2))), Retry)
             with pytest.raises(Unavailable):
-                await asyncio.wait_for(store.metric_sources("workload-1"), 30)
+                await asyncio.wait_for(store.metric_sources("workload-1"), 240)
             await server.start()
             await delivered(store, Spool(store, "third").batch(row(3)))
         finally:

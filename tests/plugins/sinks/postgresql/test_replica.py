@@ -54,7 +54,7 @@ async def primary_and_replica(folder: Path) -> AsyncIterator[tuple[Server, Serve
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for something that comes by itself."""
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < ends
         await asyncio.sleep(0.02)

@@ -16,6 +16,7 @@ from lens_plugins.sinks.prometheus.posting import address_of
 from lens_plugins.sinks.prometheus.version2 import to_version2
 
 from lens_core import Delivered, Rejected, Retry, Secret, SeriesBatch
+from tests.generated import examples
 from tests.plugins.sinks.prometheus.conftest import NOW, Bench, series_batch
 from tests.plugins.sinks.prometheus.store import Store
 from tests.plugins.sources.remote_write.wire import Request, WriteRequest, labels_of, request, series
@@ -212,7 +213,7 @@ def test_version_2_holds_the_same() -> None:
     assert (wait.histograms[0].count_int, wait.metadata.type) == (2, 3)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.text(alphabet="abc", min_size=1, max_size=3), max_size=20), st.integers(1, 5))
 def test_dividing_loses_nothing_and_sends_a_series_to_one_shard(names: list[str], shards: int) -> None:
     whole = cut(request(*(series({"__name__": name}, (1.0, stamp)) for stamp, name in enumerate(names))))

@@ -11,6 +11,7 @@ from lens_plugins.sources.remote_write.request import cut
 from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 
 from lens_core import Device, Pod
+from tests.generated import examples
 from tests.plugins.sources.remote_write.conftest import JOB, PODS, Receiver
 from tests.plugins.sources.remote_write.forms import Forwarder, as_body
 from tests.plugins.sources.remote_write.wire import Histogram, WriteRequest, labels_of, packed, request, series
@@ -213,7 +214,7 @@ some_samples = st.lists(st.tuples(st.floats(width=64), stamps), min_size=0, max_
 some_series = st.lists(st.tuples(st.dictionaries(names, values, max_size=6), some_samples), min_size=1, max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(some_series)
 def test_each_form_and_the_library_agree(
     form: Any, given_series: list[tuple[dict[str, str], list[tuple[float, int]]]]

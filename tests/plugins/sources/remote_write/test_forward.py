@@ -98,7 +98,7 @@ def damaged_bodies() -> list[bytes]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.slow("forwards a large body many times")
 @pytest.mark.parametrize("warm", [0, 3])
 def test_damage_in_every_byte_is_what_the_generic_parser_makes_of_it(both: list[Any], warm: int) -> None:
     long = replace(target(1)[0], number=9, run="r" * 150)

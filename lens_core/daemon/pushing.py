@@ -16,13 +16,13 @@ from ..base.data_dir import running_address
 from ..base.errors import LensError
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config, PipelineConfig, SinkConfig, SpoolSettings
-from ..daemon.assembly import Assembly, assemble
 from ..directory.directory import Directory
 from ..model.records import Record, encode_envelope
+from ..pipeline.ingest_gate import PipelineDoor
 from ..plugin_api.components import Sink
 from ..plugin_api.http_answers import is_lens_success
 from ..plugin_host.host import PluginHost
-from .ingest_gate import PipelineDoor
+from .assembly import Assembly, assemble
 
 _LOOK_SECONDS = 0.05
 _STOP_SECONDS = 0.5

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from ..base.redaction import remember
-from ..base.secrets import Secret
 from .expectations import field_types, is_struct, split_annotation
+from .redaction import remember
+from .secrets import Secret
 
 _PLAIN = frozenset({bool, int, float, str, bytes, list, dict, set, tuple, type(None)})
 

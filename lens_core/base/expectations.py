@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from ..base.secrets import Secret
+from .secrets import Secret
 
 _PLAIN = {
     int: "a whole number",
