@@ -6,9 +6,10 @@ collector of our own (`SeedCounter`). Labels are bounded: never a workload, a ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
@@ -17,6 +18,9 @@ from .log_latency import LogLatency
 
 DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+OwnMetric = TypeVar("OwnMetric", Counter, Gauge, Histogram)
+_OWN_NAME = re.compile("[a-z][a-z0-9_]{0,99}")
 
 
 class SeedCounter:
@@ -58,6 +62,9 @@ class SelfMetrics:
         # The ledgers of this process by component: a reload builds new components, which go on counting in them.
         self.ledgers: dict[str, Any] = {}
         self._seed_counters: list[SeedCounter] = []
+        # Metrics that plugins have announced, and what is wrong with components in their own words.
+        self._own: dict[str, Any] = {}
+        self.problems: dict[str, str] = {}
         self._define_pipeline()
         self._define_wandb()
         self._define_logs()
@@ -103,8 +110,14 @@ class SelfMetrics:
         self.plugin_state = gauge(
             "lens_plugin_state", "1 for the state that a plugin is in.", "plugin", "kind", "state"
         )
+        self.component_problem = gauge(
+            "lens_component_problem", "1 while a component says that something is wrong with it.", "component"
+        )
         self.loop_holds = counter("lens_event_loop_holds_total", "Times that the event loop was held over 250 ms.")
         self.loop_held_seconds = counter("lens_event_loop_held_seconds_total", "How long it was held, all in all.")
+        self.plugin_blocked = counter(
+            "lens_plugin_blocked_loop_seconds_total", "How long a plugin's code held the event loop.", "plugin"
+        )
         self.http_requests = counter("lens_http_requests_total", "Requests answered.", "route", "status")
 
     def _define_wandb(self) -> None:
@@ -222,6 +235,18 @@ class SelfMetrics:
             ["component", "reason"],
             registry=self.registry,
         )
+
+    def own(self, kind: type[OwnMetric], name: str, documentation: str, labels: Mapping[str, str]) -> OwnMetric:
+        """A plugin's own metric with these labels; announced by the first call. Raises ValueError for a bad name."""
+        found = self._own.get(name)
+        if found is None:
+            if not _OWN_NAME.fullmatch(name) or name.startswith("lens_"):
+                raise ValueError(f"{name!r} is no name for a plugin's metric: a-z, 0-9 and _, not beginning with lens_")
+            found = self._own[name] = kind(name, documentation, tuple(labels), registry=self.registry)
+        if not isinstance(found, kind):
+            raise ValueError(f"the metric {name} is a {type(found).__name__.lower()}")
+        child: OwnMetric = found.labels(**labels)
+        return child
 
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus (version 0.0.4)."""

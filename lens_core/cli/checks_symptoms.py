@@ -163,6 +163,8 @@ def event_loop(status: Mapping[str, Any]) -> Iterator[Finding]:
     text = (
         f"was held {len(last)} times in the last hour, up to {worst['seconds']:.1f} s: {stack or 'no stack was taken'}"
     )
+    for one in status.get("blockers", []):
+        text = f"plugin {one['distribution']}: {one['function']} blocked it for {one['longest_seconds']:.1f} s; " + text
     yield Finding(
         "event loop", "warning", text, "lens plugins names the distribution of a module; the log has all frames"
     )

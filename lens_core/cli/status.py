@@ -58,6 +58,12 @@ def _show(status: dict[str, Any]) -> None:
     if status["not_ready"] and status["not_ready"] != status["state"]:
         console.print(Text(f"takes nothing now: {plain(status['not_ready'], 400)}", style="bold red"))
     console.print(_table(status, console.width))
+    for name, problem in sorted(status.get("problems", {}).items()):
+        console.print(Text(f"{name}: {plain(problem, 400)}", style="yellow"))
+    for one in status.get("blockers", []):
+        text = f"plugin {one['distribution']}: {one['function']} blocked the event loop"
+        text += f" for {one['longest_seconds']:.1f} s ({one['times']} times)"
+        console.print(Text(plain(text, 400), style="yellow"))
     if status["store_notice"]:
         console.print(plain(f"{status['store']}: {status['store_notice']}", 400))
 

@@ -32,6 +32,9 @@ from ..plugin_api.instance import ComponentConfig
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from ..plugin_host.host import PluginHost
+from ..plugin_host.info import ComponentKind
+from .starting import Starter
+from .stopping import TASKS_SHARE, end_tasks, stop_component
 
 logger = logging.getLogger("lens.assembly")
 
@@ -39,7 +42,6 @@ logger = logging.getLogger("lens.assembly")
 TICK_SECONDS = 5.0
 # A source's task that failed is started again after so long; one that ran so long before was well.
 RESTART_SECONDS = 1.0
-CANCEL_AGAIN_SECONDS = 1.0
 RUN_IS_WELL_SECONDS = 60.0
 
 
@@ -63,6 +65,7 @@ class Assembly:
     source_error_times: dict[str, float] = field(default_factory=dict)
     notices: dict[str, str] = field(default_factory=dict)
     is_stopped: bool = False
+    starters: dict[str, Starter] = field(default_factory=dict)
 
     def doors(self) -> dict[str, PipelineDoor]:
         """The door of each source."""
@@ -75,6 +78,10 @@ class Assembly:
     def why_not_ready(self) -> str:
         """'' when a submission would be taken now."""
         for pipeline in self.pipelines:
+            for sender in pipeline.senders:
+                starter = self.starters.get(sender.slot.name)
+                if sender.slot.required and starter is not None and not starter.is_started:
+                    return f"sink {sender.slot.name} is not started: {starter.error}; its records stay in the spool"
             if pipeline.is_required:
                 try:
                     pipeline.ensure_room()
@@ -102,21 +109,26 @@ class Assembly:
             return
         self.is_stopped = True
         ends = time.monotonic() + deadline_seconds
-        await _end(self.tasks)
-        await asyncio.gather(*(_stop(source) for source in self.sources))
-        await asyncio.gather(*(_stop(run.collector) for run in self.collectors if not run.collector.isolated))
+        for starter in self.starters.values():
+            starter.cancel()
+        await end_tasks(self.tasks, deadline_seconds * TASKS_SHARE)
+        await self._stop_all(self.sources, deadline_seconds * TASKS_SHARE)
+        collectors = [runner.collector for runner in self.collectors if not runner.collector.isolated]
+        await self._stop_all(collectors, deadline_seconds * TASKS_SHARE)
         await asyncio.gather(*(_drain(pipeline, max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
-        await asyncio.gather(*(_stop(sink) for sink in self.sinks.values()))
+        await self._stop_all(list(self.sinks.values()), max(1.0, ends - time.monotonic()))
 
+    def why_not_started(self, name: str | None) -> str:
+        """Why a component is not started; empty if it is, or if there is none of this name."""
+        starter = self.starters.get(name or "")
+        return starter.error or "it is starting" if starter is not None and not starter.is_started else ""
 
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they end: before Python 3.12 asyncio.wait_for swallows a cancellation that meets a result."""
-    pending = set(tasks)
-    while pending:
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async def _stop_all(self, components: Sequence[Component], deadline_seconds: float) -> None:
+        stops = (
+            stop_component(one, deadline_seconds, is_started=not self.why_not_started(one.context.name))
+            for one in components
+        )
+        await asyncio.gather(*stops)
 
 
 async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, directory: Directory) -> Assembly:
@@ -154,18 +166,9 @@ def make(config: Config, component: ComponentConfig, metrics: SelfMetrics, direc
         raise LensError(f"{component.type} {component.name!r} cannot be made: {error}") from error
 
 
-async def _start(component: Component, what: str) -> None:
-    try:
-        await component.start()
-    except Exception as error:
-        raise LensError(f"{what} {component.context.name!r} cannot be started: {error}") from error
-
-
-async def _stop(component: Component) -> None:
-    try:
-        await component.stop()
-    except Exception:
-        component.context.logger.exception("Stopping failed.")
+def _starter(assembly: Assembly, component: Component, kind: ComponentKind) -> Starter:
+    assembly.starters[component.context.name] = starter = Starter(component, kind, assembly.host)
+    return starter
 
 
 async def _drain(pipeline: Pipeline, deadline_seconds: float) -> None:
@@ -190,8 +193,10 @@ async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Dire
         sink = make(assembly.config, sink_config, metrics, directory)
         assert isinstance(sink, Sink)
         _make_folder(sink, "sink")
-        await _start(sink, "sink")
         assembly.sinks[name] = sink
+        starter = _starter(assembly, sink, "sink")
+        if not await starter.tried() and name not in used:
+            assembly.tasks.append(asyncio.create_task(starter.until_started(), name=f"start of {name}"))
     store = assembly.sinks.get(assembly.config.store or "")
     assembly.store = store if isinstance(store, Store) else None
 
@@ -204,7 +209,7 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: 
             _spool(assembly.config.data_dir, pipeline_config),
             slots,
             metrics=metrics,
-            processor=_processor(assembly, metrics),
+            processor=await asyncio.to_thread(_processor, assembly, metrics),
             record_filter=_filter(pipeline_config.filter),
         )
         await pipeline.start()
@@ -234,6 +239,7 @@ def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
         delivery=config.delivery,
         on_exception=guard.failed,
         on_answer=guard.succeeded,
+        ensure_started=assembly.starters[config.name].ensure,
     )
 
 
@@ -252,8 +258,13 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         assert isinstance(source, Source)
         source.door = _door(assembly, component, metrics, directory)
         source.judge = assembly.judge
-        await _start(source, "source")
-        assembly.guards[component.name] = Guard(assembly.host, "source", component.type)
+        await _starter(assembly, source, "source").tried()
+        assembly.guards[component.name] = Guard(
+            assembly.host,
+            "source",
+            component.type,
+            why_not_started=lambda name=component.name: assembly.why_not_started(name),  # type: ignore[misc]
+        )
         assembly.notices[component.name] = _unwanted(source, component)
         assembly.sources.append(source)
         assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
@@ -280,13 +291,15 @@ async def _start_collector(
     collector = make(assembly.config, config, metrics, directory)
     assert isinstance(collector, Collector)
     _make_folder(collector, "collector")
-    if not collector.isolated:
-        await _start(collector, "collector")
+    starter = None if collector.isolated else _starter(assembly, collector, "collector")
+    if starter is not None:
+        await starter.tried()
     runner = CollectorRunner(
         collector,
         _door(assembly, config, metrics, directory),
         interval_seconds=config.interval_seconds,
         timeout_seconds=config.timeout_seconds,
+        start=starter.until_started if starter is not None else None,
     )
     assembly.collectors.append(runner)
     assembly.tasks.append(asyncio.create_task(runner.run(), name=f"collector {config.name}"))
@@ -303,6 +316,7 @@ async def _run_source(assembly: Assembly, source: Source) -> None:
     """A source's own task; one that fails is said, shown and started again, and the others do not notice."""
     name = source.context.name
     guard = assembly.guards[name]
+    await assembly.starters[name].until_started()
     while True:
         started = time.monotonic()
         try:

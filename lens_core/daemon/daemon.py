@@ -29,8 +29,10 @@ from ..http.tokens import TokenStore
 from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
 from .assembly import Assembly, assemble
-from .loop_watch import LoopHold, LoopWatch
+from .blame import Blame
+from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
+from .stopping import ExitTimer
 
 logger = logging.getLogger("lens.daemon")
 
@@ -57,7 +59,9 @@ class Daemon:
         self._directory_file = config.data_dir / "directory.json"
         self.started_at = time.time()
         self.tap = Tap()
+        self.blame = Blame(host, self.metrics)
         self.loop_watch = LoopWatch(on_hold=self._count_hold)
+        self._exit_timer = ExitTimer(self._why_still_running)
         self.state = "starting"
         self.url = ""
         self.assembly: Assembly | None = None
@@ -117,6 +121,18 @@ class Daemon:
     def _count_hold(self, hold: LoopHold) -> None:
         self.metrics.loop_holds.inc()
         self.metrics.loop_held_seconds.inc(hold.seconds)
+        self.blame.record(hold)
+
+    def _count_down(self) -> None:
+        self._exit_timer.start(self.config.server.shutdown_deadline_seconds)
+
+    def _why_still_running(self) -> str:
+        hold = self.loop_watch.current()
+        if hold is None:
+            return "tasks that ignore their cancellation"
+        found = self.blame.owner(hold)
+        owner = f"plugin {found[0].origin}: {found[1]} blocks; " if found is not None else ""
+        return owner + describe_hold(hold)
 
     async def _run(self, exit_with_pid: int | None) -> None:
         for server in self._servers:
@@ -124,7 +140,7 @@ class Daemon:
         self.url = self._servers[0].url
         self._lock.publish(self.url)
         self.state = "running"
-        with _signals(self._stop, self._reload_wanted):
+        with _signals(self._stop, self._reload_wanted, self._count_down):
             self._announce(self)
             helpers = [asyncio.create_task(self._reload_loop())]
             if exit_with_pid is not None:
@@ -166,6 +182,7 @@ class Daemon:
             ready=self.ready,
             replay=self.replay,
             store=assembly.store,
+            store_problem=lambda: assembly.why_not_started(assembly.config.store),
             guards=assembly.guards,
             rules=assembly.rules,
             sinks=list(assembly.sinks.values()),
@@ -296,8 +313,11 @@ async def _comes_back(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextlib.contextmanager
-def _signals(stop: asyncio.Event, reload: asyncio.Event) -> Any:
-    """SIGTERM and SIGINT stop, SIGHUP reloads, for as long as the daemon runs."""
+def _signals(stop: asyncio.Event, reload: asyncio.Event, count_down: Callable[[], None]) -> Any:
+    """SIGTERM and SIGINT stop, SIGHUP reloads, for as long as the daemon runs.
+
+    `count_down` is called at once at SIGTERM and SIGINT, even while the loop is blocked.
+    """
     loop = asyncio.get_running_loop()
     wanted = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set, signal.SIGHUP: reload.set}
     set_up: list[signal.Signals] = []
@@ -307,6 +327,8 @@ def _signals(stop: asyncio.Event, reload: asyncio.Event) -> Any:
             with contextlib.suppress(ValueError, RuntimeError):
                 loop.add_signal_handler(number, action)
                 set_up.append(number)
+                if number != signal.SIGHUP:  # the loop hears of it as before
+                    signal.signal(number, lambda *_: count_down())
         yield
     finally:
         for number in set_up:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from ..base.self_metrics import SelfMetrics
 from ..delivery.ledger import Ledger
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
+from .blame import Blame, Blocker
 from .loop_watch import LoopWatch, LoopWatchStatus
 
 if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
@@ -54,6 +56,8 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     sources: Sequence[SourceStatus]
     pipelines: Sequence[PipelineStatus]
     plugins: Sequence[PluginInfo]
+    blockers: Sequence[Blocker] = ()
+    problems: Mapping[str, str] = {}
     event_loop: LoopWatchStatus
 
 
@@ -67,6 +71,8 @@ class Running(Protocol):
     url: str
     started_at: float
     loop_watch: LoopWatch
+    blame: Blame
+    metrics: SelfMetrics
 
     def ready(self) -> str:
         """Why it is not ready; empty if it is."""
@@ -97,6 +103,8 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         pipelines=[pipeline.status() for pipeline in assembly.pipelines] if assembly else [],
         plugins=daemon.host.plugins(),
         event_loop=daemon.loop_watch.status(),
+        blockers=daemon.blame.blockers(),
+        problems=dict(daemon.metrics.problems),
     )
 
 
@@ -105,11 +113,13 @@ def _sources(assembly: Assembly) -> list[SourceStatus]:
     found = []
     for source in assembly.sources:
         name = source.context.name
-        error, at = assembly.source_errors.get(name, ""), assembly.source_error_times.get(name)
+        error = assembly.source_errors.get(name, "") or assembly.why_not_started(name)
+        at = assembly.source_error_times.get(name)
         found.append(_source(assembly, name, source.name, error, at, doors[name].ledger))
     for runner in assembly.collectors:
         name, kind = runner.name, runner.collector.name
-        found.append(_source(assembly, name, kind, runner.last_error, runner.last_error_at, runner.door.ledger))
+        error = assembly.why_not_started(name) or runner.last_error
+        found.append(_source(assembly, name, kind, error, runner.last_error_at, runner.door.ledger))
     return found
 
 

@@ -35,6 +35,7 @@ class ApiState:
     ready: Callable[[], str]
     replay: Callable[[str], Any]
     store: Store | None = None
+    store_problem: Callable[[], str] = lambda: ""
     guards: Mapping[str, Guard] = field(default_factory=dict)
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     sinks: Sequence[Sink] = ()
@@ -62,4 +63,6 @@ class ApiState:
                 "{type: postgresql}}`",
                 retry_after_seconds=60,
             )
+        if problem := self.store_problem():
+            raise Unavailable(f"the store is not started: {problem}", retry_after_seconds=5)
         return self.store

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -107,9 +107,16 @@ class CollectorRunner:
     """Calls one collector for as long as the daemon runs and hands what it finds to its door."""
 
     def __init__(
-        self, collector: Collector, door: PipelineDoor, *, interval_seconds: float, timeout_seconds: float
+        self,
+        collector: Collector,
+        door: PipelineDoor,
+        *,
+        interval_seconds: float,
+        timeout_seconds: float,
+        start: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.collector = collector
+        self._start = start
         self.name = collector.context.name
         self.door = door
         self.last_error = ""
@@ -130,7 +137,9 @@ class CollectorRunner:
         self._records = metrics.collector_records.labels(self.name)
 
     async def run(self) -> None:
-        """Collect until cancelled; the first time at once, then with a tenth of jitter."""
+        """Collect until cancelled; the first time as soon as it is started, then with a tenth of jitter."""
+        if self._start is not None:
+            await self._start()
         while True:
             await self.collect_once()
             await asyncio.sleep(self._interval_seconds * random.uniform(0.9, 1.1))

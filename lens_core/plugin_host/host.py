@@ -141,6 +141,16 @@ class PluginHost:
         """Every plugin, whatever its state, by name."""
         return [self._info(plugin) for plugin in self._plugins]
 
+    def loaded(self) -> list[Plugin]:
+        """The plugins that are loaded, with their classes."""
+        return [plugin for plugin in self._plugins if plugin.state == "loaded"]
+
+    def owner_of(self, kind: ComponentKind, name: str) -> str:
+        """The distribution, with its version, that a component of this kind and name comes from."""
+        found = self._classes[kind].get(name)
+        plugin = next((plugin for plugin in self._plugins if found in plugin.classes), None)
+        return plugin.origin if plugin is not None else ""
+
     def loaded_from(self, name: str) -> list[Plugin]:
         """The plugins of this name, or of a distribution of this name, with their classes; for tools of authors."""
         return [plugin for plugin in self._plugins if name in (plugin.name, plugin.distribution)]

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -39,7 +39,8 @@ SETTLE_GRACE_SECONDS = 1.0
 class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
     """A sink's place in a pipeline: the instance and its name, and what the configuration says about it.
 
-    `on_exception` and `on_answer` are told when the sink's own code raised, and when it answered.
+    `on_exception` and `on_answer` are told when the sink's own code raised, and when it answered. `ensure_started`
+    raises while the sink could not be started; until then it is asked nothing and the spool keeps its records.
     """
 
     name: str
@@ -50,6 +51,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
     delivery: DeliverySettings = DeliverySettings()
     on_exception: Callable[[BaseException], object] | None = None
     on_answer: Callable[[], object] | None = None
+    ensure_started: Callable[[], Awaitable[None]] | None = None
 
 
 class Sender:
@@ -167,6 +169,8 @@ class Sender:
         """Ask a sink that keeps its own position where it is; False when stopped before it could say."""
         while True:
             try:
+                if self.slot.ensure_started is not None:
+                    await self.slot.ensure_started()
                 for epoch in self._spool.earlier_epochs():
                     asked = self.slot.sink.position(epoch.identity)
                     seconds = self.slot.delivery.send_timeout_seconds

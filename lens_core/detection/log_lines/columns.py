@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...plugin_api.log_formats import Field
+from ...plugin_api.vocabulary import lookup, normalise
 from .numbers import parse_number, read_into
-from .vocabulary import lookup, normalise
 
 _KEY = re.compile(r"[A-Za-z_][\w ./()%@#:+'-]{0,98}")
 _AVERAGED = re.compile(r"\s*([^\s/()]+)\s*(?:/\s*|\(\s*(?:avg\s*)?)([^\s/()]+)\)?\s*")

@@ -23,6 +23,7 @@ except ImportError:  # Python 3.10
 
 # Characters beyond Latin-1 are four classes: digits, other characters of words, blanks, all else.
 _DIGIT, _WORD, _SPACE, _ELSE = (1 << 256, 1 << 257, 1 << 258, 1 << 259)
+_IGNORECASE = int(re.IGNORECASE)
 # The end of the line, which is no character but may come next.
 _END = 1 << 260
 _CHARACTERS = (1 << 260) - 1
@@ -63,7 +64,7 @@ def work_of_search(pattern: str, length: int, reach: int, places: int) -> float:
     if not parsed:
         return math.inf if pattern else 1.0
     try:
-        flags = parsed.state.flags  # type: ignore[attr-defined]
+        flags = int(parsed.state.flags)  # type: ignore[attr-defined]
         cost = _Analysis(reach).of_sequence(list(parsed), _ANY, flags, before=0, can_fail=False)
     except (RecursionError, OverflowError):
         return math.inf
@@ -125,7 +126,7 @@ class _Analysis:
         name, argument = str(part[0]), part[1]
         if name == "SUBPATTERN":
             _, added, removed, inner = argument
-            return self.of_sequence(inner, follow, (flags | added) & ~removed, before, can_fail)
+            return self.of_sequence(inner, follow, (flags | int(added)) & ~int(removed), before, can_fail)
         if name == "BRANCH":
             return self._of_branches(argument[1], follow, flags, before, can_fail)
         if name in _REPEATS:
@@ -255,8 +256,9 @@ def _of_category(name: str) -> int:
     return _CHARACTERS & ~bits if "NOT_" in name else bits
 
 
+@functools.lru_cache(maxsize=8192)
 def _bits(code: int, flags: int) -> int:
-    if flags & re.IGNORECASE:
+    if flags & _IGNORECASE:
         return _bit(ord(chr(code).lower()[:1])) | _bit(ord(chr(code).upper()[:1])) | _bit(code)
     return _bit(code)
 

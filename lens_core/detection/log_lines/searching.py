@@ -97,6 +97,12 @@ def is_proven(pattern: str) -> bool:
     return work_of_search(pattern, MAX_CHARACTERS, REACH, places_of(pattern)) <= MAX_WORK
 
 
+@lru_cache(maxsize=4096)
+def _compile(pattern: str) -> re.Pattern[str]:
+    """The compiled pattern; every pipeline has the same ones, more of them than the `re` module remembers."""
+    return re.compile(pattern)
+
+
 def holder(pattern: str, name: str, overruns: Overruns) -> Callable[[str], bool]:
     """Whether a pattern is found in a text; quick for one that is nothing but known texts, `one|another`."""
     texts = [re.sub(r"\\(.)", r"\1", part) for part in pattern.split("|") if _LITERAL.fullmatch(part)]
@@ -110,7 +116,7 @@ def searcher(pattern: str, name: str, overruns: Overruns) -> Search:
     """A function like `re.compile(pattern).search` whose time is bounded; `name` is the pattern's name in the log."""
     if not is_proven(pattern):
         return LimitedPattern(name, bound_repetitions(pattern), overruns).search
-    compiled = re.compile(bound_repetitions(pattern))
+    compiled = _compile(bound_repetitions(pattern))
     beginning, places = beginning_of(pattern), places_of(pattern)
     if not beginning:
         return compiled.search

@@ -232,7 +232,7 @@ async def test_measured_values_that_no_sink_takes_are_not_acknowledged(
     tmp_path: Path, record: Record, has_pipeline: bool
 ) -> None:
     sink = Keeping()
-    sink.accepts = (Event,)  # type: ignore[misc]
+    sink.accepts = (Event,)  # type: ignore[misc, assignment]
     pipeline = await started(tmp_path, "p", sink)
     door = PipelineDoor("machine", [pipeline] if has_pipeline else [], metrics=SelfMetrics())
     with pytest.raises(Unavailable, match=f"no sink that machine feeds stores {type(record).__name__}"):
@@ -246,7 +246,7 @@ async def test_measured_values_that_no_sink_takes_are_not_acknowledged(
 
 async def test_secrets_in_evidence_and_events_of_any_client_are_hidden(tmp_path: Path) -> None:
     sink = Keeping()
-    sink.accepts = (Event, Evidence)  # type: ignore[misc]
+    sink.accepts = (Event, Evidence)  # type: ignore[misc, assignment]
     pipeline = await started(tmp_path, "p", sink)
     door = PipelineDoor("api", [pipeline], metrics=SelfMetrics())
     facts = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ...plugin_api.log_formats import Field
+from .log_formats import Field
 
 _MS = Field("elapsed_time_per_iteration_ms", "time")
 _SECONDS = Field("elapsed_time_per_iteration_ms", "time", 1000.0)
