@@ -10,6 +10,7 @@ import asyncio
 import struct
 import sys
 import time
+from pathlib import Path
 from typing import Any, cast
 
 import cramjam
@@ -24,7 +25,10 @@ Parts: Any = splitter("WriteRequest", {"timeseries": 1})
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """What to send: `groups` bodies of `series` series, `rounds` times; with `fresh` every round has new series."""
+    """What to send: `groups` bodies of `series` series, `rounds` times; with `fresh` every round has new series.
+
+    With `recorded`, the path of a real sender's request with as many series, they are those of hosts of that sender.
+    """
 
     sink_port: int
     groups: int = 10
@@ -34,6 +38,7 @@ class Job(msgspec.Struct, kw_only=True):
     connections: int = 4
     fresh: bool = False
     generation: int = 0
+    recorded: str = ""
     timeout_seconds: float = 40.0
 
 
@@ -73,10 +78,18 @@ class Bodies:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._recorded = b""
+        if job.recorded:
+            self._recorded = bytes(cramjam.snappy.decompress_raw(Path(job.recorded).read_bytes()))
         self._blocks = [[label_block(g, n) for n in range(job.series)] for g in range(job.groups)]
 
     def body(self, group: int, step: int) -> bytes:
         """The snappy block of one group at one time."""
+        if self._recorded:
+            host = 1000 + group + (self._job.groups * (step + self._job.generation) if self._job.fresh else 0)
+            # An address of the same length, so that the request stays what it is.
+            address = f"{host // 1000 % 1000:03}.{host // 100 % 10}.{host // 10 % 10}.{host % 10}".encode()
+            return bytes(cramjam.snappy.compress_raw(self._recorded.replace(b"127.0.0.1", address)))
         rack = label("rack", f"r{group}-{step + self._job.generation if self._job.fresh else 0}")
         stamp = b"\x10" + varint(START_MS + step * 15_000)
         parts: list[bytes] = []

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .base.deprecation import LensDeprecationWarning, deprecated, deprecated_names
 from .base.errors import BadRequest, ConfigurationError, LensError, Overloaded, PluginError, Unavailable
+from .base.protobuf import Field as ProtobufField
+from .base.protobuf import WireError
+from .base.protobuf import fields as protobuf_fields
 from .base.secrets import Secret
+from .base.state_file import load_state, save_state
+from .model.event_types import EVENT_TYPES
 from .model.queries import (
     EventRow,
     MetricInfo,
@@ -51,15 +57,17 @@ from .plugin_api.components import (
     Source,
     hookimpl,
 )
-from .plugin_api.deprecation import LensDeprecationWarning, deprecated, deprecated_names
 from .plugin_api.log_formats import EventPattern, Field, LogFormat, Mark, Table
 from .plugin_api.sink_answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
 from .plugin_api.store import Store
+from .plugin_api.vocabulary import VOCABULARY as KNOWN_KEYS
 
 __version__ = "0.1.0"
 
 __all__ = [
     "API_VERSION",
+    "EVENT_TYPES",
+    "KNOWN_KEYS",
     "Answer",
     "AnyRecord",
     "BadRequest",
@@ -100,6 +108,7 @@ __all__ = [
     "Poisoned",
     "Position",
     "Progress",
+    "ProtobufField",
     "Record",
     "Rejected",
     "Reply",
@@ -115,6 +124,7 @@ __all__ = [
     "Store",
     "Table",
     "Unavailable",
+    "WireError",
     "WorkloadDetail",
     "WorkloadPage",
     "WorkloadReference",
@@ -122,6 +132,9 @@ __all__ = [
     "__version__",
     "deprecated",
     "hookimpl",
+    "load_state",
+    "protobuf_fields",
+    "save_state",
 ]
 
 # Hidden from type checkers, which would else believe that every name is here.

@@ -34,15 +34,28 @@ lens_listed_packages() {  # the packages of a list: lines PACKAGE, or PACKAGE un
 }
 
 lens_unpack_packages() {  # Debian packages that exclude installed ones, into $VENV/beside, where they disturb nobody
-    [ -d "$VENV/beside" ] && return 0
+    [ -e "$VENV/beside/library-path" ] && return 0
     [ "$(id -u)" = 0 ] || { echo "Without root, what needs $* is not tested." >&2; return 0; }
     folder="$VENV/beside.new"
+    rm -rf "$folder" "$VENV/beside"
     mkdir -p "$folder/archives/partial"
     apt-get -qq update && apt-get -qq install -y --download-only --no-install-recommends -o "Dir::Cache::archives=$folder/archives" "$@" \
         >/dev/null || return 1
     for archive in "$folder"/archives/*.deb; do dpkg -x "$archive" "$folder"; done
     rm -r "$folder/archives"
     mv "$folder" "$VENV/beside"
+    lens_check_libraries "$VENV/beside"
+}
+
+lens_check_libraries() {  # FOLDER: what is unpacked there finds its libraries there or in the system; writes library-path
+    paths=$(find "$1" -name '*.so*' -exec dirname {} + | sort -u | paste -sd: -)
+    missing=$(find "$1" -type f \( -name '*.so*' -o -path '*bin/*' \) -exec env LD_LIBRARY_PATH="$paths" ldd {} + 2>/dev/null |
+        sed -n 's/^[[:space:]]*\(.*\) => not found$/\1/p' | sort -u)
+    if [ -n "$missing" ]; then
+        echo "Unpacked programs lack libraries:" $missing >&2
+        return 1
+    fi
+    echo "$paths" >"$1/library-path"
 }
 
 lens_make_venv() {

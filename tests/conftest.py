@@ -13,6 +13,10 @@ import pytest
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
 from psycopg.conninfo import make_conninfo
 
+from lens_core.base.redaction import forget_all
+from tests.durations import Durations
+from tests.generated import load_profile
+from tests.selection import Selection
 from tests.side_by_side import SideBySide
 
 _numbers = itertools.count(1)
@@ -21,9 +25,18 @@ _numbers = itertools.count(1)
 DOES_NOT_APPLY = "does not apply"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What scripts/test has as --quick and --all."""
+    group = parser.getgroup("lens tests")
+    group.addoption("--quick", action="store_true", help="only tests without servers and programs of their own")
+    group.addoption("--night", action="store_true", help="with the tests that tests/night.yaml leaves to the night")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Tests may run in several processes, and Ctrl-C means something to what they start."""
-    config.pluginmanager.register(SideBySide())
+    load_profile()
+    for plugin in (SideBySide(), Selection(), Durations()):
+        config.pluginmanager.register(plugin)
     # A shell that runs the tests in the background has them ignore it, and children inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,6 +56,13 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(autouse=True)
+def no_secrets_of_other_tests() -> Iterator[None]:
+    """What one test's configuration called a secret may be an ordinary word in the next test."""
+    yield
+    forget_all()
+
+
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One real PostgreSQL for a process of tests (LENS_TEST_POSTGRES_DSN: that one); how to connect to it."""
@@ -56,6 +76,10 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     loop = asyncio.new_event_loop()
     loop.run_until_complete(server.start())
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        # Nothing here outlives the machine, and dropping a database would wait for the disk.
+        connection.execute("alter system set fsync = off")
+        connection.execute("select pg_reload_conf()")
     yield server.dsn
     loop.run_until_complete(server.stop())
     loop.close()

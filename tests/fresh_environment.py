@@ -63,7 +63,7 @@ class FreshEnvironment:
         """Run a command outside the checkout, so that only what is installed is found."""
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "LENS_"))}
         return subprocess.run(
-            command, cwd=self.folder, env={**clean, **environ}, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=self.folder, env={**clean, **environ}, capture_output=True, text=True, timeout=240, check=False
         )
 
     @contextmanager
@@ -83,7 +83,7 @@ class FreshEnvironment:
             yield json.loads(line)["listening"]
         finally:
             process.terminate()
-            code = process.wait(timeout=30)
+            code = process.wait(timeout=240)
             process.stdout.close()
         assert code == 0, (self.folder / "daemon.log").read_text()
 

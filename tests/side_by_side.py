@@ -1,10 +1,8 @@
 """Tests in several processes at once: scripts/test starts one for each core, with pytest-xdist.
 
-A file of tests stays in one process, as its fixtures do. The pages' tests stay together, since the last of them looks
-at what the others ran; so do the browser's, whose daemon has been told things that get old. Long files begin first, so
-that no process is left with one at the end. A test that is marked `alone` waits until the others' present tests have
-ended, and nobody begins another one meanwhile. What takes long to make and is the same for all is made once, by the
-first process that needs it.
+A file of tests stays in one process, as its fixtures do. Long files begin first, so that no process is left with one at
+the end; the one that looks at what others ran begins last. What takes long to make and is the same for all is made
+once, by the first process that needs it.
 """
 
 from __future__ import annotations
@@ -15,23 +13,31 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.durations import preparing
+
 # The variable with the folder that all processes of a run share; the first of them makes and removes it.
 _SHARED = "PYTEST_SHARED_FOLDER"
-_TOGETHER = ("tests/docs/", "tests/browser/")
+# Waits in its test for those of its folder in other processes: nothing may be behind it.
+_LAST = "tests/docs/test_nothing_left_out.py"
 # Seconds that a test is expected to take, if it is marked as slow and if not: only the order follows from them.
 _SLOW, _QUICK = 15.0, 0.3
 
 
-def kept_together(nodeid: str) -> str:
-    """What a test stays together with: its file, or a folder."""
-    return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), nodeid.split("::")[0])
+def file_of(nodeid: str) -> str:
+    """The file of a test, which stays in one process."""
+    return nodeid.split("::")[0]
+
+
+def shared_folder() -> Path:
+    """The folder that all processes of a run share."""
+    return Path(os.environ[_SHARED])
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
@@ -42,14 +48,14 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return kept_together(nodeid)
+        return file_of(nodeid)
 
 
 @contextlib.contextmanager
-def held(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+def held(path: Path) -> Iterator[None]:
     """A lock between processes; released by name, as a forked child may have the file open for longer."""
     with path.open("a") as file:
-        fcntl.flock(file, how)
+        fcntl.flock(file, fcntl.LOCK_EX)
         try:
             yield
         finally:
@@ -58,31 +64,15 @@ def held(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
     """A folder that the first process to ask has filled; one that could not be filled is tried again."""
-    folder = Path(os.environ[_SHARED]) / name
+    folder = shared_folder() / name
     complete = folder.with_suffix(".complete")
-    with held(folder.with_suffix(".lock")):
+    with preparing(), held(folder.with_suffix(".lock")):
         if not complete.exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             make(folder)
             complete.touch()
     return folder
-
-
-class Turns:
-    """Who may run now: any number of tests beside each other, or one that is alone."""
-
-    def __init__(self, folder: Path) -> None:
-        self._door, self._room = folder / "door", folder / "room"
-
-    @contextlib.contextmanager
-    def turn(self, *, alone: bool) -> Iterator[None]:
-        """Wait for a turn, and have it until the block ends."""
-        with contextlib.ExitStack() as room:
-            # Who waits to be alone keeps the door: those who come later do not overtake.
-            with held(self._door):
-                room.enter_context(held(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
-            yield
 
 
 class SideBySide:
@@ -92,7 +82,6 @@ class SideBySide:
         self._mine = _SHARED not in os.environ
         if self._mine:
             os.environ[_SHARED] = tempfile.mkdtemp(prefix="lens-tests-")
-        self._turns = Turns(Path(os.environ[_SHARED]))
 
     def pytest_unconfigure(self) -> None:
         """Remove what was shared."""
@@ -106,16 +95,11 @@ class SideBySide:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Long files first, where there are several processes."""
+        """Long files first, where there are several processes; one last in any case."""
         if not hasattr(config, "workerinput"):
+            items.sort(key=lambda item: file_of(item.nodeid) == _LAST)
             return
         seconds: dict[str, float] = defaultdict(float)
         for item in items:
-            seconds[kept_together(item.nodeid)] += _SLOW if item.get_closest_marker("slow") else _QUICK
-        items.sort(key=lambda item: -seconds[kept_together(item.nodeid)])
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Wait for its turn, outside of the test's timeout."""
-        with self._turns.turn(alone=item.get_closest_marker("alone") is not None):
-            return (yield)
+            seconds[file_of(item.nodeid)] += _SLOW if item.get_closest_marker("slow") else _QUICK
+        items.sort(key=lambda item: (file_of(item.nodeid) == _LAST, -seconds[file_of(item.nodeid)]))

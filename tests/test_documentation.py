@@ -111,3 +111,10 @@ def test_nothing_of_a_machine_or_a_registry_is_in_the_project() -> None:
         if path.suffix in suffixes and (match := words.search(path.read_text(errors="replace")))
     ]
     assert found == []
+
+
+def test_what_contributors_are_sent_to_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", text)) - {".venv/bin/"}
+    assert len(named) > 20
+    assert [path for path in sorted(named) if not path.startswith("~") and not (ROOT / path).exists()] == []

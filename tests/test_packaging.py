@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,7 @@ import pytest
 import tomllib
 from packaging.requirements import Requirement
 
-from tests.fresh_environment import build_wheel
+from tests.fresh_environment import FreshEnvironment, build_wheel
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -88,7 +89,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds both wheels")
 def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: Path) -> None:
     [wheel] = wheels.glob("lens_hook-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
@@ -96,7 +97,7 @@ def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: P
     assert "lens_hook.start" in names
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
     python = tmp_path / "env" / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-index", str(wheel)], check=True, timeout=120)
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-index", str(wheel)], check=True, timeout=240)
     listed = subprocess.run(
         [str(python), "-I", "-m", "pip", "list", "--format=freeze"], check=True, capture_output=True, text=True
     )
@@ -114,10 +115,35 @@ def test_the_hooks_wheel_pulls_nothing_and_arms_itself(wheels: Path, tmp_path: P
     assert (armed.stdout.strip(), idle.stdout.strip()) == ("True", "False")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds both wheels")
 def test_the_agents_wheel_has_code_data_and_entry_points(wheels: Path) -> None:
     [wheel] = wheels.glob("lens_agent-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {"lens_core/py.typed", "lens_plugins/py.typed", "lens_plugins/sinks/postgresql/plugin.py"} <= set(names)
     assert any(name.startswith("lens_plugins/sinks/postgresql/migrations/") for name in names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "lens_hook", "plugins"))]
+
+
+@pytest.mark.slow("builds both wheels")
+@pytest.mark.parametrize("compiler", [True, False], ids=["with a compiler", "without a compiler"])
+def test_remote_write_is_compiled_where_there_is_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: bool
+) -> None:
+    if not compiler:
+        monkeypatch.setenv("CC", "/nowhere/cc")
+    elif shutil.which("cc") is None:
+        pytest.skip("there is no C compiler here")
+    wheel = build_wheel(ROOT, tmp_path)
+    assert wheel.name.endswith("-none-any.whl") is not compiler
+    forms = [name for name in zipfile.ZipFile(wheel).namelist() if "remote_write/_forward" in name]
+    assert len(forms) == compiler
+    environment = FreshEnvironment(tmp_path / "environment")
+    environment.install(wheel)
+    program = "from lens_plugins.sources.remote_write.forms import choose; print(choose()[0])"
+    assert environment.python("-I", "-c", program).strip() == ("compiled" if compiler else "interpreted")
+    if compiler:
+        environment.python(str(ROOT / "scripts" / "check-wheel"))
+        stale = next((tmp_path / "environment").glob("lib/python*/site-packages/lens_plugins/sources/remote_write"))
+        with (stale / "forward.py").open("a") as file:
+            file.write("# edited\n")
+        assert environment.python("-I", "-c", program).strip() == "interpreted"

@@ -10,6 +10,8 @@ import zstandard
 
 from .errors import BadRequest, PayloadTooLarge, UnsupportedMediaType
 
+# What is behind a member or a frame is copied by both libraries, so that they get a body in small pieces.
+_GZIP_PIECE_BYTES = 4096
 _ZSTD_PIECE_BYTES = 1024
 # Of both: higher levels take longer and save a few percent more.
 _LEVEL = 1
@@ -55,34 +57,38 @@ def _damaged(encoding: str, error: Exception | str) -> BadRequest:
 def _gzip(body: bytes, limit_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
-    rest = body
+    member = zlib.decompressobj(wbits=31)
     try:
-        while rest:  # a gzip file may have several members
-            member = zlib.decompressobj(wbits=31)
-            piece = member.decompress(rest, limit_bytes + 1 - size)
-            size += len(piece)
-            if size > limit_bytes:
-                raise too_large(limit_bytes)
-            if not member.eof:
-                raise _damaged("gzip", "it ends too early")
-            pieces.append(piece)
-            rest = member.unused_data
+        for start in range(0, len(body), _GZIP_PIECE_BYTES):
+            piece = body[start : start + _GZIP_PIECE_BYTES]
+            while piece:  # a gzip file may have several members
+                if member.eof:
+                    member = zlib.decompressobj(wbits=31)
+                output = member.decompress(piece, limit_bytes + 1 - size)
+                size += len(output)
+                if size > limit_bytes:
+                    raise too_large(limit_bytes)
+                pieces.append(output)
+                piece = member.unused_data if member.eof else member.unconsumed_tail
     except zlib.error as error:
         raise _damaged("gzip", error) from None
+    if body and not member.eof:
+        raise _damaged("gzip", "it ends too early")
     return b"".join(pieces)
 
 
 def _zstd(body: bytes, limit_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
-    frame = zstandard.ZstdDecompressor().decompressobj()
+    decompressor = zstandard.ZstdDecompressor()
+    frame = decompressor.decompressobj()
     try:
         # A block of zstd expands to at most 128 KiB, so that a small piece of input cannot become much at once.
         for start in range(0, len(body), _ZSTD_PIECE_BYTES):
             piece = body[start : start + _ZSTD_PIECE_BYTES]
             while piece:
                 if frame.eof:
-                    frame = zstandard.ZstdDecompressor().decompressobj()
+                    frame = decompressor.decompressobj()
                 output = frame.decompress(piece)
                 size += len(output)
                 if size > limit_bytes:

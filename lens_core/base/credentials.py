@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import ConfigurationError, LensError
+from .redaction import remember
 from .secrets import Secret
 
 # boto3's own would keep a start waiting for minutes where AWS cannot be reached.
@@ -29,6 +30,8 @@ def find_credentials(
     if aws_secret and any(name not in found for name in names):
         stored = read_secret(aws_secret, aws_region, first=names[0])
         found = {**{name: stored[name] for name in names if name in stored}, **found}
+    for secret in found.values():
+        remember(secret.reveal())
     return found
 
 

@@ -6,19 +6,27 @@ import logging
 import sys
 from collections.abc import Mapping
 
+from .redaction import hide
+
+FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s %(message)s"
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+
+
+class HidingFormatter(logging.Formatter):
+    """Formats a record with its traceback, and hides every known secret in both."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, or the lines, of a record."""
+        return hide(super().format(record))
 
 
 def configure_logging(environ: Mapping[str, str]) -> None:
     """Set up logging as LOG_LEVEL says: debug, info (the default), warn or error."""
     wanted = environ.get("LOG_LEVEL", "info").strip().lower()
     level = LEVELS.get(wanted)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level or logging.INFO,
-        format="%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(HidingFormatter(FORMAT, datefmt="%Y-%m-%dT%H:%M:%S"))
+    logging.basicConfig(level=level or logging.INFO, handlers=[handler])
     # Other people's libraries say at info what is of interest only while debugging.
     for name in ("httpx", "httpcore", "asyncio", "uvicorn", "psycopg", "psycopg.pool"):
         logging.getLogger(name).setLevel(max(level or logging.INFO, logging.WARNING))

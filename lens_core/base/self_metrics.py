@@ -6,9 +6,10 @@ collector of our own (`SeedCounter`). Labels are bounded: never a workload, a ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
@@ -17,6 +18,9 @@ from .log_latency import LogLatency
 
 DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+OwnMetric = TypeVar("OwnMetric", Counter, Gauge, Histogram)
+_OWN_NAME = re.compile("[a-z][a-z0-9_]{0,99}")
 
 
 class SeedCounter:
@@ -58,6 +62,9 @@ class SelfMetrics:
         # The ledgers of this process by component: a reload builds new components, which go on counting in them.
         self.ledgers: dict[str, Any] = {}
         self._seed_counters: list[SeedCounter] = []
+        # Metrics that plugins have announced, and what is wrong with components in their own words.
+        self._own: dict[str, Any] = {}
+        self.problems: dict[str, str] = {}
         self._define_pipeline()
         self._define_wandb()
         self._define_logs()
@@ -89,6 +96,9 @@ class SelfMetrics:
         self.filtered = counter("lens_records_filtered_total", "Items that were not for this component.", "component")
         self.dropped = counter("lens_records_dropped_total", "Records lost, and why.", "component", "reason")
         self.rejected = counter("lens_records_rejected_total", "Items refused, and why.", "component", "reason")
+        self.discarded = counter(
+            "lens_dead_letters_discarded_total", "Dead letters that made room for newer ones.", "component"
+        )
         self.retries = counter("lens_sink_retries_total", "Batches that have to be sent again.", "component")
         self.pending = gauge("lens_records_pending", "Records in the spool that a sink has not stored.", "component")
         self.spool_bytes = gauge("lens_spool_bytes", "Size of a pipeline's spool.", "pipeline")
@@ -99,6 +109,14 @@ class SelfMetrics:
         self.dead_letters = gauge("lens_dead_letters", "Records that a sink refused and that are kept.", "component")
         self.plugin_state = gauge(
             "lens_plugin_state", "1 for the state that a plugin is in.", "plugin", "kind", "state"
+        )
+        self.component_problem = gauge(
+            "lens_component_problem", "1 while a component says that something is wrong with it.", "component"
+        )
+        self.loop_holds = counter("lens_event_loop_holds_total", "Times that the event loop was held over 250 ms.")
+        self.loop_held_seconds = counter("lens_event_loop_held_seconds_total", "How long it was held, all in all.")
+        self.plugin_blocked = counter(
+            "lens_plugin_blocked_loop_seconds_total", "How long a plugin's code held the event loop.", "plugin"
         )
         self.http_requests = counter("lens_http_requests_total", "Requests answered.", "route", "status")
 
@@ -130,6 +148,21 @@ class SelfMetrics:
     def _define_logs(self) -> None:
         self.log_latency = LogLatency(self.registry)
         self.log_analysis = self._seed("log_analysis_consume_count", "Log lines analysed, by what they gave.", "type")
+        self.log_lines_cut = Counter(
+            "lens_log_lines_cut_total", "Log lines of which only a part was looked at.", registry=self.registry
+        )
+        self.detector_overruns = Counter(
+            "lens_detector_overruns_total",
+            "Log lines on which the patterns of a detector took too long.",
+            ["detector"],
+            registry=self.registry,
+        )
+        self.detector_paused = Gauge(
+            "lens_detector_paused",
+            "1 while the slow patterns of a detector are paused.",
+            ["detector"],
+            registry=self.registry,
+        )
         self.event_stream_create = self._seed("event_stream_create_count", "Event streams made.", "operation")
         self.event_stream_create_errors = self._seed(
             "event_stream_create_error_count", "Event streams not made.", "operation"
@@ -170,9 +203,7 @@ class SelfMetrics:
         self.remote_write_series = counter(
             "lens_remote_write_series_total", "Series passed on, attached to a pod or not.", "result"
         )
-        self.remote_write_printed = counter(
-            "lens_remote_write_printed_series_total", "Series passed on as parts of runs that came before."
-        )
+        self.remote_write_known = counter("lens_remote_write_known_series_total", "Series whose label set was known.")
         self.remote_write_dropped = counter("lens_remote_write_dropped_samples_total", "Samples dropped.", "reason")
         self.remote_write_cached = Gauge(
             "lens_remote_write_cached_series", "Label sets that are known.", registry=self.registry
@@ -204,6 +235,18 @@ class SelfMetrics:
             ["component", "reason"],
             registry=self.registry,
         )
+
+    def own(self, kind: type[OwnMetric], name: str, documentation: str, labels: Mapping[str, str]) -> OwnMetric:
+        """A plugin's own metric with these labels; announced by the first call. Raises ValueError for a bad name."""
+        found = self._own.get(name)
+        if found is None:
+            if not _OWN_NAME.fullmatch(name) or name.startswith("lens_"):
+                raise ValueError(f"{name!r} is no name for a plugin's metric: a-z, 0-9 and _, not beginning with lens_")
+            found = self._own[name] = kind(name, documentation, tuple(labels), registry=self.registry)
+        if not isinstance(found, kind):
+            raise ValueError(f"the metric {name} is a {type(found).__name__.lower()}")
+        child: OwnMetric = found.labels(**labels)
+        return child
 
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus (version 0.0.4)."""

@@ -75,6 +75,7 @@ def main(arguments: list[str] | None = None, **extra: Any) -> None:
     """Entry point of the command `lens`; exits with 0 ok, 1 failed, 2 wrong usage, 78 bad configuration."""
     from ..base.allocator import collect_rarely
     from ..base.errors import ConfigurationError, LensError
+    from ..base.redaction import hide
 
     if arguments is None:  # the process is the command's own
         collect_rarely()
@@ -82,10 +83,10 @@ def main(arguments: list[str] | None = None, **extra: Any) -> None:
     try:
         cli.main(args=arguments, prog_name="lens", **extra)
     except ConfigurationError as error:
-        click.echo(f"lens: {error}", err=True)
+        click.echo(hide(f"lens: {error}"), err=True)
         raise SystemExit(EXIT_CONFIGURATION) from None
     except LensError as error:
-        click.echo(f"lens: {error}", err=True)
+        click.echo(hide(f"lens: {error}"), err=True)
         raise SystemExit(EXIT_FAILED) from None
 
 

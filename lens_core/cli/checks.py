@@ -21,6 +21,7 @@ State = Literal["ok", "warning", "failed", "skipped"]
 
 FULL_SHARE = 0.8
 LATE_SECONDS = 60.0
+RECENT_LOSS_SECONDS = 900.0
 PROBE_SECONDS = 15.0
 _CLOCKS_DIFFER_SECONDS = 10.0
 
@@ -151,10 +152,7 @@ def sources(status: Mapping[str, Any]) -> Iterator[Finding]:
     for source in status["sources"]:
         if source["state"] == "failed":
             yield Finding(f"source {source['name']}", "failed", source["last_error"], f"lens plugins {source['type']}")
-        refused = {reason: amount for reason, amount in source["rejected"].items() if amount}
-        if refused:
-            told = ", ".join(f"{amount:,} {reason}" for reason, amount in refused.items())
-            yield Finding(f"source {source['name']}", "warning", f"refused: {told}", "the senders' logs say which")
+        yield from _refusals(source)
     total = sum(source["received"] for source in status["sources"])
     if total:
         yield Finding("sources", "ok", f"{total:,} records came since the start")
@@ -162,9 +160,22 @@ def sources(status: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("sources", "warning", "nothing has come since the start", "lens run --workload my-run -- COMMAND")
 
 
+def _refusals(source: Mapping[str, Any]) -> Iterator[Finding]:
+    """Items that a source refused: those that it had no room for come again, wrong ones do not."""
+    step = f"source {source['name']}"
+    refused = {reason: amount for reason, amount in source["rejected"].items() if amount}
+    overloaded = refused.pop("overloaded", 0)
+    if overloaded:
+        text = f"refused {overloaded:,} items (overloaded) for want of room; senders that keep them come again"
+        yield Finding(step, "warning", text, "see the queues and sinks below: a required sink is behind")
+    if refused:
+        told = ", ".join(f"{amount:,} {reason}" for reason, amount in refused.items())
+        yield Finding(step, "warning", f"refused: {told}", "the answers to the senders say which and why")
+
+
 def pipelines(status: Mapping[str, Any]) -> Iterator[Finding]:
     """What waits and what goes out."""
-    configuration = status["configuration"]
+    remedy_of_sinks = connect_command(status)
     for pipeline in status["pipelines"]:
         spool = pipeline["spool"]
         share = spool.get("bytes", 0) / spool["max_bytes"] if spool.get("max_bytes") else 0.0
@@ -174,24 +185,47 @@ def pipelines(status: Mapping[str, Any]) -> Iterator[Finding]:
         if pipeline["processor_errors"]:
             told = f"detectors failed {pipeline['processor_errors']:,} times: {pipeline['last_processor_error']}"
             yield Finding(f"pipeline {pipeline['name']}", "warning", told, "lens plugins; disable the one that fails")
+        yield from _losses(f"pipeline {pipeline['name']}", pipeline["ledger"])
         for sink in pipeline["sinks"]:
-            yield from _sink(f"sink {pipeline['name']}/{sink['name']}", sink, configuration)
+            yield from _sink(f"sink {pipeline['name']}/{sink['name']}", sink, remedy_of_sinks)
 
 
-def _sink(step: str, sink: Mapping[str, Any], configuration: str) -> Iterator[Finding]:
+def connect_command(status: Mapping[str, Any]) -> str:
+    """The command that tries the components of a daemon's configuration one by one."""
+    file = status["configuration"]
+    return "see the log of `lens up`" if file == "built-in" else f"lens validate --connect {file}"
+
+
+def _sink(step: str, sink: Mapping[str, Any], remedy: str) -> Iterator[Finding]:
     waits = f"{sink['pending_records']:,} records wait"
     if sink["state"] in ("failing", "retrying"):
-        check = "lens validate --connect" + ("" if configuration == "built-in" else f" {configuration}")
-        yield Finding(step, "failed", f"{sink['last_error']} ({waits})", check)
+        yield Finding(step, "failed", f"{sink['last_error']} ({waits})", remedy)
     elif sink["lag_seconds"] > LATE_SECONDS:
         yield Finding(
             step, "warning", f"{sink['lag_seconds']:.0f} s behind; {waits}", "lens top shows whether it catches up"
         )
     else:
         yield Finding(step, "ok", f"{sink['ledger']['delivered']:,} records delivered, {waits}")
+    yield from _losses(step, sink["ledger"])
     if sink["dead_letters"]:
         told = f"{sink['dead_letters']:,} records were refused for good"
         yield Finding(step, "warning", told, f"lens replay --sink {sink['name']}, once the reason is mended")
+
+
+def _losses(step: str, ledger: Mapping[str, Any]) -> Iterator[Finding]:
+    """Records that nobody can bring back; a loss within the last minutes is a failure, an older one a warning."""
+    dropped = {reason: amount for reason, amount in ledger["dropped"].items() if amount}
+    if ledger.get("discarded"):
+        dropped["discarded dead letters"] = ledger["discarded"]
+    if not dropped:
+        return
+    age = time.time() - (ledger.get("last_loss_at") or 0.0)
+    told = ", ".join(f"{amount:,} {reason}" for reason, amount in dropped.items())
+    text = f"records were lost since the start: {told}; the last {duration(max(0.0, age))} ago"
+    remedy = "let this sink catch up, raise spool.max_bytes, or set `required: true`, which refuses instead of losing"
+    if set(dropped) == {"discarded dead letters"}:
+        remedy = f"raise spool.max_dead_letter_bytes; lens replay --sink {step.rpartition('/')[2]}"
+    yield Finding(step, "failed" if age < RECENT_LOSS_SECONDS else "warning", text, remedy)
 
 
 def plugins(status: Mapping[str, Any]) -> Iterator[Finding]:
@@ -220,7 +254,7 @@ def store(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> It
     if not answer.is_success:
         text = answer.json().get("message", "") if "json" in answer.headers.get("content-type", "") else answer.text
         yield Finding(
-            "store", "failed", f"{answer.status_code}: {text[:200]}", "start the database; lens validate --connect"
+            "store", "failed", f"{answer.status_code}: {text[:200]}", f"start the database; {connect_command(status)}"
         )
         return
     took = (time.perf_counter() - began) * 1000

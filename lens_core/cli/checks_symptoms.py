@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from .checks import Finding
 
 SLOW_QUERY_SECONDS = 2.0
 _SHOWN = 5
+_HELD_LATELY_SECONDS = 3600.0
 
 
 def reporting(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -58,8 +60,13 @@ def identity(url: str, headers: Mapping[str, str], environ: Mapping[str, str]) -
         text = f"the directory does not know the pod {pod}; rows are stored under its name and found once it does"
         yield Finding("identity", "warning", text, "collectors: {pods: {type: kubernetes}}; or export WORKLOAD_UID")
     else:
-        text = f"no WORKLOAD_UID, POD_NAME or POD_UID here; rows would be stored under the host's name, {pod}"
-        yield Finding("identity", "warning", text, "export WORKLOAD_UID=my-run")
+        text = f"rows of this shell would be stored under the host's name, {pod}; WORKLOAD_UID=my-run names them"
+        yield Finding("identity", "warning" if _in_cluster(environ) else "ok", text, "export WORKLOAD_UID=my-run")
+
+
+def _in_cluster(environ: Mapping[str, str]) -> bool:
+    """Whether this shell is in a pod, or in a job of a batch system: there a host's name says nothing."""
+    return bool(environ.get("KUBERNETES_SERVICE_HOST") or environ.get("SLURM_JOB_ID"))
 
 
 def silent(status: Mapping[str, Any]) -> Iterator[Finding]:
@@ -109,7 +116,9 @@ def directory(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -
     except (httpx.HTTPError, ValueError) as error:
         yield Finding("directory", "warning", f"cannot be asked: {error}", "lens status")
         return
-    if not workloads:
+    if not workloads and "remote_write" not in wanting:
+        yield Finding("directory", "ok", "knows no pod; lines that name their workload need none")
+    elif not workloads:
         remedy = "collectors: {pods: {type: kubernetes}}, or PUT /api/v1/directory"
         yield Finding("directory", "warning", f"knows no pod, so {', '.join(sorted(wanting))} get no workload", remedy)
     elif "remote_write" in wanting and not devices:
@@ -120,10 +129,10 @@ def directory(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -
 
 
 def drops(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> Iterator[Finding]:
-    """What remote write dropped, negative values above all."""
+    """The samples that remote write dropped, negative values above all, and the form in which it runs."""
     import httpx
 
-    if not any(source["type"] == "remote_write" and source["received"] for source in status["sources"]):
+    if not any(source["type"] == "remote_write" for source in status["sources"]):
         return
     try:
         answer = httpx.get(f"{url}/api/v1/remote-write/drops", headers=dict(headers), timeout=10)
@@ -131,11 +140,34 @@ def drops(url: str, headers: Mapping[str, str], status: Mapping[str, Any]) -> It
     except (httpx.HTTPError, ValueError) as error:
         yield Finding("remote write", "warning", f"its drops cannot be asked for: {error}", "lens status")
         return
+    if found.get("form") == "interpreted":
+        remedy = "which a wheel for this platform has, or an installation with a C compiler"
+        yield Finding("remote write", "ok", f"runs interpreted; large loads want the compiled form, {remedy}")
+    elif found.get("form") == "compiled":
+        yield Finding("remote write", "ok", "runs compiled")
     if found["total"]:
         told = ", ".join(f"{count:,} {reason}" for reason, count in found["by_reason"].items())
         names = dict.fromkeys(entry["metric_name"] for entry in found["recent"])
         text = f"dropped samples: {told}; lately {', '.join([*names][:_SHOWN])}"
         yield Finding("remote write", "warning", text, f"curl {url}/api/v1/remote-write/drops; docs/remote_write.md")
+
+
+def event_loop(status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether the daemon's event loop was held up lately, and by which code."""
+    held = status.get("event_loop") or {"last": []}
+    last = [hold for hold in held["last"] if time.time() - hold["began_at"] < _HELD_LATELY_SECONDS]
+    if not last:
+        return
+    worst = max(last, key=lambda hold: float(hold["seconds"]))
+    stack = " <- ".join(f"{frame['module']}.{frame['function']}:{frame['line']}" for frame in worst["stack"][:_SHOWN])
+    text = (
+        f"was held {len(last)} times in the last hour, up to {worst['seconds']:.1f} s: {stack or 'no stack was taken'}"
+    )
+    for one in status.get("blockers", []):
+        text = f"plugin {one['distribution']}: {one['function']} blocked it for {one['longest_seconds']:.1f} s; " + text
+    yield Finding(
+        "event loop", "warning", text, "lens plugins names the distribution of a module; the log has all frames"
+    )
 
 
 def latency(findings: list[Finding], seconds: float) -> Iterator[Finding]:
@@ -145,4 +177,4 @@ def latency(findings: list[Finding], seconds: float) -> Iterator[Finding]:
         yield Finding("latency", "warning", text, "lens top for queues; lens db stats for sizes; lens db vacuum")
 
 
-__all__ = ["directory", "drops", "identity", "latency", "master", "reporting", "silent"]
+__all__ = ["directory", "drops", "event_loop", "identity", "latency", "master", "reporting", "silent"]

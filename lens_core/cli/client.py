@@ -11,8 +11,10 @@ import click
 
 from ..base.data_dir import default_data_dir, running_address
 from ..base.errors import LensError
+from .wording import plain
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+_CONFIG = "lens_core.cli.config"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,6 +26,22 @@ def data_dir_option(function: F) -> F:
         type=click.Path(file_okay=False, path_type=Path),
         help="Where the daemon keeps its spool and database [default: $LENS_DATA_DIR, or a folder of the user's].",
     )(function)
+
+
+def config_option(function: F) -> F:
+    """The option --config of commands that ask a daemon: its data directory is the one that the file names."""
+    return click.option(
+        "--config",
+        "-c",
+        type=click.Path(dir_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_remember_config,
+        help="The configuration of the daemon that is meant, in place of --data-dir.",
+    )(function)
+
+
+def _remember_config(context: click.Context, parameter: click.Parameter, file: Path | None) -> None:
+    context.meta[_CONFIG] = file
 
 
 def plugins_dir_option(function: F) -> F:
@@ -56,16 +74,39 @@ def json_option(function: F) -> F:
 
 
 def resolve_data_dir(data_dir: Path | None) -> Path:
-    """The directory that was given, or the default."""
-    return data_dir or default_data_dir(os.environ)
+    """The directory that was given, that of the configuration that was given, or the default."""
+    return data_dir or _configured_data_dir() or default_data_dir(os.environ)
+
+
+def _configured_data_dir() -> Path | None:
+    context = click.get_current_context(silent=True)
+    file = context.meta.get(_CONFIG) if context is not None else None
+    if file is None:
+        return None
+    from ..config.loading import read_data_dir
+
+    return read_data_dir(file, os.environ)
+
+
+def is_daemon_named(url: str | None, data_dir: Path | None) -> bool:
+    """Whether the command line says which daemon is meant."""
+    return bool(url) or data_dir is not None or _configured_data_dir() is not None
 
 
 def daemon_url(url: str | None, data_dir: Path | None) -> str:
-    """The address that was given, or that of the daemon running on this machine, or the default one."""
+    """The address that was given, or that of the daemon running on this machine, or the default one.
+
+    Raises LensError where a directory or a configuration was given and no daemon runs on it.
+    """
     if url:
         return _base(url)
-    address = running_address(resolve_data_dir(data_dir))
-    return address.url if address else DEFAULT_URL
+    directory = resolve_data_dir(data_dir)
+    address = running_address(directory)
+    if address is not None:
+        return address.url
+    if is_daemon_named(url, data_dir):
+        raise LensError(f"no daemon runs on {directory}; start it (`lens up --data-dir {directory}`), or name another")
+    return DEFAULT_URL
 
 
 def _base(url: str) -> str:
@@ -118,7 +159,7 @@ def _ask(
     except (ValueError, KeyError, TypeError):
         message = response.text[:200]
     hint = "; commands send what LENS_TOKEN holds" if response.status_code == 401 else ""
-    raise LensError(f"{url} answered {response.status_code}: {message}{hint}")
+    raise LensError(f"{url} answered {response.status_code}: {plain(str(message), 500)}{hint}")
 
 
 def _unanswered(url: str, error: Exception) -> str:

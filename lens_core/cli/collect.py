@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -13,12 +14,14 @@ import msgspec
 
 from ..base.data_dir import running_address
 from ..base.errors import ConfigurationError, LensError
+from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import CollectorConfig, Config, ServerSettings, SpoolSettings, load_config
+from ..daemon.pushing import Push, push_to_daemon, push_to_sinks, sinks_of_environment
 from ..directory.directory import Directory
-from ..model.records import Measurement, kind_of
+from ..model.records import Measurement, Record, kind_of
 from ..pipeline.collecting import Collected, collect_all, reason_of
-from ..pipeline.pushing import Push, push_to_daemon, push_to_sinks, sinks_of_environment
+from ..pipeline.ingest_gate import MEASURED
 from ..plugin_api.components import Collector
 from ..plugin_host.host import PluginHost
 from . import EXIT_CONFIGURATION, EXIT_FAILED
@@ -71,7 +74,7 @@ def command(
     answers = asyncio.run(_run_all(chosen, loaded, host, push=push, from_file=config is not None))
     if as_json:
         shown = [as_object(answer) for answer in answers]
-        click.echo(msgspec.json.format(msgspec.json.encode(shown if everything else shown[0])).decode())
+        click.echo(hide(msgspec.json.format(msgspec.json.encode(shown if everything else shown[0])).decode()))
     for answer in answers:
         show(answer, as_json=as_json, verbose=verbose)
     if any(answer.configuration for answer in answers):
@@ -167,6 +170,15 @@ async def _open_push(
     return push_to_daemon(address.url, _SEND_SECONDS)
 
 
+async def _send_apart(records: Sequence[Record], send: Push) -> None:
+    """Send measured values by themselves: where no sink stores them, the push must fail whatever came with them."""
+    measured = [record for record in records if type(record) in MEASURED]
+    others = [record for record in records if type(record) not in MEASURED]
+    for part in (others, measured):
+        if part:
+            await send(part)
+
+
 async def _collect(
     chosen: CollectorConfig, config: Config, metrics: SelfMetrics, answer: Answer, send: Push | None
 ) -> None:
@@ -180,8 +192,8 @@ async def _collect(
         answer.measurements += [record for record in found.records if isinstance(record, Measurement)]
         answer.records.update(kind_of(record) for record in found.records)
         answer.errors += [f"a record was refused: {reason}" for reason in found.rejected]
-        if send is not None and found.records:
-            await send(found.records)
+        if send is not None:
+            await _send_apart(found.records, send)
 
     if not collector.isolated:
         await collector.start()

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from ..base.redaction import hide
 from ..model.records import Measurement
 
 
@@ -65,7 +66,7 @@ def show(answer: Answer, *, as_json: bool, verbose: bool) -> None:
     state = "sent" if answer.pushed else ("collected" if answer.up else "failed")
     click.echo(f"{answer.collector}: {state} {', '.join(parts)} in {answer.duration_seconds:.1f} s", err=True)
     for error in answer.errors:
-        click.echo(f"{answer.collector}: {error}", err=True)
+        click.echo(hide(f"{answer.collector}: {error}"), err=True)
 
 
 def _line(found: Measurement) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from ..base.data_dir import DataDirLock, running_address
 from ..base.errors import LensError
+from ..base.redaction import hide, passwords_in, remember
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config, load_config
 from ..directory.directory import Directory
@@ -152,6 +153,9 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
       lens db import --from wandb-offline wandb/
     """
 
+    for password in passwords_in(where):
+        remember(password)
+
     async def work(store: Store) -> ImportCounts:
         pieces = records_of(kind, where, PluginHost.load())
         with progress("Records read", None) as show:
@@ -163,7 +167,7 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
     else:
         click.echo(f"{counts.records:,} records were read, {counts.rejected:,} of them could not be stored.")
         for reason in counts.reasons:
-            click.echo(f"  {reason}")
+            click.echo(hide(f"  {reason}"))
     if counts.rejected:
         raise SystemExit(1)
 

@@ -1,6 +1,7 @@
 """Rows of an upstream Primus Lens database (`training_performance`), with what is known to be wrong with them mended.
 
-- Rows that were stored once more for each ancestor of their workload are left out, where `gpu_workload` tells so.
+- Rows that were stored once more for each ancestor of their workload are left out, where `gpu_workload` tells so and
+  where the workload below has the same values: a row that was only stored under an ancestor is kept.
 - What a row of wandb has overwritten stands in `history`; each version is a write of its own source again.
 - The attempt is `serial`, which wandb and TensorBoard do not count: 0 becomes 1.
 - Fields that describe the row, texts and nested values are no metrics.
@@ -22,7 +23,19 @@ from ..model.records import Origin, Pod, Record, StepMetrics, WorkloadReference
 _NO_METRICS = frozenset(
     {"source", "run_id", "step", "history", "created_at", "updated_at", "wall_time", "file", "scalars", "texts"}
 )
-_COLUMNS = "id, workload_uid, pod_uuid, serial, iteration, data_source::text, performance, created_at"
+# Of rows that may repeat another one: what workloads below have of the same pod, attempt, iteration and source.
+_ROWS = """
+select p.id, p.workload_uid, p.pod_uuid, p.serial, p.iteration, p.data_source::text, p.performance, p.created_at,
+    case when c.uid is not null then (
+        select json_agg(b.performance) from training_performance b
+        where b.workload_uid = any(string_to_array(c.below, %(separator)s)) and b.pod_uuid = p.pod_uuid
+            and b.serial is not distinct from p.serial and b.iteration = p.iteration
+            and b.data_source is not distinct from p.data_source) end
+from training_performance p
+left join unnest(%(uids)s::text[], %(pods)s::text[], %(below)s::text[]) c (uid, pod, below)
+    on c.uid = p.workload_uid and c.pod = p.pod_uuid
+order by p.id"""
+_SEPARATOR = "\n"
 _SPECIAL = frozenset({"nan", "inf", "infinity"})
 _AT_ONCE = 5_000
 
@@ -33,14 +46,20 @@ def read_primus_lens(dsn: str) -> Iterator[Record]:
         with psycopg.connect(dsn) as connection:
             connection.read_only = True
             parents = _workloads(connection)
-            repeated, pods = _hierarchy(connection, parents)
+            below, pods = _hierarchy(connection, parents)
             yield from pods
             with connection.cursor(name="rows") as cursor:
                 cursor.itersize = _AT_ONCE
-                cursor.execute(f"select {_COLUMNS} from training_performance order by id".encode())
-                for row in cursor:
-                    if (row[1], row[2]) not in repeated:
-                        yield from _versions(row)
+                parameters = {
+                    "uids": [uid for uid, _ in below],
+                    "pods": [pod for _, pod in below],
+                    "below": [_SEPARATOR.join(sorted(uids)) for uids in below.values()],
+                    "separator": _SEPARATOR,
+                }
+                cursor.execute(_ROWS.encode(), parameters)
+                for *row, others in cursor:
+                    if not _is_repeated(row[6], others or []):
+                        yield from _versions(tuple(row))
     except psycopg.Error as error:
         said = error.diag.message_primary or type(error).__name__
         raise LensError(f"the Primus Lens database cannot be read: {said}") from None
@@ -61,23 +80,40 @@ def _workloads(connection: psycopg.Connection[tuple[Any, ...]]) -> dict[str, Wor
 
 def _hierarchy(
     connection: psycopg.Connection[tuple[Any, ...]], workloads: Mapping[str, WorkloadReference]
-) -> tuple[set[tuple[str, str]], list[Pod]]:
-    """Which rows (workload, pod) only repeat those of a workload below, and what the pods belong to."""
+) -> tuple[dict[tuple[str, str], set[str]], list[Pod]]:
+    """Workloads below one that has rows of the same pod, by (workload, pod), and what the pods belong to."""
     by_pod: dict[str, set[str]] = {}
     for uid, pod in connection.execute(
         "select distinct workload_uid, pod_uuid from training_performance where coalesce(pod_uuid, '') <> ''"
     ):
         by_pod.setdefault(pod, set()).add(uid)
-    repeated = set()
+    below: dict[tuple[str, str], set[str]] = {}
     pods = []
     for pod, uids in sorted(by_pod.items()):
         known = {uid for uid in uids if uid in workloads}
-        above = {ancestor for uid in known for ancestor in _ancestors(uid, workloads)}
-        repeated |= {(uid, pod) for uid in uids & above}
-        references = [workloads[uid] for uid in sorted(known | (above & workloads.keys()))]
+        above = {uid: _ancestors(uid, workloads) for uid in known}
+        for uid in uids:
+            if under := {other for other in known if uid in above[other]}:
+                below[uid, pod] = under
+        references = [workloads[uid] for uid in sorted(known | (set().union(*above.values()) & workloads.keys()))]
         if references:
             pods.append(Pod(uid=pod, name="", namespace=references[0].namespace, workloads=references))
-    return repeated, pods
+    return below, pods
+
+
+def _is_repeated(performance: Any, others: list[Any]) -> bool:
+    """Whether another row has all values that this one has, those included that were overwritten."""
+    own = _values_of(performance)
+    return any(all(values in _values_of(other) for values in own) for other in others)
+
+
+def _values_of(performance: Any) -> list[dict[str, str]]:
+    if not isinstance(performance, dict):
+        return []
+    # As texts, because NaN is not equal to itself.
+    versions = [*(performance.get("history") or []), performance]
+    found = [metrics_of(version) for version in versions if isinstance(version, dict)]
+    return [{name: repr(value) for name, value in values.items()} for values in found]
 
 
 def _ancestors(uid: str, workloads: Mapping[str, WorkloadReference]) -> set[str]:

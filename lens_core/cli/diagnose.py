@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from ..base.errors import LensError
-from .client import ask, daemon_url, data_dir_option, json_option, url_option
+from .client import ask, config_option, daemon_url, data_dir_option, json_option, url_option
 
 _COLOURS = {"yes": "red", "no": "green", "unknown": "yellow"}
 _SAMPLES = 3
@@ -30,6 +30,7 @@ _SHOWN_FRAMES = 12
 @json_option
 @url_option
 @data_dir_option
+@config_option
 def command(
     pids: tuple[int, ...], workload: str | None, seconds: float, as_json: bool, url: str | None, data_dir: Path | None
 ) -> None:

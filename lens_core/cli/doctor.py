@@ -7,16 +7,28 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
+from ..base.errors import LensError
 from ..base.proxies import keep_off_proxies
 from . import checks, checks_symptoms
 from .checks import Finding
-from .client import daemon_url, data_dir_option, json_option, request_headers, url_option
+from .client import (
+    config_option,
+    daemon_url,
+    data_dir_option,
+    is_daemon_named,
+    json_option,
+    request_headers,
+    resolve_data_dir,
+    url_option,
+)
+from .wording import plain
 
 SIGNS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "·"}
 STEP_WIDTH = 22
@@ -28,6 +40,7 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "brigh
 @json_option
 @url_option
 @data_dir_option
+@config_option
 def command(send: bool, as_json: bool, url: str | None, data_dir: Path | None) -> None:
     """Look at the whole road, hook, network, daemon, pipelines, sinks, store: where does it stop?
 
@@ -43,7 +56,7 @@ def command(send: bool, as_json: bool, url: str | None, data_dir: Path | None) -
     if not os.environ.get("PRIMUS_LENS_PROXY"):
         keep_off_proxies(os.environ, ["*"])  # as the hook, which uses none of the environment's unasked
     findings = []
-    for finding in examine(daemon_url(url, data_dir), given=bool(url), send=send):
+    for finding in _examine_named(url, data_dir, send=send):
         findings.append(finding)
         if not as_json:
             _show(finding)
@@ -51,8 +64,20 @@ def command(send: bool, as_json: bool, url: str | None, data_dir: Path | None) -
         click.echo(msgspec.json.format(msgspec.json.encode(findings)).decode())
     failed = [finding for finding in findings if finding.state == "failed"]
     if failed and not as_json:
-        click.echo(f"\nIt stops at: {failed[0].step}. Try: {failed[0].remedy}")
+        # A daemon that takes nothing says so because of a sink behind it, which is what has to be mended.
+        cause = next((finding for finding in failed if finding.step not in ("daemon", "sending")), failed[0])
+        click.echo(f"\nIt stops at: {cause.step}. Try: {cause.remedy}")
     sys.exit(1 if failed else 0)
+
+
+def _examine_named(url: str | None, data_dir: Path | None, *, send: bool) -> Iterator[Finding]:
+    """All findings about the daemon that is meant, or that it does not run."""
+    try:
+        address = daemon_url(url, data_dir)
+    except LensError as error:
+        yield Finding("daemon", "failed", str(error), f"lens up --data-dir {resolve_data_dir(data_dir)}")
+        return
+    yield from examine(address, given=is_daemon_named(url, data_dir), send=send)
 
 
 def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
@@ -70,10 +95,16 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     headers = request_headers(environ)
     answered, status = checks.daemon(url, headers)
     yield from answered
-    yield from checks.sending(url, environ)
     if status is None:
+        yield from checks.sending(url, environ)
         yield Finding("pipelines", "skipped", "and everything behind them: the daemon does not say")
         return
+    if status["not_ready"]:
+        yield Finding("sending", "failed", f"what is sent now is refused: {status['not_ready']}", "the sinks below")
+    elif has_wandb(status):
+        yield from checks.sending(url, environ)
+    else:
+        yield Finding("sending", "skipped", "the source wandb_api is not configured: the hook cannot send here")
     yield from checks_symptoms.identity(url, headers, environ)
     yield from checks.sources(status)
     yield from checks_symptoms.silent(status)
@@ -81,21 +112,29 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     yield from checks_symptoms.drops(url, headers, status)
     yield from checks.pipelines(status)
     yield from checks.plugins(status)
+    yield from checks_symptoms.event_loop(status)
     began = time.perf_counter()
     stored = list(checks.store(url, headers, status))
     yield from stored
     yield from checks_symptoms.latency(stored, time.perf_counter() - began)
-    if send:
+    if send and has_wandb(status) and status["store"] is not None:
         yield from checks.probe(url, headers, environ)
+    elif send:
+        yield Finding("probe", "skipped", "a row needs the source wandb_api and a sink that answers queries")
+
+
+def has_wandb(status: Mapping[str, Any]) -> bool:
+    """Whether the daemon takes what the hook sends."""
+    return any(source["type"] == "wandb_api" for source in status["sources"])
 
 
 def _show(finding: Finding) -> None:
     """One finding; on a terminal its text keeps to its own column."""
     sign = click.style(SIGNS[finding.state], fg=STYLES[finding.state])
-    text = finding.text.replace("\n", " ")
+    text = plain(finding.text, 2000)
     click.echo(f"{sign} {finding.step:{STEP_WIDTH}} {_wrapped(text)}")
     if finding.remedy and finding.state != "ok":
-        click.echo(f"  {'':{STEP_WIDTH}} → {_wrapped(finding.remedy)}")
+        click.echo(f"  {'':{STEP_WIDTH}} → {_wrapped(plain(finding.remedy, 2000))}")
 
 
 def _wrapped(text: str) -> str:

@@ -18,10 +18,12 @@ from ..detection.log_lines.loss_checks import judge, spell
 from ..detection.log_lines.nearest import nearest
 from ..plugin_host.host import PluginHost
 from .client import plugins_dir_option
+from .wording import plain
 
 _COLOURS = {"metric": "green", "event": "yellow", "none": "bright_black"}
 _SHOWN_FIRST = ("iteration", "target_iteration", "epoch", "lm_loss", "elapsed_time_per_iteration_ms", "learning_rate")
 _SHOWN_VALUES = 8
+_LONGEST = 500
 OTHER = "other"
 
 
@@ -131,7 +133,7 @@ def _human(engine: LineEngine, answer: dict[str, Any], text: str) -> Iterator[st
     values = answer["values"]
     order = [name for name in _SHOWN_FIRST if name in values]
     order += [name for name in values if name not in order and name != "current_iteration"]
-    yield "  ".join(f"{name}={values[name]}" for name in order[:_SHOWN_VALUES])
+    yield plain("  ".join(f"{name}={values[name]}" for name in order[:_SHOWN_VALUES]), _LONGEST)
     if len(order) > _SHOWN_VALUES:
         yield f"(+{len(order) - _SHOWN_VALUES})"
 
@@ -140,5 +142,5 @@ def _nearest(engine: LineEngine, answer: dict[str, Any], text: str) -> str:
     shows = f"shows {answer['framework']}; " if answer["framework"] else ""
     near = nearest(engine, text)
     if near is None:
-        return f"{shows}no word of any known format: {text.strip()[:60]}"
-    return f"{shows}nearest {near.format}: {near.reason}: {text.strip()[:60]}"
+        return f"{shows}no word of any known format: {plain(text.strip())}"
+    return f"{shows}nearest {near.format}: {near.reason}: {plain(text.strip())}"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..config.loading import ComponentConfig, Config, PipelineConfig, load_config
+from ..config.loading import Config, PipelineConfig, load_config
+from ..plugin_api.instance import ComponentConfig
 from ..plugin_host.host import PluginHost
 from .client import plugins_dir_option
 

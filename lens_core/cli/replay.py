@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .client import ask, ask_long, daemon_url, data_dir_option, url_option
+from .client import ask, ask_long, config_option, daemon_url, data_dir_option, url_option
 from .screen import progress
 
 LOOK_EVERY_SECONDS = 0.5
@@ -17,6 +17,7 @@ LOOK_EVERY_SECONDS = 0.5
 @click.option("--sink", default="", help="Only the dead letters of this sink.")
 @url_option
 @data_dir_option
+@config_option
 def command(sink: str, url: str | None, data_dir: Path | None) -> None:
     """Send the records again that a sink refused, after what was wrong with them, or with the sink, is mended.
 

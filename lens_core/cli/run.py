@@ -12,12 +12,13 @@ import click
 
 from ..base.data_dir import running_address
 from ..base.errors import LensError
-from .client import daemon_url, data_dir_option, resolve_data_dir, url_option
+from .client import config_option, daemon_url, data_dir_option, is_daemon_named, resolve_data_dir, url_option
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @url_option
 @data_dir_option
+@config_option
 @click.option("--workload", help="The name under which the data is found (WORKLOAD_UID).")
 @click.option("--log", is_flag=True, help="Send what COMMAND prints too: steps and events are read from it.")
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
@@ -26,7 +27,8 @@ def command(
 ) -> None:
     """Run COMMAND with the wandb hook on: what it logs goes to Lens too; nothing else changes.
 
-    The hook sends to PRIMUS_LENS_API_BASE_URL if that is set, else to the daemon on this machine.
+    The hook sends to the daemon that --url, --data-dir or --config names, else to PRIMUS_LENS_API_BASE_URL if that is
+    set, else to the daemon on this machine.
 
     \b
     Examples:
@@ -42,11 +44,14 @@ def command(
     environment = dict(os.environ)
     if workload:
         environment["WORKLOAD_UID"] = workload
-    base_url = environment.get("PRIMUS_LENS_API_BASE_URL") if not url else None
+    named = is_daemon_named(url, data_dir)
+    if named:
+        environment.pop("PRIMUS_LENS_API_BASE_URL", None)
+    base_url = environment.get("PRIMUS_LENS_API_BASE_URL")
     if base_url is None:
         address = daemon_url(url, data_dir)
         base_url = f"{address}/api/v1"
-        _say_where(address, environment, known=bool(url) or running_address(resolve_data_dir(data_dir)) is not None)
+        _say_where(address, environment, known=named or running_address(resolve_data_dir(data_dir)) is not None)
     environment = run_environment(environment, base_url)
     if log:
         raise SystemExit(_run_and_log(program, arguments, environment))

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from ..base.durations import duration
-from .client import ask, daemon_url, data_dir_option, json_option, url_option
-from .columns import Column, fitting_table
+from .client import ask, config_option, daemon_url, data_dir_option, json_option, url_option
+from .columns import Cell, Column, fitting_table
+from .counts import (
+    count_cells,
+    count_columns,
+    error_cell,
+    is_worth_a_row,
+    pipeline_counts,
+    sink_counts,
+    source_counts,
+)
 from .screen import make_console
 from .wording import STATE_STYLES, plain
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 @click.command("status")
 @json_option
 @url_option
 @data_dir_option
+@config_option
 def command(as_json: bool, url: str | None, data_dir: Path | None) -> None:
     """Show what runs: every component, its state, rates, lag and last error.
 
@@ -35,55 +48,79 @@ def command(as_json: bool, url: str | None, data_dir: Path | None) -> None:
 
 
 def _show(status: dict[str, Any]) -> None:
+    from rich.text import Text
+
     console = make_console(piped_width=200)
     console.print(
         f"[bold]{status['state']}[/]  {status['url']}  up {duration(status['uptime_seconds'])}  "
         f"version {status['version']}  data in {status['data_dir']}"
     )
-    columns = [
-        Column("component"),
-        Column("pipeline", goes=3),
-        Column("state"),
-        Column("in", right=True),
-        Column("out", right=True),
-        Column("pending", right=True),
-        Column("rate/s", right=True, goes=2),
-        Column("lag", right=True, goes=1),
-        Column("last error", shrinks=True),
-    ]
-    rows = [_source_row(source) for source in status["sources"]]
-    rows += [_sink_row(pipeline["name"], sink) for pipeline in status["pipelines"] for sink in pipeline["sinks"]]
-    console.print(fitting_table(columns, rows, console.width))
+    if status["not_ready"] and status["not_ready"] != status["state"]:
+        console.print(Text(f"takes nothing now: {plain(status['not_ready'], 400)}", style="bold red"))
+    console.print(_table(status, console.width))
+    for name, problem in sorted(status.get("problems", {}).items()):
+        console.print(Text(f"{name}: {plain(problem, 400)}", style="yellow"))
+    for one in status.get("blockers", []):
+        text = f"plugin {one['distribution']}: {one['function']} blocked the event loop"
+        text += f" for {one['longest_seconds']:.1f} s ({one['times']} times)"
+        console.print(Text(plain(text, 400), style="yellow"))
     if status["store_notice"]:
         console.print(plain(f"{status['store']}: {status['store_notice']}", 400))
 
 
-def _source_row(source: dict[str, Any]) -> list[tuple[str, str]]:
-    counts = [_count(source["received"]), _count(source["accepted"]), ""]
-    rates = [_rate(source["accepted_per_second"]), ""]
-    return _row(source["name"], ", ".join(source["pipelines"]), source, counts, rates)
+def _table(status: dict[str, Any], width: int) -> Table:
+    """One row for each source, pipeline that changes the number of records, and sink."""
+    pipelines = status["pipelines"]
+    changing = [pipeline for pipeline in pipelines if is_worth_a_row(pipeline)]
+    sinks = [(pipeline["name"], sink) for pipeline in pipelines for sink in pipeline["sinks"]]
+    counts = [*map(source_counts, status["sources"]), *map(pipeline_counts, changing)]
+    counts += [sink_counts(sink) for _, sink in sinks]
+    figures = count_columns(counts)
+    columns = [
+        Column("component"),
+        Column("pipeline", goes=3),
+        Column("state"),
+        *figures,
+        Column("rate/s", right=True, goes=2),
+        Column("lag", right=True, goes=1),
+        Column("last error", shrinks=True),
+    ]
+    heads = [_source_cells(source) for source in status["sources"]]
+    heads += [_pipeline_cells(pipeline) for pipeline in changing]
+    heads += [_sink_cells(name, sink) for name, sink in sinks]
+    rows = [
+        [*first, *count_cells(figures, counted), *last] for (first, last), counted in zip(heads, counts, strict=True)
+    ]
+    return fitting_table(columns, rows, width)
 
 
-def _sink_row(pipeline: str, sink: dict[str, Any]) -> list[tuple[str, str]]:
-    ledger = sink["ledger"]
-    taken = ledger["accepted"] + ledger["recovered"]
-    counts = [_count(taken), _count(ledger["delivered"]), _count(sink["pending_records"])]
-    rates = [_rate(sink["delivered_per_second"]), duration(sink["lag_seconds"])]
-    return _row(sink["name"], pipeline, sink, counts, rates)
+# The cells of a row before its figures, and those behind them.
+_Cells = tuple[list[Cell], list[Cell]]
 
 
-def _row(
-    name: str, pipeline: str, component: dict[str, Any], counts: list[str], rates: list[str]
-) -> list[tuple[str, str]]:
-    error = (plain(component["last_error"], 200), "red" if component["last_error"] else "")
-    state = (component["state"], STATE_STYLES.get(component["state"], ""))
-    numbers = [(cell, "") for cell in (*counts, *rates)]
-    return [(plain(name, 200), ""), (plain(pipeline, 200), ""), state, *numbers, error]
+def _source_cells(source: dict[str, Any]) -> _Cells:
+    first = _names(source["name"], ", ".join(source["pipelines"]), source["state"])
+    return first, [(_rate(source["accepted_per_second"]), ""), ("", ""), error_cell(source, 200)]
+
+
+def _pipeline_cells(pipeline: dict[str, Any]) -> _Cells:
+    error = (plain(pipeline["last_processor_error"], 200), "red")
+    first = _names("(pipeline)", pipeline["name"], "")
+    return first, [(_rate(pipeline["accepted_per_second"]), ""), ("", ""), error]
+
+
+def _sink_cells(pipeline: str, sink: dict[str, Any]) -> _Cells:
+    first = _names(sink["name"], pipeline, sink["state"])
+    return first, [
+        (_rate(sink["delivered_per_second"]), ""),
+        (duration(sink["lag_seconds"]), ""),
+        error_cell(sink, 200),
+    ]
+
+
+def _names(name: str, pipeline: str, state: str) -> list[Cell]:
+    return [(plain(name, 200), ""), (plain(pipeline, 200), ""), (state, STATE_STYLES.get(state, ""))]
 
 
 def _rate(number: float) -> str:
     return f"{number:,.1f}"
-
-
-def _count(number: float) -> str:
-    return f"{number:,.0f}"

@@ -14,7 +14,7 @@ import msgspec
 
 from ..base.errors import LensError
 from ..model.records import RECORD_KINDS
-from .client import ask, daemon_url, data_dir_option, json_option, request_headers, url_option
+from .client import ask, config_option, daemon_url, data_dir_option, json_option, request_headers, url_option
 from .wording import amount, plain
 
 # A heartbeat comes every 15 s; a daemon that says nothing for so long is gone.
@@ -33,6 +33,7 @@ _SHOWN_VALUES = 8
 @json_option
 @url_option
 @data_dir_option
+@config_option
 def command(
     pipeline: str,
     workload: str,

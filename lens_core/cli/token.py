@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ..http.tokens import ROLES, TokenStore
-from .client import data_dir_option, json_option, resolve_data_dir
+from .client import config_option, data_dir_option, json_option, resolve_data_dir
 
 
 @click.group("token")
@@ -28,6 +28,7 @@ def command() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(ROLES), default="ingest", show_default=True, help="What it allows.")
 @data_dir_option
+@config_option
 def create(name: str, role: str, data_dir: Path | None) -> None:
     """Make a token and print it; it is shown once and kept only as a hash."""
     click.echo(TokenStore(resolve_data_dir(data_dir)).create(name, role))
@@ -37,6 +38,7 @@ def create(name: str, role: str, data_dir: Path | None) -> None:
 @command.command("list")
 @json_option
 @data_dir_option
+@config_option
 def list_tokens(as_json: bool, data_dir: Path | None) -> None:
     """List the tokens, without their texts."""
     tokens = TokenStore(resolve_data_dir(data_dir)).all()
@@ -54,6 +56,7 @@ def list_tokens(as_json: bool, data_dir: Path | None) -> None:
 @command.command()
 @click.argument("name")
 @data_dir_option
+@config_option
 def revoke(name: str, data_dir: Path | None) -> None:
     """Forget a token; requests with it are refused from now on."""
     TokenStore(resolve_data_dir(data_dir)).revoke(name)

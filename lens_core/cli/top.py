@@ -13,8 +13,17 @@ import msgspec
 
 from ..base.durations import duration
 from ..base.errors import LensError
-from .client import ask, ask_many, daemon_url, data_dir_option, json_option, url_option
-from .columns import Column, fitting_table
+from .client import ask, ask_many, config_option, daemon_url, data_dir_option, json_option, url_option
+from .columns import Cell, Column, fitting_table
+from .counts import (
+    count_cells,
+    count_columns,
+    error_cell,
+    is_worth_a_row,
+    pipeline_counts,
+    sink_counts,
+    source_counts,
+)
 from .screen import make_console, pictures
 from .wording import STATE_STYLES, ago, amount, bytes_text, plain, sparkline
 
@@ -24,6 +33,8 @@ if TYPE_CHECKING:
 
 STYLES = {"failed": "bold red", "stalled": "bold yellow", "running": "green", "ended": "", "silent": "dim"}
 LINES_OF_PIPELINE = 8
+# Of the figures, those of records that did not get through.
+LOST = ("filtered", "refused", "dropped", "dead", "lost")
 MOST_GLANCES = 100
 # Columns from which on there is room for a longer line of bars.
 WIDE = 110
@@ -37,6 +48,7 @@ WIDE = 110
 @json_option
 @url_option
 @data_dir_option
+@config_option
 def command(
     interval_seconds: float,
     search: str,
@@ -82,68 +94,101 @@ def _live(console: Console, address: str, search: str, limit: int | None, interv
 
 
 def look(address: str, search: str, limit: int) -> dict[str, Any]:
-    """Everything that is shown: the daemon's status, the list, and a glance at each of its workloads."""
+    """Everything that is shown: the daemon's status, the list, and a glance at each of its workloads.
+
+    `store_error` says why the store answers nothing: what the daemon itself knows is shown all the same.
+    """
     status = ask("GET", address, "/api/v1/status")
-    page = ask("GET", address, "/api/v1/overview", search=search, limit=str(limit))
-    workloads = page["workloads"]
-    for first in range(0, len(workloads), MOST_GLANCES):
-        part = workloads[first : first + MOST_GLANCES]
-        asked = [("uid", line["workload_uid"]) for line in part]
-        for line, glance in zip(part, ask_many(address, "/api/v1/glance", asked)["glances"], strict=True):
-            line["glance"] = glance
-    return {"status": status, "workloads": workloads, "total_count": page["total_count"], "time": page["time"]}
+    seen: dict[str, Any] = {"status": status, "workloads": [], "total_count": None, "store_error": ""}
+    try:
+        page = ask("GET", address, "/api/v1/overview", search=search, limit=str(limit))
+        workloads = page["workloads"]
+        for first in range(0, len(workloads), MOST_GLANCES):
+            part = workloads[first : first + MOST_GLANCES]
+            asked = [("uid", line["workload_uid"]) for line in part]
+            for line, glance in zip(part, ask_many(address, "/api/v1/glance", asked)["glances"], strict=True):
+                line["glance"] = glance
+    except LensError as error:
+        return {**seen, "store_error": str(error), "time": round(time.time() * 1000)}
+    return {**seen, "workloads": workloads, "total_count": page["total_count"], "time": page["time"]}
 
 
 def picture(seen: dict[str, Any], width: int) -> Group:
     """All of it, for a terminal so many columns wide."""
     from rich.console import Group
+    from rich.text import Text
 
     status = seen["status"]
     total = seen["total_count"]
-    ready = "[green]ready[/]" if status["ready"] else f"[bold red]{status['state']}[/]"
+    ready = "[green]ready[/]" if status["ready"] else "[bold red]takes nothing[/]"
     head = (
         f"[bold]lens top[/]  {time.strftime('%H:%M:%S')}  {status['url']}  {ready}  up "
         f"{duration(status['uptime_seconds'])}  workloads {'' if total is None else total}"
     )
-    parts: list[Any] = [head, _pipeline(status, width), ""]
-    parts.append(
-        _workloads(seen, width) if seen["workloads"] else "No workload yet. Try: lens run --workload my-run -- COMMAND"
-    )
+    parts: list[Any] = [head]
+    if status["not_ready"]:
+        parts.append(Text(f"takes nothing now: {plain(status['not_ready'], 400)}", style="bold red"))
+    parts += [_pipeline(status, width), ""]
+    if seen["store_error"]:
+        parts.append(Text(f"The workloads cannot be shown: {plain(seen['store_error'], 400)}", style="red"))
+    elif seen["workloads"]:
+        parts.append(_workloads(seen, width))
+    else:
+        parts.append("No workload yet. Try: lens run --workload my-run -- COMMAND")
     return Group(*parts)
 
 
 def _pipeline(status: dict[str, Any], width: int) -> Table:
+    """What flows, what waits, and what did not get through."""
+    sources = [source for source in status["sources"] if source["received"] or source["state"] != "running"]
+    changing = [pipeline for pipeline in status["pipelines"] if is_worth_a_row(pipeline)]
+    sinks = [(pipeline, sink) for pipeline in status["pipelines"] for sink in pipeline["sinks"]]
+    counts = [*map(source_counts, sources), *map(pipeline_counts, changing), *(sink_counts(sink) for _, sink in sinks)]
+    figures = [column for column in count_columns(counts) if column.title in LOST]
     columns = [
         Column("component"),
         Column("state"),
         Column("in/s", right=True, goes=3),
         Column("out/s", right=True, goes=2),
         Column("waiting", right=True),
+        *figures,
         Column("queue", right=True, goes=4),
         Column("lag", right=True, goes=1),
         Column("last error", shrinks=True),
     ]
-    rows = [_source_row(source) for source in status["sources"] if source["received"] or source["state"] != "running"]
-    rows += [_sink_row(pipeline, sink) for pipeline in status["pipelines"] for sink in pipeline["sinks"]]
+    heads = [_source_cells(source) for source in sources]
+    heads += [_pipeline_cells(pipeline) for pipeline in changing]
+    heads += [_sink_cells(pipeline, sink) for pipeline, sink in sinks]
+    rows = [
+        [*first, *count_cells(figures, counted), *last] for (first, last), counted in zip(heads, counts, strict=True)
+    ]
     return fitting_table(columns, rows, width)
 
 
-def _source_row(source: dict[str, Any]) -> list[tuple[str, str]]:
-    cells = (plain(source["name"]), source["state"], amount(source["accepted_per_second"]), "", "", "", "")
-    return [*((cell, "") for cell in cells), (plain(source["last_error"]), "")]
+# The cells of a row before the figures of what did not get through, and those behind them.
+_Cells = tuple[list[Cell], list[Cell]]
 
 
-def _sink_row(pipeline: dict[str, Any], sink: dict[str, Any]) -> list[tuple[str, str]]:
-    return [
+def _source_cells(source: dict[str, Any]) -> _Cells:
+    cells = (plain(source["name"]), source["state"], amount(source["accepted_per_second"]), "", "")
+    return [(cell, "") for cell in cells], [("", ""), ("", ""), error_cell(source, 60)]
+
+
+def _pipeline_cells(pipeline: dict[str, Any]) -> _Cells:
+    cells = (plain(pipeline["name"]), "", amount(pipeline["accepted_per_second"]), "", "")
+    return [(cell, "") for cell in cells], [("", ""), ("", ""), (plain(pipeline["last_processor_error"]), "red")]
+
+
+def _sink_cells(pipeline: dict[str, Any], sink: dict[str, Any]) -> _Cells:
+    first = [
         (plain(f"{pipeline['name']} → {sink['name']}"), ""),
         (sink["state"], STATE_STYLES.get(sink["state"], "")),
         (amount(pipeline["accepted_per_second"]), ""),
         (amount(sink["delivered_per_second"]), ""),
         (f"{sink['pending_records']:,}", ""),
-        (bytes_text(pipeline["spool"].get("bytes", 0)), ""),
-        (duration(sink["lag_seconds"]), ""),
-        (plain(sink["last_error"]), ""),
     ]
+    queue = bytes_text(pipeline["spool"].get("bytes", 0))
+    return first, [(queue, ""), (duration(sink["lag_seconds"]), ""), error_cell(sink, 60)]
 
 
 def _workloads(seen: dict[str, Any], width: int) -> Table:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..base.redaction import hide
 from .client import data_dir_option, plugins_dir_option
 from .wording import plain
 
@@ -116,7 +117,7 @@ def _announce(daemon: Daemon) -> None:
         click.echo(f"  pipeline {name}: {', '.join(pipeline.sources) or 'nothing'} → {', '.join(pipeline.sinks)}")
     store = daemon.assembly.store if daemon.assembly is not None else None
     if store is not None and store.notice():
-        click.echo(f"  {config.store}:    {plain(store.notice(), 400)}")
+        click.echo(f"  {config.store}:    {plain(hide(store.notice()), 400)}")
     click.echo(f"  data:     {config.data_dir}")
     click.echo(f"  plugins:  {len(loaded)} loaded (`lens plugins` lists them)")
     for plugin in states:

@@ -9,9 +9,12 @@ from typing import Any
 import click
 import msgspec
 
+from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
-from ..config.loading import Config, InvalidConfiguration, SinkConfig, load_config
+from ..config.loading import Config, InvalidConfiguration, load_config
 from ..directory.directory import Directory
+from ..plugin_api.components import Component
+from ..plugin_api.instance import ComponentConfig
 from ..plugin_host.host import PluginHost
 from . import EXIT_CONFIGURATION, EXIT_FAILED
 from .client import plugins_dir_option
@@ -20,25 +23,30 @@ CHECK_TIMEOUT_SECONDS = 15.0
 
 
 @click.command("validate")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--connect", is_flag=True, help="Also try whether every sink can be reached.")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--config", "-c", type=click.Path(path_type=Path), help="FILE, as other commands name it.")
+@click.option("--connect", is_flag=True, help="Also try whether what every component needs can be reached.")
 @plugins_dir_option
 @click.option("--data-dir", type=click.Path(path_type=Path), help="As for `lens up`.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
-def command(file: Path, connect: bool, data_dir: Path | None, as_json: bool) -> None:
+def command(file: Path | None, config: Path | None, connect: bool, data_dir: Path | None, as_json: bool) -> None:
     """Report everything that is wrong with FILE, as file:line:column: what; how to mend it.
 
     \b
     Examples:
       lens validate lens.yaml
-      lens validate lens.yaml --connect     try every sink as well
+      lens validate lens.yaml --connect     try every sink, source and collector as well
       lens validate lens.yaml --json
 
-    Exit codes: 0 valid, 1 a sink cannot be reached, 78 the configuration is wrong.
+    Exit codes: 0 valid, 1 something cannot be reached, 78 the configuration is wrong.
     """
+    if (file is None) == (config is None):
+        raise click.UsageError("name one configuration: lens validate FILE")
+    file = file or config
+    assert file is not None
     answer: dict[str, Any] = {"file": str(file), "valid": False, "problems": [], "notices": [], "sinks": []}
     try:
-        config = load_config(file, PluginHost.load(), data_dir=data_dir)
+        settings = load_config(file, PluginHost.load(), data_dir=data_dir)
     except InvalidConfiguration as error:
         answer["problems"] = [
             {"file": found.file, "line": found.place.line, "column": found.place.column, "message": found.message}
@@ -46,19 +54,22 @@ def command(file: Path, connect: bool, data_dir: Path | None, as_json: bool) -> 
         ]
         _say(answer, as_json, [*map(str, error.problems), f"{len(error.problems)} to mend"])
         raise SystemExit(EXIT_CONFIGURATION) from None
-    answer.update(valid=True, notices=config.notices)
+    answer.update(valid=True, notices=settings.notices)
+    checked = asyncio.run(_connect(settings)) if connect else []
     if connect:
-        answer["sinks"] = asyncio.run(_connect(config))
-    _say(answer, as_json, [*config.notices, f"{file}: valid ({_counts(config)})", *map(_sink_line, answer["sinks"])])
-    if not all(sink["reachable"] for sink in answer["sinks"]):
+        answer["sinks"] = [found for found in checked if found["kind"] == "sink"]
+        answer["components"] = checked
+    lines = [*settings.notices, f"{file}: valid ({_counts(settings)})", *map(_line, checked)]
+    _say(answer, as_json, lines)
+    if any(found["reachable"] is False for found in checked):
         raise SystemExit(EXIT_FAILED)
 
 
 def _say(answer: dict[str, Any], as_json: bool, lines: list[str]) -> None:
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        click.echo(hide(msgspec.json.format(msgspec.json.encode(answer)).decode()))
     else:
-        click.echo("\n".join(lines))
+        click.echo(hide("\n".join(lines)))
 
 
 def _counts(config: Config) -> str:
@@ -70,31 +81,51 @@ def _counts(config: Config) -> str:
     return ", ".join(parts)
 
 
-def _sink_line(sink: dict[str, Any]) -> str:
-    state = click.style("reachable", fg="green") if sink["reachable"] else click.style("not reachable", fg="red")
-    return f"  {sink['name']} ({sink['type']}): {state}" + (f": {sink['error']}" if sink["error"] else "")
+def _line(found: dict[str, Any]) -> str:
+    words = {
+        True: click.style("reachable", fg="green"),
+        False: click.style("not reachable", fg="red"),
+        None: click.style("not checked", fg="bright_black"),
+    }
+    why = f": {found['error']}" if found["error"] else ""
+    return f"  {found['kind']} {found['name']} ({found['type']}): {words[found['reachable']]}{why}"
 
 
 async def _connect(config: Config) -> list[dict[str, Any]]:
-    errors = await asyncio.gather(*(_check(sink, config) for sink in config.sinks.values()))
+    """What `check` says of every sink, source and collector that is written down; None where it has no check."""
+    components = [
+        (kind, component)
+        for kind, section in (("sink", config.sinks), ("source", config.sources), ("collector", config.collectors))
+        for component in section.values()
+        if component.written
+    ]
+    errors = await asyncio.gather(*(_check(component, config) for _, component in components))
     return [
-        {"name": sink.name, "type": sink.type, "reachable": not error, "error": error}
-        for sink, error in zip(config.sinks.values(), errors, strict=True)
+        {
+            "kind": kind,
+            "name": component.name,
+            "type": component.type,
+            "reachable": None if error is None else not error,
+            "error": error or "",
+        }
+        for (kind, component), error in zip(components, errors, strict=True)
     ]
 
 
-async def _check(sink: SinkConfig, config: Config) -> str:
-    """Why a sink cannot be reached; '' if it can."""
+async def _check(component: ComponentConfig, config: Config) -> str | None:
+    """Why a component cannot reach what it needs; '' if it can, None if its plugin has no check."""
     from ..daemon.assembly import make  # only here: it brings the whole daemon along
 
+    if component.plugin.check is Component.check:
+        return None
     try:
-        made = make(config, sink, SelfMetrics(), Directory(config.server.cluster_name))
+        made = make(config, component, SelfMetrics(), Directory(config.server.cluster_name))
         try:
             await asyncio.wait_for(made.check(), CHECK_TIMEOUT_SECONDS)
         finally:
             await made.stop()
     except (asyncio.TimeoutError, TimeoutError):
         return f"no answer within {CHECK_TIMEOUT_SECONDS:g} s"
-    except Exception as error:  # noqa: BLE001 - whatever a sink raises is the reason to show
+    except Exception as error:  # noqa: BLE001 - whatever a component raises is the reason to show
         return " ".join(str(error).split()) or type(error).__name__
     return ""

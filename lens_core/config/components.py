@@ -8,19 +8,20 @@ from typing import Annotated, Any, cast
 import msgspec
 from msgspec import Meta
 
+from ..base.deprecation import deprecation_in
 from ..base.errors import PluginError
+from ..base.expectations import field_types, split_annotation
 from ..delivery.sending.policy import DeliverySettings
 from ..plugin_api.components import Collector, Component
-from ..plugin_api.deprecation import deprecation_in
+from ..plugin_api.instance import ComponentConfig
 from ..plugin_api.sink_answers import BatchLimits
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import HOST_KEYS, ComponentKind, needs_settings
 from .conversion import Failed, convert, fields_given, to_struct
 from .document import Node
-from .expectations import field_types, split_annotation
 from .foreign_keys import component_words
 from .problems import Problems
-from .settings import CollectorConfig, ComponentConfig, FilterSettings, SinkConfig
+from .settings import CollectorConfig, FilterSettings, SinkConfig
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 NAME_RULE = "letters, digits, dots, dashes and underscores, at most 64"

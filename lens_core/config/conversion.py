@@ -8,12 +8,14 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from ..base.expectations import choices, describe, field_types, is_mapping, is_secret, is_sequence, is_struct, members
+from ..base.expectations import split_annotation as split
+from ..base.redaction import remember
 from ..base.secrets import Secret
+from ..base.setting_types import from_text
 from .document import Node
-from .expectations import choices, describe, field_types, is_mapping, is_secret, is_sequence, is_struct, members
-from .expectations import split_annotation as split
+from .hints import number_hint
 from .problems import Problems, suggestion
-from .text_types import from_text
 
 AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
@@ -113,6 +115,11 @@ def convert(node: Node, kind: Any, path: str, problems: Problems) -> Any:
     bare, metas = split(kind)
     options = [split(member)[0] for member in members(bare)]
     if node.value is None and type(None) in options:
+        if node.is_empty:
+            known = [option for option in options if option is not type(None)]
+            words = " or ".join(map(describe, known))
+            problems.add(node.place, f"{path}: nothing stands after the colon; write {words}, or remove the key")
+            return FAILED
         return None
     if isinstance(node.value, dict):
         structs = [option for option in options if is_struct(option)]
@@ -127,7 +134,9 @@ def convert(node: Node, kind: Any, path: str, problems: Problems) -> Any:
         if inner is not None:
             return _checked(node, _sequence(node, inner, path, problems), kind, metas, path, problems)
     if Secret in options and _can_be_secret(node):
-        return Secret(node.value if isinstance(node.value, str) else node.written)
+        text = node.value if isinstance(node.value, str) else node.written
+        remember(text)
+        return Secret(text)
     return _leaf(node, kind, path, problems)
 
 
@@ -168,11 +177,11 @@ def _leaf(node: Node, kind: Any, path: str, problems: Problems) -> Any:
     try:
         return msgspec.convert(plain, kind, strict=False, dec_hook=_keep)
     except msgspec.ValidationError:
-        problems.add(node.place, f"{path}: {_expected(node, kind)}")
+        problems.add(node.place, f"{path}: {_expected(node, kind, path)}")
         return FAILED
 
 
-def _expected(node: Node, kind: Any) -> str:
+def _expected(node: Node, kind: Any, path: str) -> str:
     if is_secret(kind):
         return f"expected {describe(kind)}, got something else"
     got = f"expected {describe(kind)}, got {node.shape}"
@@ -185,6 +194,9 @@ def _expected(node: Node, kind: Any) -> str:
         return f"{got}; put it in quotes"
     if bool in options and node.written.lower() in ("yes", "no", "on", "off"):
         return f"{got}; write {'true' if node.written.lower() in ('yes', 'on') else 'false'}"
+    if isinstance(node.value, str) and not {int, float}.isdisjoint(options):
+        hint = number_hint(path.rpartition(".")[2], node.written)
+        return f"{got}; {hint}" if hint else got
     if node.value is None:
         return f"{got}; write it after the colon, or remove the key"
     return got

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from .hints import yaml_hint
 from .problems import NO_PLACE, Place, Problems
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -68,6 +69,11 @@ class Node:
         return repr(text if len(text) <= 60 else text[:57] + "…")
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the file has a key and nothing behind its colon: no null, and no empty text in quotes."""
+        return self.value is None and not self.written and not self.quoted and self.place != NO_PLACE
+
+    @property
     def name(self) -> str:
         """A name as written: what a variable held is not shown."""
         return self.written or str(self.value)
@@ -96,7 +102,8 @@ def parse(text: str, problems: Problems) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(mark.line + 1, mark.column + 1) if mark else NO_PLACE
-        problems.add(place, f"this is not YAML: {error.problem or error.context}{_hint(text, place)}")
+        problem = str(error.problem or error.context)
+        problems.add(place, f"this is not YAML: {problem};{yaml_hint(text, place.line, place.column, problem)}")
         return None
     except yaml.reader.ReaderError as error:
         problems.add(_place_of(text, error.position), f"this is not YAML: {error.reason}; remove the character")
@@ -127,20 +134,6 @@ def _without_surrogate_pairs(text: str) -> str:
 def _place_of(text: str, position: int) -> Place:
     before = text[:position]
     return Place(before.count("\n") + 1, position - before.rfind("\n"))
-
-
-def _hint(text: str, place: Place) -> str:
-    lines = text.splitlines()
-    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
-    if "${" in line and "{" in line.replace("${", ""):
-        return '; inside {…} put "${NAME}" in quotes'
-    if line[: max(place.column, 1)].strip(" ") == "\t" or line.startswith("\t"):
-        return "; indent with spaces, not with tabs"
-    if ": " in line.partition(": ")[2]:
-        return '; put a text that holds ": " in quotes'
-    if re.search(r"[:\-]\s+[%@`*&!]", line):
-        return "; put a text that begins with a special character in quotes"
-    return "; check the indentation and the quotes of this line and of the one before"
 
 
 class _Builder:

@@ -1,16 +1,30 @@
-"""`${NAME}`, `${NAME:-default}`, `${file:PATH}` and `$$`, inside string scalars of the parsed tree, once."""
+"""`${NAME}`, `${NAME:-default}`, `${file:PATH}` and `$$`, inside string scalars of the parsed tree, once.
+
+In the login of a URL what is inserted is percent-encoded: a password may hold an @ or a slash.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
-from .document import Node
+from ..base.redaction import passwords_in, remember
+from .document import Node, resolve
 from .problems import Problems, suggestion
 
 MAX_SECRET_FILE_BYTES = 64 * 1024
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
+# The part of a URL in which a login stands: up to the last @ before path, query and fragment. A reference counts as one
+# letter, whatever its default holds.
+_LOGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://((?:\$\{[^}]*\}|[^/?#\s])*)@")
+# Variables that hold no secrets: errors without hosts and paths would help nobody.
+_PLAIN = re.compile(
+    r"(^|_)(NAME|HOST|HOSTNAME|PORT|USER|USERNAME|NODE|NAMESPACE|DIR|FOLDER|PATH|HOME|FILE|REGION|CLUSTER|SITE|ENV|URL)$"
+)
+# What a shell would replace and Lens does not; a $ before small letters or digits is more likely an expression.
+_BARE = re.compile(r"(?<!\$)(?:\$\$)*\$([A-Z][A-Z0-9_]{2,})")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -41,6 +55,15 @@ class Expansion:
             self._expand_scalar(node)
 
     def _expand_scalar(self, node: Node) -> None:
+        bare = _BARE.search(node.value)
+        if bare is not None:
+            name = bare[1]
+            hint = f"write ${{{name}}} for the variable, or $${name} for a dollar sign"
+            self._problems.add(node.place, f"${name} stands for nothing; {hint}")
+            node.broken = True
+            return
+        first, last = _userinfo(node.value)
+
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$$":
                 return "$"
@@ -48,6 +71,14 @@ class Expansion:
             if found is None:
                 node.broken = True
                 return ""
+            if first <= match.start() < last:
+                remember(found)
+                return _encoded(found, is_all=match.span() == (first, last))
+            if _is_plain(match[1].partition(":-")[0], found):
+                for password in passwords_in(found):
+                    remember(password)
+            else:
+                remember(found)
             return found
 
         node.value = _REFERENCE.sub(replace, node.value)
@@ -91,3 +122,23 @@ class Expansion:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
             self._problems.add(node.place, f"the file {path} cannot be read: {reason}")
             return None
+
+
+def _userinfo(text: str) -> tuple[int, int]:
+    """Where the login of a URL stands in a text; (0, 0) where there is none."""
+    found = _LOGIN.match(text)
+    return found.span(1) if found is not None else (0, 0)
+
+
+def _is_plain(name: str, value: str) -> bool:
+    """Whether what a variable holds may be shown: a host, a path, a number, a yes or no."""
+    if _PLAIN.search(name) or isinstance(resolve(value), (bool, int, float)):
+        return True
+    return value.lower() in ("", "yes", "no", "on", "off")
+
+
+def _encoded(value: str, *, is_all: bool) -> str:
+    """A value as a part of a login; where it is all of it, its first colon stands between user and password."""
+    if not is_all:
+        return quote(value, safe="")
+    return ":".join(quote(part, safe="") for part in value.split(":", 1))

@@ -11,13 +11,18 @@ from typing import Any
 
 import msgspec
 
+from ..base.expectations import field_documentation
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind, needs_settings, settings_of, summary_of
-from .expectations import field_documentation
 from .settings import ServerSettings, SpoolSettings
 
 _WIDTH = 110
-_PRIMUS_SERVER = {"listen": "0.0.0.0:8080", "metrics_listen": "0.0.0.0:9090", "open_ingest": True}
+_PRIMUS_SERVER = {
+    "listen": "0.0.0.0:8080",
+    "metrics_listen": "0.0.0.0:9090",
+    "metrics_open": True,
+    "open_ingest": True,
+}
 # What Primus-Lens does and Lens does not unless it is told to; written only where the plugin has such a setting.
 _PRIMUS_SETTINGS = {"remote_write": {"copies": "only"}}
 _PRIMUS_DSN = (

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
+from ..base.expectations import field_documentation, field_types
+from ..base.setting_types import schema_of
 from ..delivery.sending.policy import DeliverySettings
 from ..model.records import RECORD_KINDS
 from ..plugin_api.components import API_VERSION, Component
 from ..plugin_api.sink_answers import BatchLimits
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind, needs_settings, summary_of
-from .expectations import field_documentation, field_types
 from .settings import FilterSettings, ServerSettings, SpoolSettings
-from .text_types import schema_of
 
 # A number or a switch may come from a variable: then the file holds a text.
 _REFERENCE = {"type": "string", "pattern": r"\$\{.+\}"}

@@ -12,24 +12,17 @@ from msgspec import Meta
 
 from ..base.data_dir import default_data_dir
 from ..delivery.sending.policy import DeliverySettings
+from ..plugin_api.instance import ComponentConfig
 from ..plugin_host.host import PluginHost
 from .components import ComponentReader
 from .conversion import FAILED, convert, to_struct
 from .document import MAX_FILE_BYTES, Node, mapping, parse, scalar
 from .expansion import Expansion
 from .foreign_keys import section_words
+from .machine_checks import check_data_dir, check_files, check_sinks
 from .pipelines import PipelineReader, check_filter, choose_store
 from .problems import NO_PLACE, InvalidConfiguration, Place, Problem, Problems, suggestion
-from .settings import (
-    CollectorConfig,
-    ComponentConfig,
-    Config,
-    FilterSettings,
-    PipelineConfig,
-    ServerSettings,
-    SinkConfig,
-    SpoolSettings,
-)
+from .settings import CollectorConfig, Config, FilterSettings, PipelineConfig, ServerSettings, SinkConfig, SpoolSettings
 from .translation import translate
 
 SECTIONS = (
@@ -78,6 +71,19 @@ def parse_config(
     return config
 
 
+def read_data_dir(path: Path, environ: Mapping[str, str]) -> Path:
+    """The data directory of a configuration, of which nothing else is looked at. Raises InvalidConfiguration."""
+    problems = Problems(str(path))
+    root = parse(read_text(path), problems)
+    node = root.value.get("data_dir") if root is not None else None
+    if node is not None:
+        Expansion(environ, path.parent, problems).expand(node)
+    problems.raise_if_any()
+    if node is None or not isinstance(node.value, str):
+        return default_data_dir(environ).absolute()
+    return (path.parent / Path(node.value).expanduser()).absolute()
+
+
 def read_text(path: Path) -> str:
     """The text of a configuration file; raises InvalidConfiguration when it cannot be read."""
     try:
@@ -105,10 +111,18 @@ class _Reader:
         self._root: dict[str, Node] = root.value
         for key in self._root:
             if key not in SECTIONS:
-                hint = suggestion(key, SECTIONS, words=section_words())
+                hint = self._outdented(key) or suggestion(key, SECTIONS, words=section_words())
                 problems.add(root.key_place(key), f"unknown section {key}; {hint}")
         self._delivery = self._struct("delivery", DeliverySettings)
         self._components = ComponentReader(host, problems, self._delivery or DeliverySettings())
+
+    def _outdented(self, key: str) -> str:
+        """A hint for what belongs to the empty section above it and is not indented."""
+        names = [*self._root]
+        for above in reversed(names[: names.index(key)]):
+            if above in SECTIONS:
+                return f"indent it, if it belongs to {above}:" if self._root[above].is_empty else ""
+        return ""
 
     def config(self, environ: Mapping[str, str], folder: Path, data_dir: Path | None) -> Config | None:
         server = self._struct("server", ServerSettings)
@@ -121,6 +135,10 @@ class _Reader:
         pipelines = readers.read(self._root.get("pipelines"))
         store = choose_store(self._root.get("store"), sinks, self._components.known["sink"], self._problems)
         directory = self._data_dir(environ, folder, data_dir)
+        check_files(self._root.get("server"), folder, self._problems)
+        if data_dir is None:
+            check_data_dir(self._root.get("data_dir"), directory, self._problems)
+        check_sinks(sinks, self._components.known["sink"], server, self._problems)
         if server is None or spool is None or self._delivery is None:
             return None
         return Config(

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from ..base.secrets import Secret
 from ..delivery.sending.policy import DeliverySettings
 from ..model.records import RECORD_KINDS
-from ..plugin_api.components import Component
+from ..plugin_api.instance import ComponentConfig
 
 Address = Annotated[
     str,
@@ -27,6 +28,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     metrics_listen: Annotated[
         Address | None, Meta(description="a second listener for /metrics alone, for example 0.0.0.0:9090")
     ] = None
+    metrics_open: Annotated[
+        bool, Meta(description="let everybody read /metrics without a token, on both listeners")
+    ] = False
     tls_certificate: Annotated[
         NonEmpty | None, Meta(description="a PEM file: the certificate and its chain; HTTPS then, on both")
     ] = None
@@ -36,6 +40,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         "default"
     )
     open_ingest: Annotated[bool, Meta(description="take data without a token on addresses other than loopback")] = False
+    ingest_token: Annotated[
+        Secret | None,
+        Meta(description="a token that may send, beside those of `lens token`; for a Secret that others have too"),
+    ] = None
     max_body_bytes: Annotated[
         int, Meta(ge=1024, le=2**31 - 1, description="largest body of a request, decompressed")
     ] = 16 * 1024 * 1024
@@ -56,6 +64,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 raise ValueError(f"{name}: the port must be at most 65535")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key: one needs the other")
+        if self.ingest_token is not None and len(self.ingest_token.reveal()) < 16:
+            raise ValueError("ingest_token: it must have 16 letters or more, or it could be guessed")
         if self.max_in_flight_bytes < self.max_body_bytes:
             raise ValueError("max_in_flight_bytes: must be at least max_body_bytes, or no body of that size gets in")
 
@@ -82,19 +92,6 @@ class FilterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     kinds: Annotated[list[str], Meta(description=f"kinds of record: {', '.join(RECORD_KINDS)}")] = []
     data_sources: Annotated[list[str], Meta(description="data sources: wandb, log, tensorflow …; * and ? match")] = []
     labels: Annotated[dict[str, str], Meta(description="labels of the origin; * and ? match")] = {}
-
-
-class ComponentConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One configured instance of a plugin: `plugin(settings, context)` makes it.
-
-    `written` is False for one that is there because nobody wrote that section and it works without settings.
-    """
-
-    name: str
-    plugin: type[Component]
-    type: str
-    settings: Any
-    written: bool = True
 
 
 class CollectorConfig(ComponentConfig, frozen=True, kw_only=True):

@@ -154,4 +154,8 @@ def _prometheus(root: Node, problems: Problems) -> None:
         problems.add(node.place, "metrics.prometheus: server.metrics_listen is there too; remove one of them")
         return
     _put(server, "metrics_listen", scalar(f"0.0.0.0:{port}", node.place))
-    problems.notice(node.place, f'metrics.prometheus is read as server.metrics_listen: "0.0.0.0:{port}"')
+    problems.notice(
+        node.place,
+        f'metrics.prometheus is read as server.metrics_listen: "0.0.0.0:{port}"; scrapers that send no token need '
+        "server.metrics_open: true",
+    )

@@ -11,24 +11,30 @@ from pathlib import Path
 
 import msgspec
 
-from ..base.errors import LensError
+from ..base.errors import BadRequest, LensError
 from ..base.self_metrics import SelfMetrics
-from ..config.loading import CollectorConfig, ComponentConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from ..config.loading import CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from ..delivery.loss_periods import end_quiet_periods
 from ..delivery.sending.sender import SinkSlot
 from ..delivery.spool.spool import Spool
 from ..detection.detectors import EvidenceRules, make_detectors
 from ..detection.log_lines.processor import DetectorProcessor
-from ..detection.verdict import Verdict, fuse
+from ..detection.verdict import fuse
 from ..directory.directory import API_FEED, RECORDS_FEED, Directory
 from ..model.record_filter import RecordFilter
 from ..model.records import Evidence
+from ..model.verdict import Verdict
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import PipelineDoor
 from ..pipeline.pipeline import Pipeline
 from ..plugin_api.components import Collector, Component, Context, Detector, Sink, Source
+from ..plugin_api.instance import ComponentConfig
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from ..plugin_host.host import PluginHost
+from ..plugin_host.info import ComponentKind
+from .starting import Starter
+from .stopping import TASKS_SHARE, end_tasks, stop_component
 
 logger = logging.getLogger("lens.assembly")
 
@@ -36,7 +42,6 @@ logger = logging.getLogger("lens.assembly")
 TICK_SECONDS = 5.0
 # A source's task that failed is started again after so long; one that ran so long before was well.
 RESTART_SECONDS = 1.0
-CANCEL_AGAIN_SECONDS = 1.0
 RUN_IS_WELL_SECONDS = 60.0
 
 
@@ -57,7 +62,10 @@ class Assembly:
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     source_errors: dict[str, str] = field(default_factory=dict)
+    source_error_times: dict[str, float] = field(default_factory=dict)
     notices: dict[str, str] = field(default_factory=dict)
+    is_stopped: bool = False
+    starters: dict[str, Starter] = field(default_factory=dict)
 
     def doors(self) -> dict[str, PipelineDoor]:
         """The door of each source."""
@@ -70,17 +78,24 @@ class Assembly:
     def why_not_ready(self) -> str:
         """'' when a submission would be taken now."""
         for pipeline in self.pipelines:
+            for sender in pipeline.senders:
+                starter = self.starters.get(sender.slot.name)
+                if sender.slot.required and starter is not None and not starter.is_started:
+                    return f"sink {sender.slot.name} is not started: {starter.error}; its records stay in the spool"
             if pipeline.is_required:
                 try:
                     pipeline.ensure_room()
+                    reason = pipeline.spool.why_full()
                 except LensError as error:
-                    return f"pipeline {pipeline.name}: {error}"
+                    reason = str(error)
+                if reason:
+                    return f"pipeline {pipeline.name}: {reason}"
         return ""
 
     async def replay(self, sink: str) -> int:
-        """Send dead letters again; raises LensError for a sink that there is not."""
+        """Send dead letters again; raises BadRequest for a sink that there is not."""
         if sink and sink not in self.sinks:
-            raise LensError(f"there is no sink {sink!r}; there are: {', '.join(self.sinks)}")
+            raise BadRequest(f"there is no sink {sink!r}; there are: {', '.join(self.sinks)}")
         records = 0
         for pipeline in self.pipelines:
             for sender in pipeline.senders:
@@ -89,23 +104,31 @@ class Assembly:
         return records
 
     async def stop(self, deadline_seconds: float) -> None:
-        """End sources and collectors, then drain the pipelines within the deadline, then end the sinks."""
+        """End sources and collectors, then drain the pipelines within the deadline, then end the sinks; only once."""
+        if self.is_stopped:
+            return
+        self.is_stopped = True
         ends = time.monotonic() + deadline_seconds
-        await _end(self.tasks)
-        await asyncio.gather(*(_stop(source) for source in self.sources))
-        await asyncio.gather(*(_stop(run.collector) for run in self.collectors if not run.collector.isolated))
-        await asyncio.gather(*(pipeline.stop(max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
-        await asyncio.gather(*(_stop(sink) for sink in self.sinks.values()))
+        for starter in self.starters.values():
+            starter.cancel()
+        await end_tasks(self.tasks, deadline_seconds * TASKS_SHARE)
+        await self._stop_all(self.sources, deadline_seconds * TASKS_SHARE)
+        collectors = [runner.collector for runner in self.collectors if not runner.collector.isolated]
+        await self._stop_all(collectors, deadline_seconds * TASKS_SHARE)
+        await asyncio.gather(*(_drain(pipeline, max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
+        await self._stop_all(list(self.sinks.values()), max(1.0, ends - time.monotonic()))
 
+    def why_not_started(self, name: str | None) -> str:
+        """Why a component is not started; empty if it is, or if there is none of this name."""
+        starter = self.starters.get(name or "")
+        return starter.error or "it is starting" if starter is not None and not starter.is_started else ""
 
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they end: before Python 3.12 asyncio.wait_for swallows a cancellation that meets a result."""
-    pending = set(tasks)
-    while pending:
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async def _stop_all(self, components: Sequence[Component], deadline_seconds: float) -> None:
+        stops = (
+            stop_component(one, deadline_seconds, is_started=not self.why_not_started(one.context.name))
+            for one in components
+        )
+        await asyncio.gather(*stops)
 
 
 async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, directory: Directory) -> Assembly:
@@ -143,18 +166,23 @@ def make(config: Config, component: ComponentConfig, metrics: SelfMetrics, direc
         raise LensError(f"{component.type} {component.name!r} cannot be made: {error}") from error
 
 
-async def _start(component: Component, what: str) -> None:
-    try:
-        await component.start()
-    except Exception as error:
-        raise LensError(f"{what} {component.context.name!r} cannot be started: {error}") from error
+def _starter(assembly: Assembly, component: Component, kind: ComponentKind) -> Starter:
+    assembly.starters[component.context.name] = starter = Starter(component, kind, assembly.host)
+    return starter
 
 
-async def _stop(component: Component) -> None:
+async def _drain(pipeline: Pipeline, deadline_seconds: float) -> None:
     try:
-        await component.stop()
+        await pipeline.stop(deadline_seconds)
     except Exception:
-        component.context.logger.exception("Stopping failed.")
+        logger.exception("Pipeline could not be stopped in order. pipeline=%s", pipeline.name)
+
+
+def _make_folder(component: Component, what: str) -> None:
+    try:
+        component.context.data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LensError(f"{what} {component.context.name!r} cannot have its folder: {error}") from error
 
 
 async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
@@ -164,9 +192,11 @@ async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Dire
             continue
         sink = make(assembly.config, sink_config, metrics, directory)
         assert isinstance(sink, Sink)
-        sink.context.data_dir.mkdir(parents=True, exist_ok=True)
-        await _start(sink, "sink")
+        _make_folder(sink, "sink")
         assembly.sinks[name] = sink
+        starter = _starter(assembly, sink, "sink")
+        if not await starter.tried() and name not in used:
+            assembly.tasks.append(asyncio.create_task(starter.until_started(), name=f"start of {name}"))
     store = assembly.sinks.get(assembly.config.store or "")
     assembly.store = store if isinstance(store, Store) else None
 
@@ -179,12 +209,23 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: 
             _spool(assembly.config.data_dir, pipeline_config),
             slots,
             metrics=metrics,
-            processor=DetectorProcessor(assembly.detectors, metrics) if assembly.detectors else None,
+            processor=await asyncio.to_thread(_processor, assembly, metrics),
             record_filter=_filter(pipeline_config.filter),
         )
         await pipeline.start()
         assembly.pipelines.append(pipeline)
-    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory), name="tick"))
+    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory, metrics), name="tick"))
+
+
+def _processor(assembly: Assembly, metrics: SelfMetrics) -> DetectorProcessor | None:
+    """The detectors at work in a pipeline; one whose patterns are paused is shown with its plugin."""
+    if not assembly.detectors:
+        return None
+
+    def show(detector: str, reason: str) -> None:
+        assembly.host.pause(assembly.config.detectors[detector].type, reason, kind="detector")
+
+    return DetectorProcessor(assembly.detectors, metrics, on_pause=show)
 
 
 def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
@@ -198,13 +239,12 @@ def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
         delivery=config.delivery,
         on_exception=guard.failed,
         on_answer=guard.succeeded,
+        ensure_started=assembly.starters[config.name].ensure,
     )
 
 
 def _spool(data_dir: Path, config: PipelineConfig) -> Spool:
     path = data_dir / "spool" / f"{config.name}.sqlite3" if config.spool.kind == "disk" else None
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
     return Spool(path, max_bytes=config.spool.max_bytes, max_dead_letter_bytes=config.spool.max_dead_letter_bytes)
 
 
@@ -218,8 +258,13 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         assert isinstance(source, Source)
         source.door = _door(assembly, component, metrics, directory)
         source.judge = assembly.judge
-        await _start(source, "source")
-        assembly.guards[component.name] = Guard(assembly.host, "source", component.type)
+        await _starter(assembly, source, "source").tried()
+        assembly.guards[component.name] = Guard(
+            assembly.host,
+            "source",
+            component.type,
+            why_not_started=lambda name=component.name: assembly.why_not_started(name),  # type: ignore[misc]
+        )
         assembly.notices[component.name] = _unwanted(source, component)
         assembly.sources.append(source)
         assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
@@ -245,14 +290,16 @@ async def _start_collector(
 ) -> None:
     collector = make(assembly.config, config, metrics, directory)
     assert isinstance(collector, Collector)
-    collector.context.data_dir.mkdir(parents=True, exist_ok=True)
-    if not collector.isolated:
-        await _start(collector, "collector")
+    _make_folder(collector, "collector")
+    starter = None if collector.isolated else _starter(assembly, collector, "collector")
+    if starter is not None:
+        await starter.tried()
     runner = CollectorRunner(
         collector,
         _door(assembly, config, metrics, directory),
         interval_seconds=config.interval_seconds,
         timeout_seconds=config.timeout_seconds,
+        start=starter.until_started if starter is not None else None,
     )
     assembly.collectors.append(runner)
     assembly.tasks.append(asyncio.create_task(runner.run(), name=f"collector {config.name}"))
@@ -261,19 +308,22 @@ async def _start_collector(
 def _door(assembly: Assembly, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> PipelineDoor:
     fed = [name for name, pipeline in assembly.config.pipelines.items() if component.name in pipeline.sources]
     pipelines = [pipeline for pipeline in assembly.pipelines if pipeline.name in fed]
-    return PipelineDoor(component.name, pipelines, metrics=metrics, identity=directory)
+    reasons = component.plugin.rejects if issubclass(component.plugin, Source) else ()
+    return PipelineDoor(component.name, pipelines, metrics=metrics, identity=directory, reasons=reasons)
 
 
 async def _run_source(assembly: Assembly, source: Source) -> None:
     """A source's own task; one that fails is said, shown and started again, and the others do not notice."""
     name = source.context.name
     guard = assembly.guards[name]
+    await assembly.starters[name].until_started()
     while True:
         started = time.monotonic()
         try:
             await source.run()
         except Exception as error:
             assembly.source_errors[name] = str(error) or type(error).__name__
+            assembly.source_error_times[name] = time.time()
             source.context.logger.exception("Source failed. source=%s", name)
             guard.failed(error)
         else:
@@ -284,8 +334,8 @@ async def _run_source(assembly: Assembly, source: Source) -> None:
         assembly.source_errors.pop(name, None)
 
 
-async def _tick(pipelines: Sequence[Pipeline], directory: Directory) -> None:
-    """Call processors although nothing came, and keep the gauges fresh."""
+async def _tick(pipelines: Sequence[Pipeline], directory: Directory, metrics: SelfMetrics) -> None:
+    """Call processors although nothing came, keep the gauges fresh, and say which losses are over."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
         directory.expire()
@@ -295,6 +345,7 @@ async def _tick(pipelines: Sequence[Pipeline], directory: Directory) -> None:
                 await pipeline.submit([])
             except LensError as error:
                 logger.debug("Tick refused. pipeline=%s error=%s", pipeline.name, error)
+        end_quiet_periods(metrics.ledgers)
 
 
 def _show_states(host: PluginHost, metrics: SelfMetrics) -> None:

@@ -18,18 +18,21 @@ from ..base.data_dir import DataDirLock
 from ..base.errors import ConfigurationError, LensError, PluginError, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
+from ..delivery.loss_periods import end_quiet_periods
 from ..directory.directory import Directory
-from ..http.app import build_app
+from ..http.app import build_app, build_metrics_app
 from ..http.directory import restore
 from ..http.errors import error_response
 from ..http.server import HttpServer, TlsFiles, bind
 from ..http.state import ApiState
-from ..http.status import StatusRoutes
 from ..http.tokens import TokenStore
 from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
 from .assembly import Assembly, assemble
+from .blame import Blame
+from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
+from .stopping import ExitTimer
 
 logger = logging.getLogger("lens.daemon")
 
@@ -56,6 +59,9 @@ class Daemon:
         self._directory_file = config.data_dir / "directory.json"
         self.started_at = time.time()
         self.tap = Tap()
+        self.blame = Blame(host, self.metrics)
+        self.loop_watch = LoopWatch(on_hold=self._count_hold)
+        self._exit_timer = ExitTimer(self._why_still_running)
         self.state = "starting"
         self.url = ""
         self.assembly: Assembly | None = None
@@ -66,10 +72,12 @@ class Daemon:
         self._stop = asyncio.Event()
         self._reload_wanted = asyncio.Event()
         self._servers: list[HttpServer] = []
+        self._failure: LensError | None = None
 
     async def run(self, exit_with_pid: int | None = None) -> None:
         """Run until SIGTERM, SIGINT or `stop`, or until the process `exit_with_pid` is gone."""
         self._lock.acquire()
+        self.loop_watch.start()
         try:
             tls = tls_files(self.config)
             if tls is not None:
@@ -83,8 +91,11 @@ class Daemon:
             if extra is not None:
                 self._servers.append(HttpServer(extra, self._metrics_app(), tls))
             await self._run(exit_with_pid)
+            if self._failure is not None:
+                raise self._failure
         finally:
             await self._shut_down()
+            self.loop_watch.stop()
             self._lock.release()
 
     def stop(self) -> None:
@@ -107,13 +118,29 @@ class Daemon:
         """What /api/v1/status answers."""
         return daemon_status(self)
 
+    def _count_hold(self, hold: LoopHold) -> None:
+        self.metrics.loop_holds.inc()
+        self.metrics.loop_held_seconds.inc(hold.seconds)
+        self.blame.record(hold)
+
+    def _count_down(self) -> None:
+        self._exit_timer.start(self.config.server.shutdown_deadline_seconds)
+
+    def _why_still_running(self) -> str:
+        hold = self.loop_watch.current()
+        if hold is None:
+            return "tasks that ignore their cancellation"
+        found = self.blame.owner(hold)
+        owner = f"plugin {found[0].origin}: {found[1]} blocks; " if found is not None else ""
+        return owner + describe_hold(hold)
+
     async def _run(self, exit_with_pid: int | None) -> None:
         for server in self._servers:
             await server.start()
         self.url = self._servers[0].url
         self._lock.publish(self.url)
         self.state = "running"
-        with _signals(self._stop, self._reload_wanted):
+        with _signals(self._stop, self._reload_wanted, self._count_down):
             self._announce(self)
             helpers = [asyncio.create_task(self._reload_loop())]
             if exit_with_pid is not None:
@@ -134,6 +161,7 @@ class Daemon:
             await server.stop(max(0.1, ends - time.monotonic()))
         if self.assembly is not None:
             await self.assembly.stop(max(0.1, ends - time.monotonic()))
+        end_quiet_periods(self.metrics.ledgers, quiet_seconds=0.0)
         self.state = "stopped"
 
     def _app(self) -> Starlette:
@@ -144,6 +172,7 @@ class Daemon:
 
     def _api_state(self, assembly: Assembly) -> ApiState:
         server = self.config.server
+        self._tokens.ingest_token = server.ingest_token
         return ApiState(
             metrics=self.metrics,
             tokens=self._tokens,
@@ -153,6 +182,7 @@ class Daemon:
             ready=self.ready,
             replay=self.replay,
             store=assembly.store,
+            store_problem=lambda: assembly.why_not_started(assembly.config.store),
             guards=assembly.guards,
             rules=assembly.rules,
             sinks=list(assembly.sinks.values()),
@@ -163,22 +193,30 @@ class Daemon:
             public_url=server.public_url,
             cluster_name=server.cluster_name,
             open_ingest=server.open_ingest,
+            metrics_open=server.metrics_open,
             max_body_bytes=server.max_body_bytes,
             max_in_flight_bytes=server.max_in_flight_bytes,
         )
 
     def _metrics_app(self) -> Starlette:
         assert self.assembly is not None
-        return Starlette(routes=StatusRoutes(self._api_state(self.assembly)).root_routes())
+        return build_metrics_app(self._api_state(self.assembly))
 
     async def _reload_loop(self) -> None:
         while True:
             await self._reload_wanted.wait()
             self._reload_wanted.clear()
-            await self.reload()
+            try:
+                await self.reload()
+            except LensError as error:
+                self._failure = error
+                self.stop()
 
     async def reload(self) -> bool:
-        """Validate the configuration anew, drain, rebuild; a broken one changes nothing. True when it was taken."""
+        """Validate the configuration anew, drain, rebuild; a broken one changes nothing. True when it was taken.
+
+        Raises LensError when neither the new configuration nor the one before it can be started.
+        """
         if self._reload is None:
             logger.warning("Reload refused: this daemon runs on its built-in configuration.")
             return False
@@ -186,6 +224,9 @@ class Daemon:
             config = await asyncio.to_thread(self._reload)
         except (ConfigurationError, PluginError) as error:
             logger.error("Reload refused, nothing was changed.\n%s", error)
+            return False
+        except Exception:  # a plugin's own settings may raise anything
+            logger.exception("Reload refused, nothing was changed.")
             return False
         self._renew_certificates()
         for name in ("listen", "metrics_listen", "tls_certificate", "tls_key"):
@@ -210,14 +251,38 @@ class Daemon:
         self._servers[0].app = _comes_back
         await self.assembly.stop(self.config.server.shutdown_deadline_seconds)
         try:
-            self.assembly = await assemble(config, self.host, self.metrics, self.directory)
-            self.config = config
+            await self._begin(config)
             logger.info("Reloaded. pipelines=%s", ",".join(config.pipelines))
-        except LensError as error:
-            logger.error("Reload failed, the configuration before it goes on. error=%s", error)
-            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory)
-        self._servers[0].app = self._app()
+        except Exception as error:
+            logger.error(
+                "Reload failed, the configuration before it goes on. error=%s",
+                error,
+                exc_info=not isinstance(error, LensError),
+            )
+            await self._begin_again(error)
         self.state = "running"
+
+    async def _begin(self, config: Config) -> None:
+        """Start what a configuration describes in place of what has stopped; whatever it raises, nothing is left."""
+        before, self.config = self.config, config
+        try:
+            self.assembly = await assemble(config, self.host, self.metrics, self.directory)
+            apps = [self._app(), self._metrics_app()]
+        except BaseException:
+            if self.assembly is not None:
+                await self.assembly.stop(config.server.shutdown_deadline_seconds)
+            self.config = before
+            raise
+        for server, app in zip(self._servers, apps, strict=False):  # the second one is there if it is configured
+            server.app = app
+
+    async def _begin_again(self, reason: Exception) -> None:
+        try:
+            await self._begin(self.config)
+        except Exception as error:
+            raise LensError(
+                f"reload failed ({reason}), and the configuration before it cannot be started either: {error}"
+            ) from error
 
     async def _watch_parent(self, pid: int) -> None:
         """Stop when a process is gone: a private daemon must not outlive the training that it serves."""
@@ -248,8 +313,11 @@ async def _comes_back(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextlib.contextmanager
-def _signals(stop: asyncio.Event, reload: asyncio.Event) -> Any:
-    """SIGTERM and SIGINT stop, SIGHUP reloads, for as long as the daemon runs."""
+def _signals(stop: asyncio.Event, reload: asyncio.Event, count_down: Callable[[], None]) -> Any:
+    """SIGTERM and SIGINT stop, SIGHUP reloads, for as long as the daemon runs.
+
+    `count_down` is called at once at SIGTERM and SIGINT, even while the loop is blocked.
+    """
     loop = asyncio.get_running_loop()
     wanted = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set, signal.SIGHUP: reload.set}
     set_up: list[signal.Signals] = []
@@ -259,6 +327,8 @@ def _signals(stop: asyncio.Event, reload: asyncio.Event) -> Any:
             with contextlib.suppress(ValueError, RuntimeError):
                 loop.add_signal_handler(number, action)
                 set_up.append(number)
+                if number != signal.SIGHUP:  # the loop hears of it as before
+                    signal.signal(number, lambda *_: count_down())
         yield
     finally:
         for number in set_up:

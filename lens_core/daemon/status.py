@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ..delivery.ledger import LedgerStatus
+from ..base.self_metrics import SelfMetrics
+from ..delivery.ledger import Ledger
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
+from .blame import Blame, Blocker
+from .loop_watch import LoopWatch, LoopWatchStatus
 
 if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
     from ..config.loading import Config
@@ -31,14 +34,16 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     rejected: Mapping[str, int]
     accepted_per_second: float
     last_error: str
+    last_error_at: float | None = None
     notice: str = ""
 
 
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole daemon; `store_notice` is what the store says of the way to its answers."""
+    """The whole daemon; `not_ready` is why it takes nothing now, `store_notice` what the store says of its way."""
 
     state: str
     ready: bool
+    not_ready: str
     version: str
     url: str
     cluster: str
@@ -51,6 +56,9 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     sources: Sequence[SourceStatus]
     pipelines: Sequence[PipelineStatus]
     plugins: Sequence[PluginInfo]
+    blockers: Sequence[Blocker] = ()
+    problems: Mapping[str, str] = {}
+    event_loop: LoopWatchStatus
 
 
 class Running(Protocol):
@@ -62,6 +70,9 @@ class Running(Protocol):
     state: str
     url: str
     started_at: float
+    loop_watch: LoopWatch
+    blame: Blame
+    metrics: SelfMetrics
 
     def ready(self) -> str:
         """Why it is not ready; empty if it is."""
@@ -74,9 +85,11 @@ def daemon_status(daemon: Running) -> DaemonStatus:
 
     assembly = daemon.assembly
     config = daemon.config
+    reason = daemon.ready()
     return DaemonStatus(
         state=daemon.state,
-        ready=daemon.ready() == "",
+        ready=not reason,
+        not_ready=reason,
         version=__version__,
         url=daemon.url,
         cluster=config.server.cluster_name,
@@ -89,33 +102,30 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         sources=_sources(assembly) if assembly else [],
         pipelines=[pipeline.status() for pipeline in assembly.pipelines] if assembly else [],
         plugins=daemon.host.plugins(),
+        event_loop=daemon.loop_watch.status(),
+        blockers=daemon.blame.blockers(),
+        problems=dict(daemon.metrics.problems),
     )
 
 
 def _sources(assembly: Assembly) -> list[SourceStatus]:
+    doors = assembly.doors()
     found = []
     for source in assembly.sources:
-        error = assembly.source_errors.get(source.context.name, "")
-        ledger = assembly.doors()[source.context.name].ledger
-        found.append(
-            _source(assembly, source.context.name, source.name, error, ledger.status(), ledger.rate.per_second())
-        )
+        name = source.context.name
+        error = assembly.source_errors.get(name, "") or assembly.why_not_started(name)
+        at = assembly.source_error_times.get(name)
+        found.append(_source(assembly, name, source.name, error, at, doors[name].ledger))
     for runner in assembly.collectors:
-        ledger = runner.door.ledger
-        found.append(
-            _source(
-                assembly,
-                runner.name,
-                runner.collector.name,
-                runner.last_error,
-                ledger.status(),
-                ledger.rate.per_second(),
-            )
-        )
+        name, kind = runner.name, runner.collector.name
+        error = assembly.why_not_started(name) or runner.last_error
+        found.append(_source(assembly, name, kind, error, runner.last_error_at, runner.door.ledger))
     return found
 
 
-def _source(assembly: Assembly, name: str, kind: str, error: str, ledger: LedgerStatus, rate: float) -> SourceStatus:
+def _source(
+    assembly: Assembly, name: str, kind: str, error: str, error_at: float | None, ledger: Ledger
+) -> SourceStatus:
     return SourceStatus(
         name=name,
         type=kind,
@@ -124,8 +134,9 @@ def _source(assembly: Assembly, name: str, kind: str, error: str, ledger: Ledger
         received=ledger.received,
         accepted=ledger.accepted,
         filtered=ledger.filtered,
-        rejected=ledger.rejected,
-        accepted_per_second=rate,
+        rejected=dict(ledger.rejected),
+        accepted_per_second=ledger.rate.per_second(),
         last_error=error,
+        last_error_at=error_at,
         notice=assembly.notices.get(name, ""),
     )

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ..base.self_metrics import SelfMetrics
+from .loss_periods import LossPeriods
 
-COUNTED = ("received", "accepted", "recovered", "merged", "derived", "delivered", "filtered")
+COUNTED = ("received", "accepted", "recovered", "merged", "derived", "delivered", "filtered", "discarded")
+# Reasons that components give by themselves. Each counts from 0 on: `increase()` does not see a counter that begins at
+# its first loss.
+GATE_REASONS = ("overloaded", "failed", "invalid", "no_identity", "no_sink")
+SINK_REASONS = ("refused", "poisoned", "unreadable")
+SINK_LOSSES = ("spool_full", "spool_damaged", "memory_spool_closed", "not_found_again")
 RATE_WINDOW_SECONDS = 60
 MAX_REASONS = 32
 
 
 class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A ledger at one moment."""
+    """A ledger at one moment. `discarded` are dead letters that made room for newer ones.
+
+    `last_loss_at` is when records were last dropped or discarded, in seconds since the epoch, None for never.
+    """
 
     component: str
     received: int
@@ -33,6 +42,8 @@ class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
     filtered: int
     rejected: Mapping[str, int]
     dropped: Mapping[str, int]
+    discarded: int = 0
+    last_loss_at: float | None = None
 
 
 class RateMeter:
@@ -65,26 +76,50 @@ class RateMeter:
 
 
 class Ledger:
-    """The counts of one component; reasons are few and fixed, because they become labels."""
+    """The counts of one component; reasons are few and fixed, because they become labels.
 
-    def __init__(self, component: str, metrics: SelfMetrics, *, rated: str = "delivered") -> None:
+    `rejects` and `drops` are the reasons that are known beforehand, whose metrics begin at 0.
+    """
+
+    def __init__(
+        self,
+        component: str,
+        metrics: SelfMetrics,
+        *,
+        rated: str = "delivered",
+        rejects: Sequence[str] = (),
+        drops: Sequence[str] = (),
+    ) -> None:
         self.component = component
+        self.losses = LossPeriods(component)
         self._rated = rated
         self.received = self.accepted = self.recovered = self.merged = self.derived = 0
-        self.delivered = self.filtered = 0
+        self.delivered = self.filtered = self.discarded = 0
         self.rejected: dict[str, int] = {}
         self.dropped: dict[str, int] = {}
         self.rate = RateMeter()
         self._left_pending = 0
         self._metrics = metrics
         self._children: dict[tuple[str, str], Any] = {}
+        for name, reasons in (*((name, ("",)) for name in COUNTED), ("rejected", rejects), ("dropped", drops)):
+            for reason in reasons:
+                self._child(name, reason)
 
     @classmethod
-    def of(cls, component: str, metrics: SelfMetrics, *, rated: str = "delivered") -> Ledger:
+    def of(
+        cls,
+        component: str,
+        metrics: SelfMetrics,
+        *,
+        rated: str = "delivered",
+        rejects: Sequence[str] = (),
+        drops: Sequence[str] = (),
+    ) -> Ledger:
         """The ledger of a component in this process; a component that is built anew goes on with it."""
         found = metrics.ledgers.get(component)
         if not isinstance(found, cls):
-            found = metrics.ledgers[component] = cls(component, metrics, rated=rated)
+            found = cls(component, metrics, rated=rated, rejects=rejects, drops=drops)
+            metrics.ledgers[component] = found
         return found
 
     def close(self, pending: int) -> None:
@@ -94,6 +129,7 @@ class Ledger:
     def recover(self, found: int) -> None:
         """The component begins with so many records in its spool; those that this process left there are known."""
         self.count("recovered", max(0, found - self._left_pending))
+        self.drop("not_found_again", max(0, self._left_pending - found))
         self._left_pending = 0
 
     def add(self, counts: Mapping[tuple[str, str], int]) -> None:
@@ -113,6 +149,8 @@ class Ledger:
             self._child(name).inc(amount)
             if name == self._rated:
                 self.rate.add(amount)
+            if name == "discarded":
+                self.losses.record("discarded", "", amount)
 
     def reject(self, reason: str, amount: int = 1) -> None:
         """Count items that were refused."""
@@ -121,12 +159,14 @@ class Ledger:
                 reason = "other"
             self.rejected[reason] = self.rejected.get(reason, 0) + amount
             self._child("rejected", reason).inc(amount)
+            self.losses.record("rejected", reason, amount)
 
     def drop(self, reason: str, amount: int = 1) -> None:
         """Count records that were lost."""
         if amount:
             self.dropped[reason] = self.dropped.get(reason, 0) + amount
             self._child("dropped", reason).inc(amount)
+            self.losses.record("dropped", reason, amount)
 
     def _child(self, name: str, reason: str = "") -> Any:
         child = self._children.get((name, reason))
@@ -139,7 +179,11 @@ class Ledger:
         """The counts now."""
         counts = {name: getattr(self, name) for name in COUNTED}
         return LedgerStatus(
-            component=self.component, rejected=dict(self.rejected), dropped=dict(self.dropped), **counts
+            component=self.component,
+            rejected=dict(self.rejected),
+            dropped=dict(self.dropped),
+            last_loss_at=self.losses.last_at,
+            **counts,
         )
 
     def door_difference(self) -> int:

@@ -22,6 +22,10 @@ class NoAnswer(Exception):
     """The other side did not answer within its time, or gave up by itself."""
 
 
+class TimedOut(NoAnswer):
+    """The other side did not answer within its time."""
+
+
 async def answer_within(seconds: float, asked: Coroutine[Any, Any, T], halt: asyncio.Event) -> T:
     """What `asked` returns or raises. After `seconds`, or when `halt` is set, it is cancelled.
 
@@ -43,7 +47,9 @@ async def answer_within(seconds: float, asked: Coroutine[Any, Any, T], halt: asy
         return task.result()
     if by_itself:
         raise NoAnswer("it gave up by itself")
-    raise NoAnswer("stopped before it answered" if halt.is_set() else f"no answer within {seconds:g} s")
+    if halt.is_set():
+        raise NoAnswer("stopped before it answered")
+    raise TimedOut(f"no answer within {seconds:g} s")
 
 
 async def _end(task: asyncio.Task[Any]) -> None:

@@ -16,9 +16,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from ..base.self_metrics import SelfMetrics
-from ..config.settings import ComponentConfig
 from ..model.records import Detection, Evidence
 from ..plugin_api.components import Context, Detector
+from ..plugin_api.instance import ComponentConfig
 from .verdict import LAYERS, Relations
 
 logger = logging.getLogger("lens.detection")

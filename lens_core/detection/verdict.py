@@ -6,11 +6,12 @@ earlier verdict, so a weak source that speaks later erases nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from ..model.records import Detection
+from ..model.verdict import Conflict, Verdict
 
 # Whom to believe first (contract, section 5); a source that is not here comes last.
 SOURCES: Mapping[str, int] = {"user": 100, "component": 80, "wandb": 70, "log": 60, "reuse": 50, "image": 40}
@@ -22,32 +23,6 @@ AGREEMENT = 0.1
 CONFLICT = 0.2
 SUSPECTED, CONFIRMED, VERIFIED = 0.3, 0.6, 0.85
 WORKLOAD_TYPE = "training"
-
-
-class Conflict(msgspec.Struct, frozen=True):
-    """A source that names another framework in a layer than the verdict does."""
-
-    layer: str
-    source: str
-    framework: str
-    confidence: float
-    winner: str
-    winning_source: str
-
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a workload runs on. `framework` is the wrapper where there is one, else the base."""
-
-    framework: str = ""
-    framework_layer: str = ""
-    wrapper_framework: str = ""
-    base_framework: str = ""
-    confidence: float = 0.0
-    method: str = ""
-    workload_type: str = ""
-    status: str = "unknown"
-    sources: Sequence[str] = ()
-    conflicts: Sequence[Conflict] = ()
 
 
 class Relations(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .facts import Facts, Finding, HangVerdict, Happened, Limits, Progress
 from .failure_patterns import Cause
+from .failure_shapes import failures_of
 from .failures import Advice, Decision, RankFailure, advise
 from .hang import judge
 from .merging import StackGroup, merge_stacks, suspects_of
@@ -31,6 +32,7 @@ __all__ = [
     "advise",
     "decode_report",
     "encode_report",
+    "failures_of",
     "judge",
     "merge_stacks",
     "suspects_of",

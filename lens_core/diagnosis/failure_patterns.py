@@ -59,6 +59,7 @@ _PATTERNS = (
         r"(?:CUDA|HIP|XPU|NPU|MPS backend)(?: error:)? out of memory|(?<!ray\.exceptions\.)OutOfMemoryError"
         r"|RESOURCE_EXHAUSTED: (?:.*?out of memory|Attempting to (?:allocate|reserve)|Failed to allocate)"
         r"|OOM when allocating tensor|(?:Cuda|HIP) failure (?:\d+ )?'?out of memory|CUDA_ERROR_OUT_OF_MEMORY"
+        r"|\b(?:CUDA|GPU|HIP|NPU|device) OOM\b"
         r"|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation",
     ),
     (
@@ -85,7 +86,11 @@ _PATTERNS = (
         r"Watchdog caught collective operation timeout|collective operation timeout|Timed? ?out waiting \d+ ?ms for"
         r"|monitored ?barrier.*(?:failed|timed? out)|failed to pass monitoredBarrier|Timeout\(ms\)=\d+\) ran for"
         r"|wait timeout after \d+ ?ms|Timeout at NCCL work|due to a collective timeout|watchdog got stuck"
-        r"|Timed out initializing process group|Barrier timed out",
+        r"|Timed out initializing process group|Barrier timed out"
+        # In somebody's own words, where a line says no more than that it happened.
+        r"|\b(?:[NRHO]CCL|Gloo|collective|all[-_ ]?(?:reduce|gather|to[-_ ]?all)|reduce[-_ ]?scatter|watchdog)"
+        r"(?: (?:operation|collective|communication|call|watchdog))? (?:has |was )?time(?:d[- ])?[- ]?out"
+        r"(?:$|[.,:;!)]| (?:error|after|exceeded|expired|occurred|in|on|during|while|waiting|at)\b)",
     ),
     (
         Cause.PEER_LOST,

@@ -123,7 +123,7 @@ def advise(
     is_late = restart_count >= patience
     decision = rule.later if is_late else rule.first
     told = f" ({found.line})" if found.line else ""
-    budget = f"; {restart_count} of {max_restarts} restarts are used" if rule.first is _RESTART else ""
+    budget = f"; {_used(restart_count, max_restarts)}" if rule.first is _RESTART else ""
     return Advice(
         decision=decision,
         cause=found.cause,
@@ -131,6 +131,12 @@ def advise(
         evidence=found.line,
         rank=rank,
     )
+
+
+def _used(restart_count: int, max_restarts: int) -> str:
+    if restart_count > max_restarts:
+        return f"{restart_count} restarts are used, {max_restarts} are allowed"
+    return f"{restart_count} of {max_restarts} restarts are used"
 
 
 _WORDS = {

@@ -129,6 +129,9 @@ class Directory:
             key: pod for key, pod in known.items() if key not in ended_at or now - ended_at[key] < self.grace_seconds
         }
         past = sorted((key for key in over if key in pods), key=ended_at.__getitem__)
+        for key in past[: max(0, len(past) - MAX_MET_PODS)]:  # who sends ever new pods may not fill the memory
+            del pods[key]
+        past = past[-MAX_MET_PODS:]
         self._ended_at = {key: at for key, at in ended_at.items() if key in pods or key in merged}
         if past != self._past or not _same(pods, self.picture.pods):
             self._past = past
@@ -181,10 +184,17 @@ class Directory:
         return answer
 
     def workloads(self) -> dict[str, list[list[str]]]:
-        """pod name → [[workload name, workload uid], …] (seed 003)."""
+        """pod name → [[workload name, workload uid], …] (seed 003).
+
+        Where several namespaces have a pod of one name, the keys of these are namespace/name.
+        """
+        namespaces: dict[str, set[str]] = {}
+        for pod in self.picture.pods.values():
+            namespaces.setdefault(pod.name, set()).add(pod.namespace)
         answer: dict[str, list[list[str]]] = {}
         for pod in self.picture.pods.values():
-            names = answer.setdefault(pod.name, [])
+            is_shared = len(namespaces[pod.name]) > 1
+            names = answer.setdefault(f"{pod.namespace}/{pod.name}" if is_shared else pod.name, [])
             names.extend(pair for workload in pod.workloads if (pair := [workload.name, workload.uid]) not in names)
         return answer
 

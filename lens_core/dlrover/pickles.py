@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pickletools
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -49,6 +50,9 @@ CLASSES = frozenset(
 )
 MAX_PICKLE_BYTES = 4 * 1024 * 1024
 _MAX_OPCODES = 100_000
+_MAX_DEPTH = 64
+# Python hashes larger whole numbers by a remainder that anybody can make equal for all of them.
+_MAX_KEY = 2**60
 
 
 class PickleError(LensError):
@@ -110,7 +114,29 @@ def load(data: bytes) -> Wire:
         raise PickleError(f"not a readable pickle: {error}") from None
     if not isinstance(found, Wire):
         raise PickleError(f"holds a {type(found).__name__}, not a message")
+    _check_size(found)
     return found
+
+
+def _check_size(found: Wire) -> None:
+    """Refuse what is larger written out than it was pickled: one object may be in many places, and in itself."""
+    waiting: list[tuple[Any, int]] = [(found, 0)]
+    seen = 0
+    while waiting:
+        value, depth = waiting.pop()
+        seen += 1
+        if seen > _MAX_OPCODES or depth > _MAX_DEPTH:
+            raise PickleError(f"holds more than {_MAX_OPCODES} values, or is nested more than {_MAX_DEPTH} levels deep")
+        parts: Iterable[Any] = ()
+        if isinstance(value, Wire):
+            parts = value.fields.values()
+        elif isinstance(value, dict):
+            parts = value.values()
+        elif isinstance(value, (list, tuple)):
+            parts = value
+        waiting.extend((part, depth + 1) for part in islice(parts, _MAX_OPCODES))
+        if len(waiting) > 2 * _MAX_OPCODES:
+            raise PickleError(f"holds more than {_MAX_OPCODES} values")
 
 
 class _Reader:
@@ -159,6 +185,8 @@ class _Reader:
     def set_items(self, single: bool) -> None:
         items = [self._stack.pop() for _ in range(2)][::-1] if single else self._since_mark()
         target: dict[Any, Any] = _expect(self._stack[-1], dict)
+        for key in items[::2]:
+            _check_key(key)
         target.update(zip(items[::2], items[1::2], strict=True))
 
     def append(self, single: bool) -> None:
@@ -185,6 +213,12 @@ class _Reader:
         state = _expect(self._stack.pop(), dict)
         target: Wire = _expect(self._stack[-1], Wire)
         target.fields.update({_expect(key, str): value for key, value in state.items()})
+
+
+def _check_key(key: Any) -> None:
+    is_whole = isinstance(key, int) and abs(key) <= _MAX_KEY
+    if not (key is None or is_whole or isinstance(key, (str, bytes))):
+        raise PickleError(f"a {type(key).__name__} is no key of a message's dictionary")
 
 
 def _expect(value: Any, kind: type) -> Any:

@@ -14,15 +14,18 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..base.errors import RequestError
+from ..base.self_metrics import SelfMetrics
 from ..plugin_api.components import Route as PluginRoute
 from ..plugin_api.components import Sink, Source
 from ..plugin_host.info import summary_of
+from .checking import RefuseControlCharacters, with_known_parameters
 from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
 from .directory import DirectoryRoutes
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .ingest import ingest_endpoint
 from .openapi import PREFIX, DeclaredRoute, openapi_document
+from .openapi_routes import query_of
 from .page.headers import SecurityHeaders
 from .page.live import LiveRoutes
 from .page.overview import OverviewRoutes
@@ -38,10 +41,24 @@ PREFIXES = (PREFIX, "/v1")
 def build_app(state: ApiState) -> Starlette:
     """Build the application of a daemon."""
     below, root = routes_of(state)
+    count_from_zero([*below, *root], state.metrics)
     mounts: list[BaseRoute] = [Mount(prefix, routes=below) for prefix in PREFIXES]
+    return _application(state, [*root, *mounts])
+
+
+def build_metrics_app(state: ApiState) -> Starlette:
+    """Build the application of the second listener: Lens' own metrics, liveness and readiness."""
+    return _application(state, StatusRoutes(state).root_routes())
+
+
+def _application(state: ApiState, routes: Sequence[BaseRoute]) -> Starlette:
     return Starlette(
-        routes=[*root, *mounts],
-        middleware=[Middleware(CountRequests, state=state), Middleware(SecurityHeaders)],
+        routes=routes,
+        middleware=[
+            Middleware(CountRequests, state=state),
+            Middleware(SecurityHeaders),
+            Middleware(RefuseControlCharacters),
+        ],
         exception_handlers={
             RequestError: on_request_error,
             HTTPException: on_http_exception,
@@ -58,8 +75,9 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
     directory = DirectoryRoutes(state)
     page = PageRoutes(state)
     below = [*page.api_routes(), *LiveRoutes(state).routes(), *OverviewRoutes(state).routes()]
-    below += [*status.api_routes(), *pods.routes(), *directory.routes(), *_source_routes(state)]
-    below += [*DetectionRoutes(state).routes(), *DiagnosisRoutes(state).routes(), *queries.routes()]
+    below += [*status.api_routes(), *pods.routes(), *directory.routes()]
+    others = [*DetectionRoutes(state).routes(), *DiagnosisRoutes(state).routes(), *queries.routes()]
+    below = [*map(_checked, below), *_source_routes(state), *map(_checked, others)]
     root = [*page.root_routes(), *status.root_routes(), *pods.routes(), *_source_routes(state, root=True)]
 
     async def openapi(request: Request) -> Response:
@@ -71,6 +89,16 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
     return below, root
 
 
+def _checked(route: Route) -> Route:
+    """The route, which refuses parameters that are not documented for it; bodies with questions come with any."""
+    methods = sorted(route.methods or ())
+    if "POST" in methods:
+        return route
+    path = route.path.replace(":path}", "}")
+    known = {name for method in methods for name in query_of(method, path)}
+    return Route(route.path, with_known_parameters(route.endpoint, known), methods=methods, name=route.name)
+
+
 def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
     components: list[Source | Sink] = [*state.sources, *state.sinks]
     return [
@@ -80,6 +108,14 @@ def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
         for path in route.paths
         if route.at_root or not root
     ]
+
+
+def count_from_zero(routes: Sequence[BaseRoute], metrics: SelfMetrics) -> None:
+    """Make the counters of each route that a plugin declares: a scraper sees the first refusal as an increase."""
+    for route in routes:
+        if isinstance(route, DeclaredRoute):
+            for status in ("200", "503"):
+                metrics.http_requests.labels(route.path, status)
 
 
 def _declared(route: PluginRoute, path: str, component: Source | Sink, state: ApiState) -> DeclaredRoute:

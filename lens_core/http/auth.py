@@ -21,8 +21,8 @@ from .state import ApiState
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
-def require_role(connection: HTTPConnection, state: ApiState, role: str) -> None:
-    """Raise Unauthorized or Forbidden unless this client may act in this role.
+def require_role(connection: HTTPConnection, state: ApiState, role: str, *, is_open: bool = False) -> None:
+    """Raise Unauthorized or Forbidden unless this client may act in this role; `is_open`: also without a token.
 
     A token that is sent is always looked at, from loopback too, so that a wrong one is noticed where it is tried.
     """
@@ -34,7 +34,7 @@ def require_role(connection: HTTPConnection, state: ApiState, role: str) -> None
         _check_session(connection, *found, role)
     elif is_loopback(connection):
         _refuse_other_sites(connection, state)
-    elif not (role == "ingest" and state.open_ingest):
+    elif not (is_open or (role == "ingest" and state.open_ingest)):
         raise Unauthorized(
             "a token is required from other machines: send `Authorization: Bearer TOKEN`; "
             f"`lens token create --role {role} NAME` on the daemon's machine makes one"

@@ -13,10 +13,12 @@ from starlette.routing import Route
 
 from ..base.errors import BadRequest, Unavailable
 from ..detection.detectors import EvidenceRules
-from ..detection.verdict import Verdict, fuse
+from ..detection.verdict import fuse
 from ..model.records import Detection, Evidence, Origin
+from ..model.verdict import Verdict
 from ..plugin_api.store import Store
 from .auth import require_role
+from .checking import decode_question, read_question
 from .errors import json_response
 from .parameters import workload_uid
 from .state import ApiState
@@ -73,7 +75,7 @@ class DetectionRoutes:
         """
         require_role(request, self._state, "admin")
         uid = workload_uid(request)
-        stated = _stated(await request.body())
+        stated = _stated(await read_question(request))
         if self._state.api_door is None:
             raise Unavailable("no pipeline takes what people say")
         facts = {name: value for name, value in msgspec.structs.asdict(stated).items() if value}
@@ -150,10 +152,7 @@ def _opinion(opinion: Detection) -> dict[str, Any]:
 
 
 def _stated(body: bytes) -> StatedDetection:
-    try:
-        stated = msgspec.json.decode(body, type=StatedDetection)
-    except msgspec.DecodeError as error:
-        raise BadRequest(f"the detection could not be read: {error}") from None
+    stated: StatedDetection = decode_question(body, StatedDetection)
     if not (stated.framework or stated.wrapper_framework or stated.base_framework):
         raise BadRequest("framework, wrapper_framework or base_framework is required")
     if stated.framework_layer not in ("", "wrapper", "base"):

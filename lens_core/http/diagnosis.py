@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from ..diagnosis import (
     StackGroup,
     advise,
     decode_report,
+    failures_of,
     judge,
     merge_stacks,
 )
@@ -174,15 +176,17 @@ def _nodes(diagnoses: Sequence[Diagnosis], now: float) -> list[dict[str, Any]]:
 
 def _advice(events: Sequence[EventRow]) -> dict[str, Any] | None:
     """What to do about the newest failure, if nothing has begun again since; `events` newest first."""
-    failures = []
+    failures: list[RankFailure] = []
+    reported = 0
     for event in events:
         if event.type in ("training_started", "resumed", "training_ended"):
             break
         if event.type in _FAILURES:
-            failures.append(_failure(event))
+            failures += _failures(event)
+            reported = max(reported, _whole(event.details.get("restart_count")) or 0)
     if not failures:
         return None
-    restarts = sum(event.type == "resumed" for event in events)
+    restarts = max(reported, sum(event.type == "resumed" for event in events))
     advice = advise(failures, restart_count=restarts)
     return {
         "action": advice.decision.name,
@@ -192,7 +196,26 @@ def _advice(events: Sequence[EventRow]) -> dict[str, Any] | None:
     }
 
 
+_INTEGER = re.compile(r"-?[0-9]{1,9}")
 _WORDS = {"out_of_memory": "CUDA out of memory", "collective_timeout": "Watchdog caught collective operation timeout"}
+
+
+def _failures(event: EventRow) -> list[RankFailure]:
+    """The failures that an event tells: one, or those of all ranks in DLRover's JSON."""
+    reason = event.details.get("reason")
+    if isinstance(reason, str) and reason.lstrip().startswith("{"):
+        told = failures_of(reason)
+        if told and any(failure.message or failure.exit_code is not None for failure in told):
+            at = event.timestamp / 1000
+            return [
+                msgspec.structs.replace(
+                    failure,
+                    rank=event.rank if failure.rank is None else failure.rank,
+                    at=at if failure.at is None else failure.at,
+                )
+                for failure in told
+            ]
+    return [_failure(event)]
 
 
 def _failure(event: EventRow) -> RankFailure:
@@ -201,11 +224,14 @@ def _failure(event: EventRow) -> RankFailure:
     xid = details.get("xid")
     if isinstance(xid, int | float):  # what a device's error means its number says
         message = f"Xid {xid:g}, {message}"
-    code = details.get("exit_code")
-    number = (
-        int(code) if isinstance(code, int | float) or (isinstance(code, str) and code.lstrip("-").isdigit()) else None
-    )
+    number = _whole(details.get("exit_code"))
     return RankFailure(rank=event.rank, message=message, exit_code=number, at=event.timestamp / 1000)
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53:
+        return int(value)
+    return int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else None
 
 
 def _ms(seconds: float | None) -> int | None:

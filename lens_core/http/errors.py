@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from difflib import get_close_matches
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -11,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..base.errors import BadRequest, MethodNotAllowed, NotFound, RequestError
+from ..base.redaction import hide
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ def error_response(error: RequestError, status: int | None = None) -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return json_response({"code": error.code, "message": error.message}, status or error.status, headers)
+    return json_response({"code": error.code, "message": hide(error.message)}, status or error.status, headers)
 
 
 async def on_request_error(request: Request, error: Exception) -> Response:
@@ -42,12 +44,27 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     """Handler of Starlette's own errors: an unknown route, a wrong method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return error_response(NotFound(f"there is nothing at {request.url.path}"))
+        return error_response(NotFound(f"there is no route {request.url.path[:200]}{_near_routes(request)}"))
     if error.status_code == 405:
         response = error_response(MethodNotAllowed(f"{request.method} is not answered at {request.url.path}"))
         response.headers.update(error.headers or {})
         return response
     return error_response(BadRequest(str(error.detail)), error.status_code)
+
+
+def _near_routes(request: Request) -> str:
+    """The routes that were perhaps meant: alike, or the same below /api/v1."""
+    paths: list[str] = []
+    for route in request.app.routes:
+        below = getattr(route, "routes", None)
+        prefix = getattr(route, "path", "")
+        if below is None:
+            paths.append(prefix)
+        elif prefix == "/api/v1":
+            paths += [prefix + inner.path.replace(":path}", "}") for inner in below]
+    asked = request.url.path[:200]
+    near = get_close_matches(asked, paths, 3) or get_close_matches(f"/api/v1{asked}", paths, 3)
+    return f"; near it are {', '.join(near)}" if near else "; /api/v1/openapi.json lists them"
 
 
 async def on_unexpected(request: Request, error: Exception) -> Response:

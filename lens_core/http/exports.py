@@ -16,6 +16,7 @@ from starlette.routing import Route
 from ..base.errors import BadRequest
 from ..model.queries import PointQuery
 from .auth import require_role
+from .checking import decode_question, read_question
 from .errors import json_response
 from .exports_jobs import MEDIA_TYPES, Export, ExportFormat, ExportJobs
 from .parameters import aggregate_of, split_names
@@ -97,10 +98,7 @@ class ExportRoutes:
 
     async def create(self, request: Request) -> Response:
         """Begin an export: csv, arrow or xlsx of what metrics/data would answer; 202 with where to look."""
-        try:
-            wanted = msgspec.json.decode(await request.body() or b"{}", type=Wanted)
-        except msgspec.DecodeError as error:
-            raise BadRequest(f"the body could not be read: {error}") from None
+        wanted: Wanted = decode_question(await read_question(request), Wanted)
         export = self.jobs.start(self._state.required_store(), wanted.query(), wanted.format)
         described = _described(export)
         return json_response(described, 202, {"Location": str(described["url"])})

@@ -13,11 +13,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..base.errors import BadRequest
+from ..model.queries import PointColumns, PointQuery
 from ..plugin_api.store import Store
 from .auth import require_role
+from .checking import read_question
 from .errors import json_response
-from .grafana_query import DEFAULT_POINTS, Query, Target, as_object, cluster_of, milliseconds, read
+from .grafana_query import (
+    DEFAULT_POINTS,
+    MOST_POINTS_OF_ANSWER,
+    MOST_TARGETS,
+    Query,
+    Target,
+    as_object,
+    cluster_of,
+    milliseconds,
+    read,
+)
 from .grafana_shapes import events_as_annotations, frames, lines_of, series, table, wide_rows
+from .headline import with_headline_loss
 from .parameters import is_another, is_elsewhere, point_query
 from .state import ApiState
 
@@ -66,7 +79,7 @@ class GrafanaRoutes:
 
         @wraps(question)
         async def asked(request: Request) -> Response:
-            given = read(await request.body(), dict)
+            given = read(await read_question(request), dict)
             elsewhere = is_another(cluster_of(given), self._state.cluster_name)
             return json_response([]) if elsewhere else await question(given)
 
@@ -79,13 +92,20 @@ class GrafanaRoutes:
 
     async def query(self, request: Request) -> Response:
         """The points of a panel: `timeseries`, `table` or `frame` for each target."""
-        asked: Query = read(await request.body(), Query)
+        asked: Query = read(await read_question(request), Query)
         store = self._state.required_store()
+        if len(asked.targets) > MOST_TARGETS:
+            raise BadRequest(f"a question has at most {MOST_TARGETS} targets, not {len(asked.targets)}")
         answer: list[dict[str, Any]] = []
+        left = MOST_POINTS_OF_ANSWER
         for target in asked.targets:
             if target.hide or not target.target.strip() or self._is_elsewhere(asked, target):
                 continue
-            lines = lines_of([piece async for piece in store.metric_columns(asked.points(target))])
+            if await request.is_disconnected():
+                return Response(status_code=204)
+            pieces = await collect_points(store, asked.points(target), left)
+            left -= sum(map(len, pieces))
+            lines = lines_of(pieces)
             if target.type == "table":
                 answer.append(table(lines, target.ref_id))
             elif target.type in ("frame", "dataframe"):
@@ -105,7 +125,7 @@ class GrafanaRoutes:
             query = msgspec.structs.replace(query, max_points=DEFAULT_POINTS)
         if is_elsewhere(request, self._state.cluster_name):
             return json_response([])
-        pieces = [piece async for piece in store.metric_columns(query)]
+        pieces = await collect_points(store, query, MOST_POINTS_OF_ANSWER)
         more = {"X-Next-Cursor": pieces[-1].next_cursor} if pieces and pieces[-1].next_cursor else {}
         return json_response(wide_rows(lines_of(pieces)), headers=more)
 
@@ -200,6 +220,27 @@ class GrafanaRoutes:
         store = self._state.required_store()
         names = {info.name for one in await _chosen(store, uid) for info in await store.available_metrics(one, "")}
         return sorted(names)
+
+
+async def collect_points(store: Store, query: PointQuery, most: int) -> list[PointColumns]:
+    """The points of a query, the loss under either of its names. Raises BadRequest for more than so many."""
+    pieces: list[PointColumns] = []
+    count = 0
+    found = store.metric_columns(await with_headline_loss(store, query))
+    try:
+        async for piece in found:
+            count += len(piece)
+            if count > most:
+                raise BadRequest(
+                    f"the answer has more than {MOST_POINTS_OF_ANSWER} points;"
+                    " ask for fewer metrics, a longer interval or a smaller max_points"
+                )
+            pieces.append(piece)
+    finally:
+        close = getattr(found, "aclose", None)
+        if close is not None:  # gives the store's connection back at once
+            await close()
+    return pieces
 
 
 async def _chosen(store: Store, uid: str) -> list[str]:

@@ -9,11 +9,15 @@ from typing import Any
 import msgspec
 
 from ..base.errors import BadRequest
+from ..base.json_items import DECODE_ERRORS
 from ..model.queries import PointQuery
-from .parameters import aggregate_of, split_names
+from .checking import decode_question
+from .parameters import aggregate_of, ensure_few_intervals, split_names
 
 DEFAULT_POINTS = 1000
 MOST_POINTS = 20_000
+MOST_TARGETS = 100
+MOST_POINTS_OF_ANSWER = 1_000_000
 _NAMES = ("workload_uid", "cluster", "data_source", "run_id", "attempt", "aggregate", "interval")
 
 
@@ -73,6 +77,7 @@ class Query(msgspec.Struct):
         if not uid:
             raise BadRequest("workload_uid is required: in the target's payload, a filter or a variable")
         aggregate, interval = aggregate_of(settings.get("aggregate", ""), settings.get("interval", ""))
+        ensure_few_intervals(interval, milliseconds(self.range.start), milliseconds(self.range.end))
         wanted = min(MOST_POINTS, max(2, self.max_data_points or DEFAULT_POINTS))
         return PointQuery(
             workload_uid=uid,
@@ -97,10 +102,7 @@ def cluster_of(asked: Mapping[str, Any]) -> str:
 
 def read(body: bytes, kind: type[Any]) -> Any:
     """A body; an empty one is `{}`. Raises BadRequest."""
-    try:
-        return msgspec.json.decode(body or b"{}", type=kind, strict=False)
-    except msgspec.DecodeError as error:
-        raise BadRequest(f"the body could not be read: {error}") from None
+    return decode_question(body, kind, strict=False)
 
 
 def as_object(payload: Any) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def as_object(payload: Any) -> dict[str, Any]:
     if isinstance(payload, str) and payload.strip().startswith("{"):
         try:
             payload = msgspec.json.decode(payload)
-        except msgspec.DecodeError:
+        except DECODE_ERRORS:
             raise BadRequest("the target's payload is no JSON object") from None
     return payload if isinstance(payload, dict) else {}
 

@@ -43,7 +43,7 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
     if guard is None:
         return await route.handler(request)
     if reason := guard.why_paused():
-        raise Unavailable(f"this source is paused: {reason}", retry_after_seconds=guard.seconds_paused())
+        raise Unavailable(f"this source is paused: {reason}", retry_after_seconds=max(1.0, guard.seconds_paused()))
     try:
         reply = await route.handler(request)
     except RequestError:

@@ -12,6 +12,8 @@ from ..model.queries import Aggregate, PointQuery
 
 Format = Literal["json", "csv", "arrow"]
 MOST_POINTS = 1_000_000
+# As seconds the years 1973 to 5138, as milliseconds a few weeks of 1970 to 1973, when nobody trained.
+_LIKE_SECONDS = (10**8, 10**11)
 _INTERVAL = re.compile(r"(\d+)\s*(ms|s|m|h|d|)")
 _MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _OTHER_NAMES = {"avg": "mean", "average": "mean"}
@@ -59,6 +61,8 @@ def time_ms(request: Request, name: str) -> int | None:
         number = int(text)
     except ValueError:
         raise BadRequest(f"{name} must be a time in milliseconds since the epoch, not {text[:50]!r}") from None
+    if _LIKE_SECONDS[0] <= number < _LIKE_SECONDS[1]:
+        raise BadRequest(f"{name} looks like seconds; times are milliseconds since the epoch: {number * 1000}")
     if not -(2**53) <= number <= 2**53:
         raise BadRequest(f"{name} is not a time in milliseconds since the epoch: {number}")
     return number
@@ -102,6 +106,12 @@ def aggregate_of(name: str, interval: str) -> tuple[Aggregate | None, int | None
     raise BadRequest(f"aggregate must be one of {', '.join(get_args(Aggregate))}, not {name[:50]!r}")
 
 
+def ensure_few_intervals(interval: int | None, start: int | None, end: int | None) -> None:
+    """Refuse a span of time that has too many intervals, before anything is read. Raises BadRequest."""
+    if interval and start is not None and end is not None and (end - start) // interval > MOST_POINTS:
+        raise BadRequest(f"between start and end are more than {MOST_POINTS} intervals; ask for longer ones")
+
+
 def answer_format(request: Request) -> Format:
     """`format`, else what `Accept` names, else JSON."""
     text = request.query_params.get("format", "").strip().lower()
@@ -123,6 +133,7 @@ def point_query(request: Request) -> PointQuery:
     max_points = integer(request, "max_points", minimum=2, maximum=MOST_POINTS)
     if max_points is not None and aggregate is not None:
         raise BadRequest("max_points and aggregate are two ways to have fewer points; give one of them")
+    ensure_few_intervals(interval, time_ms(request, "start"), time_ms(request, "end"))
     return PointQuery(
         workload_uid=workload_uid(request),
         metrics=metric_names(request),

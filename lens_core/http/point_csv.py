@@ -12,6 +12,7 @@ from .point_json import special_name
 CSV = "text/csv; charset=utf-8"
 COLUMNS = ("metric_name", "value", "timestamp", "iteration", "data_source", "run_id", "attempt")
 _AT_ONCE = 5_000
+_FORMULA = frozenset("=+-@\t\r")
 
 
 async def stream_csv(pieces: AsyncIterator[PointColumns]) -> AsyncIterator[bytes]:
@@ -28,7 +29,12 @@ async def stream_csv(pieces: AsyncIterator[PointColumns]) -> AsyncIterator[bytes
             yield "".join(lines[low : low + _AT_ONCE]).encode()
 
 
+def _no_formula(value: object) -> object:
+    """A text that a spreadsheet would take for a formula, with an apostrophe in front: names come from strangers."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value
+
+
 def _fields(*values: object) -> str:
     line = io.StringIO()
-    csv.writer(line).writerow(values)
+    csv.writer(line).writerow(map(_no_formula, values))
     return line.getvalue().rstrip("\r\n")

@@ -17,6 +17,7 @@ from .auth import require_role
 from .errors import JSON, json_response
 from .exports import ExportRoutes
 from .grafana import GrafanaRoutes
+from .headline import with_headline_loss
 from .parameters import Format, answer_format, integer, is_elsewhere, point_query, workload_uid
 from .point_arrow import ARROW, stream_arrow
 from .point_csv import CSV, stream_csv
@@ -89,7 +90,8 @@ class QueryRoutes:
         store = self._state.required_store()
 
         async def answer() -> Response:
-            return await self._points(request, query, store.metric_columns)
+            asked = query if self._is_elsewhere(request) else await with_headline_loss(store, query)
+            return await self._points(request, asked, store.metric_columns)
 
         return await self._with_etag(request, query.workload_uid, answer)
 

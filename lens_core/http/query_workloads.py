@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from ..detection.verdict import Verdict, fuse
+from ..base.errors import RequestError
+from ..detection.verdict import fuse
 from ..model.queries import Progress, WorkloadSummary
+from ..model.verdict import Verdict
 from ..plugin_api.store import Store
 from .detection import weigh
 from .point_json import special_name
 from .state import ApiState
+
+logger = logging.getLogger("lens.http")
 
 _KEPT = 5000
 _KEPT_SECONDS = 2.0
@@ -31,7 +36,7 @@ class WorkloadLines:
     async def of(self, summaries: Sequence[WorkloadSummary]) -> list[dict[str, Any]]:
         """A line for each summary, in their order."""
         store = self._state.required_store()
-        progress = await store.newest_progress([summary.workload_uid for summary in summaries])
+        progress = await _progress_of(store, [summary.workload_uid for summary in summaries])
         verdicts = await self._verdicts_of(store, summaries)
         return [
             {
@@ -60,6 +65,20 @@ class WorkloadLines:
     def _is_fresh(self, summary: WorkloadSummary, now: float) -> bool:
         kept = self._verdicts.get(summary.workload_uid)
         return kept is not None and (kept[0] == _written(summary) or now - kept[1] < _KEPT_SECONDS)
+
+
+async def _progress_of(store: Store, uids: Sequence[str]) -> Mapping[str, Progress]:
+    """How far each is; one of whom that cannot be computed hides none of the others."""
+    try:
+        return await store.newest_progress(uids)
+    except RequestError:  # the store is away, which is said as what it is
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one row is not the others'
+        if len(uids) < 2:
+            logger.warning("How far a workload is cannot be told. workload=%r error=%s", uids, error)
+            return {}
+    half = len(uids) // 2
+    return {**await _progress_of(store, uids[:half]), **await _progress_of(store, uids[half:])}
 
 
 def _written(summary: WorkloadSummary) -> tuple[int, int]:

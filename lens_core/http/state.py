@@ -35,6 +35,7 @@ class ApiState:
     ready: Callable[[], str]
     replay: Callable[[str], Any]
     store: Store | None = None
+    store_problem: Callable[[], str] = lambda: ""
     guards: Mapping[str, Guard] = field(default_factory=dict)
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     sinks: Sequence[Sink] = ()
@@ -45,6 +46,7 @@ class ApiState:
     public_url: str = ""
     cluster_name: str = "default"
     open_ingest: bool = False
+    metrics_open: bool = False
     max_body_bytes: int = 16 * 1024 * 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     in_flight_bytes: int = field(default=0)
@@ -61,4 +63,6 @@ class ApiState:
                 "{type: postgresql}}`",
                 retry_after_seconds=60,
             )
+        if problem := self.store_problem():
+            raise Unavailable(f"the store is not started: {problem}", retry_after_seconds=5)
         return self.store

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from ..base.redaction import hide
 from .auth import require_role
 from .errors import json_response
 from .state import ApiState
 
+# Fields of a status that hold what somebody else wrote; names and states are looked up by who asks.
+_TEXTS = frozenset({"last_error", "last_processor_error", "reason", "notice", "not_ready", "store_notice"})
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -41,20 +47,31 @@ class StatusRoutes:
     async def readyz(self, request: Request) -> Response:
         """Whether data may be sent here: 200, or 503 with the reason."""
         reason = self._state.ready()
-        return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
+        return PlainTextResponse(f"{hide(reason) or 'ok'}\n", 503 if reason else 200)
 
     async def metrics(self, request: Request) -> Response:
         """Lens' own metrics in the text format of Prometheus."""
-        require_role(request, self._state, "read")
+        require_role(request, self._state, "read", is_open=self._state.metrics_open)
         return Response(self._state.metrics.exposition(), media_type=PROMETHEUS_TEXT)
 
     async def status(self, request: Request) -> Response:
         """Every component: its state, rates, lag and last error."""
         require_role(request, self._state, "read")
-        return json_response(self._state.status())
+        # Last errors are in the words of drivers and of other servers, which may quote what they were sent.
+        return json_response(_hide_in_texts(msgspec.to_builtins(self._state.status())))
 
     async def replay(self, request: Request) -> Response:
         """Send dead letters again; `sink` names one sink, without it all."""
         require_role(request, self._state, "admin")
         replayed = await self._state.replay(request.query_params.get("sink", ""))
         return json_response({"replayed": replayed})
+
+
+def _hide_in_texts(status: Any) -> Any:
+    """A status without secrets, at any depth."""
+    if isinstance(status, dict):
+        return {
+            key: hide(value) if key in _TEXTS and isinstance(value, str) else _hide_in_texts(value)
+            for key, value in status.items()
+        }
+    return [_hide_in_texts(item) for item in status] if isinstance(status, (list, tuple)) else status

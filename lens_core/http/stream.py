@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ..base.errors import NotFound, TooManyRequests, Unavailable
@@ -18,6 +18,7 @@ from ..plugin_api.store import Store
 from .auth import require_role
 from .parameters import is_elsewhere, point_query
 from .point_json import encode_points
+from .sse import EventStream
 from .state import ApiState
 
 logger = logging.getLogger(__name__)
@@ -55,14 +56,18 @@ class StreamRoutes:
         if self._open >= MOST_STREAMS:
             raise TooManyRequests(f"{MOST_STREAMS} streams are open already", retry_after_seconds=10)
         cursor = request.headers.get("last-event-id", "").strip() or query.cursor
-        first = await store.news(query, cursor)
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(
-            self._events(request, store, query, first), media_type="text/event-stream", headers=headers
-        )
+        self._open += 1
+        try:
+            first = await store.news(query, cursor)
+        except BaseException:
+            self._close_one()
+            raise
+        return EventStream(self._events(request, store, query, first), on_end=self._close_one)
+
+    def _close_one(self) -> None:
+        self._open -= 1
 
     async def _events(self, request: Request, store: Store, query: PointQuery, news: News) -> AsyncIterator[bytes]:
-        self._open += 1
         try:
             yield b"retry: %d\nid: %b\nevent: ready\ndata: {}\n\n" % (_RETRY_MS, news.cursor.encode())
             sent = time.monotonic()
@@ -90,8 +95,6 @@ class StreamRoutes:
         except Unavailable as error:
             # The status is sent already: the client finds the end, waits and asks again with its last id.
             logger.info("A stream ends because the store is away. path=%s reason=%s", request.url.path, error.message)
-        finally:
-            self._open -= 1
 
     async def _changed(self, store: Store, uid: str, version: str) -> str:
         """Wait until something was written about the workload, or it is time to say that the stream is alive.

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ..base.errors import LensError
+from ..base.secrets import Secret
 
 ROLES = ("ingest", "read", "admin")
 
@@ -26,9 +27,13 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class TokenStore:
-    """The tokens of a data directory, in `tokens.json` (mode 0600); re-read when the file changes."""
+    """The tokens of a data directory, in `tokens.json` (mode 0600); re-read when the file changes.
 
-    def __init__(self, data_dir: Path) -> None:
+    `ingest_token` is one more that may send: that of the configuration.
+    """
+
+    def __init__(self, data_dir: Path, ingest_token: Secret | None = None) -> None:
+        self.ingest_token = ingest_token
         self._path = data_dir / "tokens.json"
         self._seen: tuple[int, int] | None = None
         self._tokens: list[Token] = []
@@ -69,6 +74,8 @@ class TokenStore:
         """The role of a token's text, None for one that nobody issued."""
         wanted = _hash(text)
         role = None
+        if self.ingest_token is not None and hmac.compare_digest(_hash(self.ingest_token.reveal()), wanted):
+            role = "ingest"
         for token in self.all():
             if hmac.compare_digest(token.sha256, wanted):
                 role = token.role

@@ -13,7 +13,10 @@ import msgspec
 from msgspec import Meta
 
 from ..base.errors import BadRequest
+from ..base.json_items import DECODE_ERRORS
+from . import ranges
 from .records import Device, Pod, WorkloadReference
+from .refusals import why_no_ancestors
 
 MAX_PODS = 200_000
 DEVICE_KINDS = ("gpu_id", "device", "asic")
@@ -40,9 +43,9 @@ class _Pod(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     namespace: str = ""
     node: str = ""
     phase: str = ""
-    labels: dict[str, str] = {}
-    workloads: list[_Workload] = []
-    devices: list[_Device] = []
+    labels: ranges.Labels = {}
+    workloads: Annotated[list[_Workload], Meta(max_length=ranges.MAX_WORKLOADS)] = []
+    devices: Annotated[list[_Device], Meta(max_length=ranges.MAX_DEVICES)] = []
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,7 +56,7 @@ def pods_of_json(body: bytes) -> list[Pod]:
     """The pods of a JSON document. Raises BadRequest that names the place."""
     try:
         return _pods(msgspec.json.decode(body, type=_Document))
-    except msgspec.DecodeError as error:
+    except DECODE_ERRORS as error:
         raise BadRequest(f"the directory could not be read: {error}") from None
 
 
@@ -71,6 +74,9 @@ def json_of_pods(pods: Iterable[Pod]) -> bytes:
 
 
 def _pods(document: _Document) -> list[Pod]:
+    for place, pod in enumerate(document.pods):
+        if reason := why_no_ancestors({work.uid: work.parent_uid for work in pod.workloads}):
+            raise BadRequest(f"the directory could not be read: {reason} - at `$.pods[{place}]`")
     return [
         Pod(
             uid=pod.uid,

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import force_setattr, replace
 
-from ..base.json_items import decode_json
-from ..plugin_api.deprecation import deprecated_names
+from ..base.deprecation import deprecated_names
+from ..base.json_items import DECODE_ERRORS, decode_json
+from . import ranges
 
 ENVELOPE_VERSION = 1
 PRODUCER = "lens-agent/0.1.0"
@@ -39,11 +41,11 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
     namespace: str = ""
     node: str = ""
     container: str = ""
-    labels: dict[str, str] = {}
-    rank: int | None = None
-    local_rank: int | None = None
-    node_rank: int | None = None
-    world_size: int | None = None
+    labels: ranges.Labels = {}
+    rank: ranges.Rank | None = None
+    local_rank: ranges.Rank | None = None
+    node_rank: ranges.Rank | None = None
+    world_size: ranges.WorldSize | None = None
 
     @property
     def is_known(self) -> bool:
@@ -71,15 +73,15 @@ class StepMetrics(Record, frozen=True, kw_only=True, tag="step_metrics"):
     """
 
     data_source: str
-    row_step: int
-    values: dict[str, float]
+    row_step: ranges.Step
+    values: ranges.Values
     run_id: str = ""
     session: str = ""
-    attempt: int | None = None
-    iteration: int | None = None
-    event_time: float | None = None
-    sequence: int = 0
-    tags: dict[str, dict[str, str]] = {}
+    attempt: ranges.Attempt | None = None
+    iteration: ranges.Step | None = None
+    event_time: ranges.EventTime | None = None
+    sequence: ranges.SequenceNumber = 0
+    tags: ranges.MetricTags = {}
 
 
 class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
@@ -92,8 +94,8 @@ class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):
     value: float | None
     kind: str = "gauge"
     unit: str = ""
-    event_time: float | None = None
-    tags: dict[str, str] = {}
+    event_time: ranges.EventTime | None = None
+    tags: ranges.Labels = {}
 
 
 class SeriesBatch(Record, frozen=True, kw_only=True, tag="series_batch"):
@@ -105,10 +107,10 @@ class SeriesBatch(Record, frozen=True, kw_only=True, tag="series_batch"):
     body: bytes
     protocol: str = "1.0"
     compression: str = ""
-    series: int = 0
-    samples: int = 0
-    histograms: int = 0
-    exemplars: int = 0
+    series: ranges.Count = 0
+    samples: ranges.Count = 0
+    histograms: ranges.Count = 0
+    exemplars: ranges.Count = 0
 
 
 class LogLine(Record, frozen=True, kw_only=True, tag="log_line"):
@@ -119,10 +121,10 @@ class LogLine(Record, frozen=True, kw_only=True, tag="log_line"):
     """
 
     text: str
-    event_time: float | None = None
+    event_time: ranges.EventTime | None = None
     stream: str = ""
     source: str = "log"
-    position: int | None = None
+    position: ranges.Count | None = None
 
 
 class Evidence(Record, frozen=True, kw_only=True, tag="evidence"):
@@ -132,7 +134,7 @@ class Evidence(Record, frozen=True, kw_only=True, tag="evidence"):
     facts: dict[str, Any]
     run_id: str = ""
     session: str = ""
-    event_time: float | None = None
+    event_time: ranges.EventTime | None = None
 
 
 class Detection(Record, frozen=True, kw_only=True, tag="detection"):
@@ -142,10 +144,10 @@ class Detection(Record, frozen=True, kw_only=True, tag="detection"):
     source: str
     framework: str
     layer: str
-    confidence: float
+    confidence: ranges.Confidence
     method: str
     facts: dict[str, Any] = {}
-    event_time: float | None = None
+    event_time: ranges.EventTime | None = None
 
 
 class Event(Record, frozen=True, kw_only=True, tag="event"):
@@ -154,9 +156,9 @@ class Event(Record, frozen=True, kw_only=True, tag="event"):
     type: str
     run_id: str = ""
     session: str = ""
-    attempt: int | None = None
-    iteration: int | None = None
-    event_time: float | None = None
+    attempt: ranges.Attempt | None = None
+    iteration: ranges.Step | None = None
+    event_time: ranges.EventTime | None = None
     data_source: str = ""
     details: dict[str, Any] = {}
 
@@ -186,9 +188,9 @@ class Pod(Record, frozen=True, kw_only=True, tag="pod"):
     namespace: str = ""
     node: str = ""
     phase: str = ""
-    labels: dict[str, str] = {}
-    workloads: list[WorkloadReference] = []
-    devices: list[Device] = []
+    labels: ranges.Labels = {}
+    workloads: Annotated[list[WorkloadReference], Meta(max_length=ranges.MAX_WORKLOADS)] = []
+    devices: Annotated[list[Device], Meta(max_length=ranges.MAX_DEVICES)] = []
 
 
 class Diagnosis(Record, frozen=True, kw_only=True, tag="diagnosis"):
@@ -196,10 +198,10 @@ class Diagnosis(Record, frozen=True, kw_only=True, tag="diagnosis"):
 
     data_type: str
     data_content: str
-    node_id: int = -1
+    node_id: ranges.NodeId = -1
     node_type: str = ""
-    node_rank: int = -1
-    timestamp: float = 0.0
+    node_rank: ranges.NodeId = -1
+    timestamp: ranges.EventTime = 0.0
 
 
 AnyRecord: TypeAlias = (
@@ -299,8 +301,17 @@ def decode_envelope(body: bytes | memoryview) -> Decoded:
     """
     try:
         return _all(_typed.decode(body))
-    except msgspec.ValidationError:
-        return _one_by_one(_raw.decode(body), _one)
+    except (msgspec.ValidationError, UnicodeDecodeError, RecursionError):
+        return _one_by_one(_unreadable_is_damage(body), _one)
+
+
+def _unreadable_is_damage(body: bytes | memoryview) -> Envelope:
+    try:
+        return _raw.decode(body)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"the envelope is not UTF-8: {error.reason}") from None
+    except RecursionError:
+        raise msgspec.DecodeError("the envelope is nested too deeply") from None
 
 
 def decode_json_envelope(body: bytes) -> Decoded:
@@ -335,7 +346,7 @@ def _one_by_one(
     for index, raw in enumerate(envelope.records):
         try:
             records.append(decoder.decode(raw))
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             rejected.append((index, str(error)))
     return _decoded(records, rejected, envelope)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -107,12 +107,20 @@ class CollectorRunner:
     """Calls one collector for as long as the daemon runs and hands what it finds to its door."""
 
     def __init__(
-        self, collector: Collector, door: PipelineDoor, *, interval_seconds: float, timeout_seconds: float
+        self,
+        collector: Collector,
+        door: PipelineDoor,
+        *,
+        interval_seconds: float,
+        timeout_seconds: float,
+        start: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.collector = collector
+        self._start = start
         self.name = collector.context.name
         self.door = door
         self.last_error = ""
+        self.last_error_at: float | None = None
         self.last_success_at: float | None = None
         self.last_duration_seconds: float | None = None
         self.records = 0
@@ -129,7 +137,9 @@ class CollectorRunner:
         self._records = metrics.collector_records.labels(self.name)
 
     async def run(self) -> None:
-        """Collect until cancelled; the first time at once, then with a tenth of jitter."""
+        """Collect until cancelled; the first time as soon as it is started, then with a tenth of jitter."""
+        if self._start is not None:
+            await self._start()
         while True:
             await self.collect_once()
             await asyncio.sleep(self._interval_seconds * random.uniform(0.9, 1.1))
@@ -174,4 +184,4 @@ class CollectorRunner:
             # The first time with its traceback, unless somebody raised it on purpose.
             surprise = not isinstance(error, (LensError, TimeoutError, asyncio.TimeoutError))
             logger.warning("Collector failed. collector=%s error=%s", self.name, reason, exc_info=surprise)
-        self.last_error = reason
+        self.last_error, self.last_error_at = reason, time.time()

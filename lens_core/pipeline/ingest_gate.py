@@ -9,16 +9,23 @@ from typing import Protocol
 
 import msgspec
 
-from ..base.errors import Overloaded
+from ..base.errors import Overloaded, Unavailable
 from ..base.self_metrics import SelfMetrics
-from ..delivery.ledger import Ledger
+from ..base.sender_secrets import redact
+from ..delivery.ledger import GATE_REASONS, Ledger
 from ..delivery.spool.reservation import Room
-from ..model.records import Origin, Pod, Record
+from ..model.records import Event, Evidence, LogLine, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
+from ..model.refusals import sift_encodable, why_refused
 from .pipeline import Pipeline
 
 logger = logging.getLogger("lens.door")
 
 MAX_RECORDS_IN_FLIGHT = 500_000
+# What a sender has measured, and so wants stored. Facts for detectors and for the directory are taken without a sink.
+MEASURED = frozenset({StepMetrics, Measurement, SeriesBatch})
+NO_SINK_SECONDS = 60.0
+# Of these kinds every field has a type that was checked when they were decoded; there is nothing more to ask.
+_PLAIN_KINDS = frozenset({StepMetrics, LogLine, SeriesBatch})
 
 
 class Identity(Protocol):
@@ -37,7 +44,7 @@ class PipelineDoor:
     """Implements `plugin_api.Door` for one source and all pipelines that it feeds.
 
     `max_records_in_flight` bounds what waits for the spools through this door; a single submission is taken however
-    large it is, because the source has bounded its bytes.
+    large it is, because the source has bounded its bytes. `reasons` are the source's own ones for refusing items.
     """
 
     def __init__(
@@ -48,9 +55,10 @@ class PipelineDoor:
         metrics: SelfMetrics,
         identity: Identity | None = None,
         max_records_in_flight: int = MAX_RECORDS_IN_FLIGHT,
+        reasons: Sequence[str] = (),
     ) -> None:
         self.source = source
-        self.ledger = Ledger.of(source, metrics, rated="accepted")
+        self.ledger = Ledger.of(source, metrics, rated="accepted", rejects=(*GATE_REASONS, *reasons))
         self._pipelines = list(pipelines)
         self._identity = identity
         self._max_records_in_flight = max_records_in_flight
@@ -76,11 +84,22 @@ class PipelineDoor:
         self.ledger.count("filtered", filtered)
         for reason, amount in refused.items():
             self.ledger.reject(reason, amount)
+        records, wrong = self._sift(records)
+        known += wrong
         try:
-            completed = self._complete(records)
-            await self._submit(completed)
+            self._ensure_taken(records)
+            completed = self._complete([_without_secrets(record) for record in records])
+            try:
+                await self._submit(completed)
+            except (OverflowError, TypeError, ValueError, RecursionError):
+                records, reasons = sift_encodable(records)
+                if not reasons:
+                    raise
+                known += self._refuse(reasons)
+                completed = self._complete([_without_secrets(record) for record in records])
+                await self._submit(completed)
         except BaseException as error:
-            self.ledger.reject("overloaded" if isinstance(error, Overloaded) else "failed", came - known)
+            self.ledger.reject(_reason_of(error), came - known)
             raise
         if self._identity is not None and (pods := [record for record in completed if isinstance(record, Pod)]):
             self._identity.meet(pods)
@@ -91,6 +110,41 @@ class PipelineDoor:
         self.ledger.count("filtered", came - known - accepted)
         self.ledger.count("accepted", accepted)
         self.ledger.count("merged", max(0, accepted - passed))
+
+    def _ensure_taken(self, records: Sequence[Record]) -> None:
+        """Raise Unavailable if these are measured values that no sink can take: a success would be none.
+
+        A filter that somebody wrote down is no reason; what it drops is counted as filtered.
+        """
+        kinds = {type(record) for record in records}
+        if not kinds or not kinds <= MEASURED:
+            return
+        if not any(pipeline.can_take(kind) for pipeline in self._pipelines for kind in kinds):
+            raise Unavailable(
+                f"no sink that {self.source} feeds stores {' or '.join(sorted(kind.__name__ for kind in kinds))}; "
+                "configure one that does, or this would be lost",
+                retry_after_seconds=NO_SINK_SECONDS,
+            )
+
+    def _sift(self, records: Sequence[Record]) -> tuple[Sequence[Record], int]:
+        """The records that may be taken, and how many not: a source that answers for each has refused them before."""
+        if _PLAIN_KINDS.issuperset(map(type, records)):
+            return records, 0
+        good: list[Record] = []
+        reasons: list[str] = []
+        for record in records:
+            reason = why_refused(record)
+            if reason:
+                reasons.append(reason)
+            else:
+                good.append(record)
+        return good, self._refuse(reasons)
+
+    def _refuse(self, reasons: Sequence[str]) -> int:
+        if reasons:
+            self.ledger.reject("invalid", len(reasons))
+            logger.warning("%s: %d records are refused; the first: %s", self.source, len(reasons), reasons[0])
+        return len(reasons)
 
     async def _submit(self, records: Sequence[Record]) -> None:
         if not records:
@@ -160,3 +214,18 @@ class PipelineDoor:
         if any(pipeline.entrance.takes_all(everything) for pipeline in self._pipelines):
             return 0
         return sum(not any(pipeline.entrance(record) for pipeline in self._pipelines) for record in everything)
+
+
+def _without_secrets(record: Record) -> Record:
+    """The record with the secrets hidden that a sender's configuration holds, whichever client sent it."""
+    if isinstance(record, Evidence):
+        return msgspec.structs.replace(record, facts=redact(record.facts))
+    if isinstance(record, Event) and record.details:
+        return msgspec.structs.replace(record, details=redact(record.details))
+    return record
+
+
+def _reason_of(error: BaseException) -> str:
+    if isinstance(error, Overloaded):
+        return "overloaded"
+    return "no_sink" if isinstance(error, Unavailable) else "failed"

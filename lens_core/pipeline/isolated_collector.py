@@ -17,6 +17,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from ..base.errors import ConfigurationError, LensError
+from ..base.logging_setup import HidingFormatter
+from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
 from ..model.records import Record, encode_envelope
 from ..plugin_api.components import Collector, Context
@@ -39,7 +41,9 @@ def main() -> None:
 
 def _configure_logging(level: int) -> None:
     """Our own messages as the parent wants them; what libraries have to say only when something is wrong."""
-    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(HidingFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("lens").setLevel(level)
     logging.captureWarnings(True)
     logging.getLogger("py.warnings").setLevel(logging.ERROR if level > logging.DEBUG else logging.WARNING)
@@ -60,12 +64,12 @@ def _outcome(job: Job) -> Outcome:
     try:
         return Outcome(envelope=encode_envelope(asyncio.run(_collect(job))))
     except ConfigurationError as error:
-        return Outcome(error=str(error), configuration=True)
+        return Outcome(error=hide(str(error)), configuration=True)
     except LensError as error:
-        return Outcome(error=str(error) or type(error).__name__)
+        return Outcome(error=hide(str(error)) or type(error).__name__)
     except BaseException as error:  # a library may call sys.exit; the parent says what went wrong
         logging.getLogger("lens.collecting").debug("The collector raised.", exc_info=True)
-        return Outcome(error=f"{type(error).__name__}: {' '.join(str(error).split())[:1000]}")
+        return Outcome(error=hide(f"{type(error).__name__}: {' '.join(str(error).split())}")[:1000])
 
 
 async def _collect(job: Job) -> Sequence[Record]:

@@ -21,7 +21,7 @@ import msgspec
 import psutil
 
 from ..base.errors import ConfigurationError, LensError
-from ..config.text_types import from_text, to_text
+from ..base.setting_types import from_text, to_text
 from ..model.records import AnyRecord, decode_envelope
 from ..plugin_api.components import Collector
 

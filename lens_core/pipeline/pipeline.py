@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -23,6 +22,7 @@ from ..delivery.sending.sender_status import SinkStatus
 from ..delivery.spool.chunk import NewBatch
 from ..delivery.spool.reservation import Room
 from ..delivery.spool.spool import Spool, SpoolStatus
+from ..model.processing import Processed, RecordProcessor
 from ..model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ..model.records import Record, encode_envelope
 from .tap import Tap
@@ -33,36 +33,6 @@ logger = logging.getLogger("lens.pipeline")
 RECORDS_PER_BATCH = 2000
 # A spool with so much left is not asked whether it has room: no submission is that large.
 ROOMY_BYTES = 256 * 1024 * 1024
-
-
-class Processed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a processor made of records: all that goes on, and the state that it changed (None: forget the key).
-
-    `derived` of the records were not there before; `merged` of those that came became part of another.
-    """
-
-    records: Sequence[Record]
-    state_changes: Mapping[str, bytes | None] = {}
-    derived: int = 0
-    merged: int = 0
-
-
-class RecordProcessor(Protocol):
-    """What understands records before they are stored: detectors, log streams.
-
-    Calls never overlap, but may come from different threads. `process` is also called without records now and
-    then, so that silence can be noticed.
-    """
-
-    def load(self, state: Mapping[str, bytes]) -> None:
-        """Take up the state that was stored with the last batch; called once, before all else."""
-
-    def process(self, records: Sequence[Record]) -> Processed:
-        """Understand records; what state this changes is stored in one transaction with the records."""
-        ...
-
-    def rollback(self) -> None:
-        """The result of the last `process` was not stored: take its changes of state back."""
 
 
 class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +63,7 @@ class Pipeline:
     ) -> None:
         self.name = name
         self.spool = spool
-        self.ledger = Ledger.of(f"pipeline/{name}", metrics, rated="accepted")
+        self.ledger = Ledger.of(f"pipeline/{name}", metrics, rated="accepted", drops=("spool_full",))
         self.matcher = Matcher(record_filter)
         # Detectors see what a filter of kinds would drop: a step that is wanted may come out of a line that is not.
         self.entrance = self.matcher if processor is None else Matcher(RecordFilter(labels=record_filter.labels))
@@ -119,6 +89,10 @@ class Pipeline:
     def wants(self, kind: type[Record]) -> bool:
         """Whether records of this kind get in and any sink takes them."""
         return kind in self.matcher.kinds and any(kind in sender.matcher.kinds for sender in self.senders)
+
+    def can_take(self, kind: type[Record]) -> bool:
+        """Whether any sink takes records of this kind, but for what filters say."""
+        return any(kind in sender.slot.sink.accepts for sender in self.senders)
 
     async def start(self) -> None:
         """Open the spool, load the processor's state, start the senders; raises SpoolError."""
@@ -267,8 +241,7 @@ class Pipeline:
     def lose(self, records: Sequence[Record], reason: str) -> None:
         """Count records that this pipeline could not take and that nobody has to keep for it."""
         wanted = len(self._select(records))
-        if self.ledger.dropped.get("spool_full", 0) == 0:
-            logger.warning("pipeline %s has only optional sinks and drops records: %s", self.name, reason)
+        logger.debug("pipeline %s has only optional sinks and drops records: %s", self.name, reason)
         self.ledger.count("received", len(records))
         self.ledger.count("filtered", len(records) - wanted)
         self.ledger.drop("spool_full", wanted)

@@ -20,6 +20,11 @@ MAX_LISTENERS = 200
 Wanted = Callable[[str, Record], bool]
 
 
+# Publishing happens in the event loop: that a submission is large and many listen may not hold it.
+_MOST_LOOKED_AT = 10_000
+_LEAST_LOOKED_AT = 50
+
+
 class Listener(ABC):
     """One that listens; `wait` returns when there is something, when the time is up or when the tap closes."""
 
@@ -30,6 +35,9 @@ class Listener(ABC):
     @abstractmethod
     def hear(self, pipeline: str, records: Sequence[Record]) -> None:
         """Called for every submission that a pipeline has taken."""
+
+    def pass_over(self, count: int) -> None:
+        """So many records came at once that these were not looked at."""
 
     def close(self) -> None:
         """Nothing more will come."""
@@ -64,6 +72,10 @@ class RecordListener(Listener):
                 self.dropped += len(self._kept) == self._kept.maxlen
                 self._kept.append((pipeline, record))
                 self._something.set()
+
+    def pass_over(self, count: int) -> None:
+        """Count them as dropped; whether they were wanted is not known."""
+        self.dropped += count
 
     def take(self) -> list[tuple[str, Record]]:
         """What came since the last time."""
@@ -111,9 +123,17 @@ class Tap:
         self._closed = False
 
     def publish(self, pipeline: str, records: Sequence[Record]) -> None:
-        """Let everybody hear what a pipeline has taken."""
+        """Let everybody hear what a pipeline has taken: together they look at so many records, however many come."""
+        if not self._listeners:
+            return
+        one_of_each = list({id(record.origin): record for record in records}.values())
+        most = max(_LEAST_LOOKED_AT, _MOST_LOOKED_AT // len(self._listeners))
         for listener in self._listeners:
-            listener.hear(pipeline, records)
+            if isinstance(listener, ChangeListener):
+                listener.hear(pipeline, one_of_each)
+            else:
+                listener.pass_over(max(0, len(records) - most))
+                listener.hear(pipeline, records[-most:])
 
     def ensure_room(self) -> None:
         """Raise TooManyRequests when no further listener is taken."""

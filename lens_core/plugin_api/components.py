@@ -30,15 +30,16 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 import pluggy
+from prometheus_client import Counter, Gauge, Histogram
 
 from ..base.self_metrics import SelfMetrics
-from ..detection.verdict import Verdict
 from ..directory.directory import Directory
 from ..model.records import AnyRecord, Evidence, Record, StepMetrics
+from ..model.verdict import Verdict
 from .log_formats import EventPattern, LogFormat, Mark, Table
 from .sink_answers import Answer, Batch, BatchLimits, Position
 
-API_VERSION = "1.2"
+API_VERSION = "1.3"
 
 hookspec = pluggy.HookspecMarker("lens")
 hookimpl = pluggy.HookimplMarker("lens")
@@ -51,7 +52,8 @@ class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What the host gives to every component: its instance name, a logger, its own folder, the cluster's name.
 
-    `metrics` are Lens' own; a plugin adds to those that exist, and new ones are announced in `self_metrics.py`.
+    `metrics` are Lens' own; a plugin has its own by `counter`, `gauge` and `histogram`, and says by `report_problem`
+    what is wrong with it.
     `directory` is who is who in the cluster; a collector that learns about pods tells it.
     """
 
@@ -61,6 +63,34 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     metrics: SelfMetrics
     cluster: str = "default"
     directory: Directory = msgspec.field(default_factory=Directory)
+
+    def counter(self, name: str, documentation: str, **labels: str) -> Counter:
+        """A counter of the plugin's own (`acme_retries_total`), with the component's name as the label `component`.
+
+        The first call announces it and its labels; every further call must have the same. Since 1.3.
+        """
+        return self.metrics.own(Counter, name, documentation, {"component": self.name, **labels})
+
+    def gauge(self, name: str, documentation: str, **labels: str) -> Gauge:
+        """A gauge of the plugin's own, as `counter`. Since 1.3."""
+        return self.metrics.own(Gauge, name, documentation, {"component": self.name, **labels})
+
+    def histogram(self, name: str, documentation: str, **labels: str) -> Histogram:
+        """A histogram of the plugin's own, as `counter`. Since 1.3."""
+        return self.metrics.own(Histogram, name, documentation, {"component": self.name, **labels})
+
+    def report_problem(self, problem: str) -> None:
+        """Say what is wrong with this component for as long as it is; an empty text takes it back. Since 1.3.
+
+        `lens status` and `/api/v1/status` show it, and `lens_component_problem` is 1.
+        """
+        if problem != self.metrics.problems.get(self.name, ""):
+            self.logger.log(logging.WARNING if problem else logging.INFO, "Problem: %s", problem or "none any more")
+        if problem:
+            self.metrics.problems[self.name] = problem
+        else:
+            self.metrics.problems.pop(self.name, None)
+        self.metrics.component_problem.labels(self.name).set(bool(problem))
 
 
 class Component(ABC):
@@ -89,10 +119,14 @@ class Component(ABC):
         return None if required or issubclass(cls, Sink) else cls.Settings()
 
     async def start(self) -> None:
-        """Called once before the first use, in the daemon's event loop; may raise, which disables the component."""
+        """Called before the first use, in the daemon's event loop.
+
+        What it raises disables the component alone; it is called again on the same instance, after longer and longer
+        pauses up to a minute, until it succeeds.
+        """
 
     async def stop(self) -> None:
-        """Called once at the end, after the last use."""
+        """Called once at the end, after the last use; also where `start` has raised or was never called."""
 
     async def check(self) -> None:
         """Try whether the other side can be reached (`lens validate --connect`); raises with the reason."""
@@ -175,10 +209,12 @@ class Source(Component):
     """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.door`.
 
     `judge` says what one piece of evidence alone says about the framework; the host sets both. `brings` are kinds of
-    record that the source is for: when no sink takes them, the daemon says so.
+    record that the source is for: when no sink takes them, the daemon says so. `rejects` are the source's own reasons
+    for refusing items, beside `invalid` and `no_identity`: their counters begin at 0 instead of at the first refusal.
     """
 
     brings: ClassVar[Sequence[type[Record]]] = ()
+    rejects: ClassVar[Sequence[str]] = ()
     door: Door
     judge: Callable[[Evidence], Verdict] = staticmethod(_no_verdict)
 
@@ -257,6 +293,11 @@ class Sink(Component):
         """Whether only one process may have it open (it writes files of its own); `lens collect` then makes way."""
         return False
 
+    @classmethod
+    def occupies(cls, settings: Any) -> Sequence[str]:
+        """Files, by their whole paths, that only one sink may write; two that name the same are refused."""
+        return ()
+
     def limits(self) -> BatchLimits:
         """When a batch is full."""
         return BatchLimits()
@@ -266,7 +307,12 @@ class Sink(Component):
         return ()
 
     async def position(self, spool_id: str) -> Position | None:
-        """How far this sink has stored this spool, if it keeps that beside the data (exactly once), else None."""
+        """How far this sink has stored this spool, if it keeps that beside the data (exactly once), else None.
+
+        `spool_id` is that of `Batch`: another one after each start of the daemon, so that a data directory which is
+        put back from a copy is never taken for what this sink has. At a start this is asked for each earlier id whose
+        batches may not have been delivered yet.
+        """
         return None
 
 

@@ -14,6 +14,9 @@ from .sink_answers import Poisoned, Retry
 # What a person mends (a token, an address), or time.
 _MENDED_BY_SOMEBODY = (401, 403, 404, 408, 425, 429)
 
+# Whoever is between, or the other side itself, waited for the end of the request or of its work in vain.
+_TIMED_OUT = (408, 504)
+
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Retry | Poisoned:
     """The meaning of an answer that is no success; the names of `headers` are in small letters, or are not told apart.
@@ -25,7 +28,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Retry | Poi
     if is_web_page(headers, body):
         return Retry(f"{reason} (a web page is no answer of the receiver; does the url lead there?)")
     if status >= 500 or status in _MENDED_BY_SOMEBODY:
-        return Retry(reason, retry_after_seconds(headers.get("retry-after", ""), time.time()))
+        pause = retry_after_seconds(headers.get("retry-after", ""), time.time())
+        return Retry(reason, pause, timed_out=status in _TIMED_OUT)
     if status < 400:
         return Retry(f"{reason} (a redirect is not followed; set the url to where it leads)")
     return Poisoned(reason)

@@ -46,9 +46,11 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     `fields` adds to the shared vocabulary or overrides it; a number under a key that nobody knows is stored under its
     printed name. `loss` names the keys that may be the headline loss, best first. `needs`: at least one of these must
-    have come out. `reject` is searched in the whole line. `standalone`: no ordinary word stands right before the head
+    have come out. `reject` and `require` are searched in the whole
+    line: the one must not be found, the other must. `standalone`: no ordinary word stands right before the head
     (`validation loss at iteration 7`). `epoch_base` is the number of the first epoch where steps are counted per epoch.
-    `time_limit_seconds` above 0 is for a head that nobody has tried: a line that takes longer is left alone.
+    `time_limit_seconds` above 0 marks a head that somebody wrote in a configuration: it is tried before all others.
+    Every pattern of every detector has a time limit: see docs/write_a_detector.md.
     `joins`: the line names no step; its numbers belong to the next or the previous step of its stream, or its epoch to
     all steps below it that count within one and name none (`epoch`), or the next step of its stream is none, but one
     from before that is printed once more (`repeats`). `sums_up_epoch`: it is a step, that of its epoch,
@@ -65,6 +67,7 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     loss: Sequence[str] = ("loss",)
     needs: Sequence[str] = ()
     reject: str = ""
+    require: str = ""
     standalone: bool = True
     epoch_base: int = 0
     unlabelled: bool = True

@@ -21,8 +21,9 @@ class Position(NamedTuple):
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Records of one spool in their order, from `start` (exclusive) to `end` (inclusive).
 
-    `packed` are the same records as an envelope in the content encoding `zstd`, where the spool has them so; None
-    where they would have to be packed for it. Since API 1.2.
+    `spool_id` is how a sink that keeps its own position knows the spool; each start of a daemon gives its batches
+    another. `packed` (since API 1.2) are the same records as an envelope in the content encoding `zstd`, where the
+    spool has them so; None where they would have to be packed for it.
     """
 
     records: Sequence[Record]
@@ -42,10 +43,14 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Nothing is known to be stored; the same batch comes again, not before `after_seconds` if that is given."""
+    """Nothing is known to be stored; the same batch comes again, not before `after_seconds` if that is given.
+
+    `timed_out`: the other side did not manage it in time, so that smaller batches are tried. Since API 1.3.
+    """
 
     reason: str
     after_seconds: float | None = None
+    timed_out: bool = False
 
 
 class Rejected(msgspec.Struct, frozen=True):

@@ -30,8 +30,10 @@ class Guard:
         pauses: bool = True,
         pause_after: int = PAUSE_AFTER,
         pause_seconds: float = PAUSE_SECONDS,
+        why_not_started: Callable[[], str] = lambda: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._why_not_started = why_not_started
         self._host = host
         self._kind = kind
         self._name = name
@@ -63,5 +65,7 @@ class Guard:
         return max(0.0, self._paused_until - self._clock())
 
     def why_paused(self) -> str:
-        """The reason while it is paused, else ''."""
+        """The reason while it is paused or not started, else ''."""
+        if reason := self._why_not_started():
+            return f"it is not started: {reason}"
         return self._host.paused(self._name, kind=self._kind) if self.seconds_paused() else ""

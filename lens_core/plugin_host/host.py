@@ -21,9 +21,9 @@ from typing import cast
 import msgspec
 import pluggy
 
+from ..base.deprecation import uses_of
 from ..base.errors import PluginError
 from ..plugin_api.components import Collector, Component, Detector, HookSpecs, Sink, Source
-from ..plugin_api.deprecation import uses_of
 from .files import FOLDER_VARIABLE, plugin_files
 from .info import KINDS, ComponentInfo, ComponentKind, PluginInfo, kind_of
 from .loading import Plugin, describe_entry_point, installed_entry_points, load_plugin
@@ -140,6 +140,16 @@ class PluginHost:
     def plugins(self) -> list[PluginInfo]:
         """Every plugin, whatever its state, by name."""
         return [self._info(plugin) for plugin in self._plugins]
+
+    def loaded(self) -> list[Plugin]:
+        """The plugins that are loaded, with their classes."""
+        return [plugin for plugin in self._plugins if plugin.state == "loaded"]
+
+    def owner_of(self, kind: ComponentKind, name: str) -> str:
+        """The distribution, with its version, that a component of this kind and name comes from."""
+        found = self._classes[kind].get(name)
+        plugin = next((plugin for plugin in self._plugins if found in plugin.classes), None)
+        return plugin.origin if plugin is not None else ""
 
     def loaded_from(self, name: str) -> list[Plugin]:
         """The plugins of this name, or of a distribution of this name, with their classes; for tools of authors."""

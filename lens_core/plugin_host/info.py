@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..config.expectations import describe, field_documentation, field_types, is_secret, split_annotation
+from ..base.deprecation import deprecation_in
+from ..base.expectations import describe, field_documentation, field_types, is_secret, split_annotation
 from ..plugin_api.components import Collector, Component, Detector, Sink, Source
-from ..plugin_api.deprecation import deprecation_in
 from ..plugin_api.store import Store
 
 PluginState = Literal["loaded", "disabled", "unavailable", "failed", "conflicting"]

@@ -24,11 +24,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
+from ..base.deprecation import note_uses
 from ..base.errors import PluginError
-from ..config.expectations import field_types
-from ..config.text_types import foreign_types
+from ..base.expectations import field_types
+from ..base.setting_types import foreign_types
 from ..plugin_api.components import API_VERSION, Component
-from ..plugin_api.deprecation import note_uses
 from .info import HOOKS, HOST_KEYS, KINDS, ComponentInfo, PluginState, component_info, kind_of
 
 OWN_DISTRIBUTION = "lens-agent"

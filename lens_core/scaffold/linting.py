@@ -18,10 +18,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from ..base.deprecation import uses_of
+from ..base.expectations import field_types, is_secret, split_annotation
 from ..base.secrets import Secret
-from ..config.expectations import field_types, is_secret, split_annotation
 from ..plugin_api.components import API_VERSION, Component, Detector
-from ..plugin_api.deprecation import uses_of
 from ..plugin_host.info import settings_of, summary_of
 from ..plugin_host.loading import OWN_DISTRIBUTION, Plugin
 from .linting_code import code_findings

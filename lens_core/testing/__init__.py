@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..plugin_api.deprecation import deprecated_names
+from ..base.deprecation import deprecated_names
 from .clock import FakeClock
 from .collectors import check_collector
 from .detectors import check_detector

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from ..detection.log_lines.engine import Declares, LineEngine
+from ..detection.log_lines.pumps import slow_pump
+from ..detection.log_lines.searching import MAX_CHARACTERS, bound_repetitions, is_proven
+from ..model.event_types import EVENT_TYPES
 from ..plugin_api.components import Detector
 
 LAYERS = ("base", "wrapper", "")
+_WORD = re.compile("[a-z_]+")
 _SLOWEST_LINE_SECONDS = 1.0
 
 # Ordinary lines of training jobs and their neighbourhood that no detector may take for a step.
@@ -31,6 +36,8 @@ def check_detector(detector: Detector | type[Detector]) -> None:
     name = detector.name
     assert detector.layer in LAYERS, f"{name}: layer must be one of {LAYERS}, it is {detector.layer!r}"
     assert any(_declared(detector)), f"{name} declares nothing by which it could recognise anything"
+    _words_and_types_exist(detector)
+    _patterns_are_bounded(detector)
     engine = LineEngine([cast(Declares, detector)])
     _examples_are_read(detector, engine)
     for line in _NOISE:
@@ -42,6 +49,49 @@ def check_detector(detector: Detector | type[Detector]) -> None:
 def _declared(detector: Detector | type[Detector]) -> Iterator[object]:
     yield from (detector.modules, detector.distributions, detector.environment, detector.config_keys)
     yield from (detector.project_keywords, detector.formats, detector.events, detector.marks, detector.tables)
+
+
+def _words_and_types_exist(detector: Detector | type[Detector]) -> None:
+    """Every word can stand on a line, and every event has a type that Lens knows."""
+    declared: list[Sequence[str]] = [form.words for form in detector.formats]
+    declared += [event.words for event in detector.events]
+    declared += [mark.words for mark in detector.marks]
+    declared += [table.words for table in detector.tables]
+    for words in declared:
+        for word in words:
+            assert _WORD.fullmatch(word), (
+                f"{detector.name}: no line holds the word {word!r}; a word is a run of letters a-z and underscores, in "
+                "lower case"
+            )
+    for event in detector.events:
+        assert event.type in EVENT_TYPES, (
+            f"{detector.name}: there is no event type {event.type!r}; there are {', '.join(sorted(EVENT_TYPES))}"
+        )
+
+
+def _patterns_are_bounded(detector: Detector | type[Detector]) -> None:
+    """No line makes a pattern backtrack for long: each is linear, or no line was found that shows that it is not."""
+    for name, pattern in _patterns(detector):
+        if is_proven(pattern):
+            continue
+        pump = slow_pump(bound_repetitions(pattern), MAX_CHARACTERS)
+        assert pump is None, (
+            f"{detector.name}: the pattern of {name} takes too long on the line {pump}; "
+            f"avoid a repetition inside a repetition, and .* where \\S+ or [^,]* is meant: {pattern}"
+        )
+
+
+def _patterns(detector: Detector | type[Detector]) -> Iterator[tuple[str, str]]:
+    for form in detector.formats:
+        yield form.name, form.head
+        yield f"{form.name} (reject)", form.reject
+    for event in detector.events:
+        yield f"the event {event.type}", event.pattern
+    for mark in detector.marks:
+        yield f"the mark with the words {', '.join(mark.words)}", mark.pattern
+    for table in detector.tables:
+        yield f"{table.name} (header)", table.header
+        yield f"{table.name} (row)", table.row
 
 
 def _examples_are_read(detector: Detector | type[Detector], engine: LineEngine) -> None:

@@ -52,7 +52,7 @@ class HttpReceiver:
         self._server: asyncio.Server | None = None
         self._port = 0
         self._connections: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
 
     @property
     def url(self) -> str:
@@ -94,6 +94,9 @@ class HttpReceiver:
         if self._server is not None:
             self._server.close()
             self._server = None
+            # A connection that is being accepted is there after a few turns of the loop.
+            for _ in range(5):
+                await asyncio.sleep(0)
         self._drop_connections()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
@@ -104,19 +107,23 @@ class HttpReceiver:
         for task in self._tasks:
             task.cancel()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection; it is closed even if its task is cancelled before it begins."""
+        task = asyncio.ensure_future(self._serve_all(reader, writer))
         self._tasks.add(task)
         self._connections.add(writer)
-        try:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                while await self._serve(reader, writer):
-                    pass
-        finally:
+
+        def forget(task: asyncio.Future[None]) -> None:
             self._tasks.discard(task)
             self._connections.discard(writer)
             writer.close()
+
+        task.add_done_callback(forget)
+
+    async def _serve_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while await self._serve(reader, writer):
+                pass
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request; whether the connection stays open."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
 
 import httpx
 
@@ -51,6 +51,9 @@ class Kept(Sink):
         return Delivered()
 
 
+Kind = TypeVar("Kind", bound=Record)
+
+
 class RunningLens:
     """A daemon in this process. `url` is its address; `kept`, `post` and `get` are what tests ask of it."""
 
@@ -76,7 +79,13 @@ class RunningLens:
         assert parts is not None
         return {**{source.context.name: source for source in parts.sources}, **parts.sinks}[name]
 
-    async def kept(self, count: int, kind: type[Record] = StepMetrics) -> list[Record]:
+    @overload
+    async def kept(self, count: int) -> list[StepMetrics]: ...
+
+    @overload
+    async def kept(self, count: int, kind: type[Kind]) -> list[Kind]: ...
+
+    async def kept(self, count: int, kind: type[Record] = StepMetrics) -> Sequence[Record]:
         """The records of a kind, once there are so many. Raises AssertionError when they do not come."""
         await until(lambda: len(self._of(kind)) >= count, f"{count} {kind.__name__} arrive")
         return self._of(kind)

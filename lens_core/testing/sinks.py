@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import math
 import time
 from abc import ABC, abstractmethod
@@ -30,6 +31,7 @@ from ..plugin_api.components import Sink
 from ..plugin_api.sink_answers import Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
 from .receiver import Trouble
 from .waiting import until
+from .watching import LEAKED_BYTES, give_up, grows, started, unblocked, within
 
 _LIMITS = BatchLimits(max_records=100, max_wait_seconds=0.01)
 _DELIVERY = DeliverySettings(retry_base_seconds=0.005, retry_cap_seconds=0.05, send_timeout_seconds=10.0)
@@ -116,12 +118,12 @@ class _Road:
         self.pipeline = Pipeline("contract", self._spool, [slot], metrics=SelfMetrics())
 
     async def start(self) -> None:
-        await self.sink.start()
+        await started(self.sink)
         await self.pipeline.start()
 
     async def stop(self, deadline_seconds: float = 10.0) -> None:
         await self.pipeline.stop(deadline_seconds)
-        await self.sink.stop()
+        await within(self.sink.stop(), "stop()")
 
     @property
     def pending(self) -> int:
@@ -153,11 +155,11 @@ async def _road(harness: SinkHarness, folder: Path, *, max_bytes: int = 64 * 102
 
 @asynccontextmanager
 async def _started(sink: Sink) -> AsyncIterator[Sink]:
-    await sink.start()
+    await started(sink)
     try:
         yield sink
     finally:
-        await sink.stop()
+        await within(sink.stop(), "stop()")
 
 
 async def _assert_stored(harness: SinkHarness, numbers: Sequence[int], *, once: bool) -> None:
@@ -230,9 +232,9 @@ async def check_stopping_in_the_middle_loses_nothing(harness: SinkHarness, folde
     await road.start()
     await harness.trouble(away)
     await road.pipeline.submit(_records(harness, range(500)))
-    started = time.monotonic()
+    began = time.monotonic()
     await road.stop(_STOP_SECONDS)
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - began
     assert seconds < _STOP_SECONDS + 4, f"stopping took {seconds:.1f} s, {_STOP_SECONDS:g} s were allowed"
     await harness.trouble(None)
     async with _road(harness, folder) as again:
@@ -292,10 +294,10 @@ async def check_a_sink_that_was_never_started_stops(harness: SinkHarness, folder
     """stop() without start(), and twice: what a failed start of another component leads to."""
     sink = harness.make_sink()
     await sink.stop()
-    started = harness.make_sink()
-    await started.start()
-    await started.stop()
-    await started.stop()
+    again = harness.make_sink()
+    await started(again)
+    await again.stop()
+    await again.stop()
 
 
 async def check_cancelling_is_obeyed(harness: SinkHarness, folder: Path) -> None:
@@ -308,6 +310,7 @@ async def check_cancelling_is_obeyed(harness: SinkHarness, folder: Path) -> None
         await asyncio.wait([task], timeout=0.3)
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=5)
+        await give_up(task)
         assert done, "send() went on for more than 5 s after it was cancelled"
         assert task.cancelled(), "send() swallowed its cancellation"
         await harness.trouble(None)
@@ -324,16 +327,41 @@ def _batch(records: Sequence[Record], number: int) -> Batch:
     )
 
 
+async def check_memory_does_not_grow(harness: SinkHarness, folder: Path) -> None:
+    """The same small batch again and again keeps nothing in memory."""
+    async with _started(harness.make_sink()) as sink:
+        records = _records(harness, range(20))
+        leaked = await grows(lambda: within(sink.send(_batch(records, 1)), "send()"))
+    assert leaked < LEAKED_BYTES, f"send() leaks: {leaked / 2**20:.0f} MiB more after 8 batches of 20 records"
+
+
 SinkCheck = Callable[[SinkHarness, Path], Awaitable[None]]
 
+
+def _watched(check: SinkCheck) -> SinkCheck:
+    """A check that ends with a message where the sink hangs or blocks the event loop."""
+
+    @functools.wraps(check)
+    async def watched(harness: SinkHarness, folder: Path) -> None:
+        module = type(harness.make_sink()).__module__
+        await unblocked(lambda: _awaited(check(harness, folder)), check.__name__, module)
+
+    return watched
+
+
+async def _awaited(asked: Awaitable[None]) -> None:
+    await asked
+
+
 SINK_CHECKS: tuple[SinkCheck, ...] = (
-    check_everything_arrives_once,
-    check_odd_values_lose_no_neighbour,
-    check_no_trouble_loses_anything,
-    check_stopping_in_the_middle_loses_nothing,
-    check_a_full_spool_keeps_what_it_took,
-    check_a_batch_sent_again_changes_nothing,
-    check_answers_make_sense,
-    check_a_sink_that_was_never_started_stops,
-    check_cancelling_is_obeyed,
+    _watched(check_everything_arrives_once),
+    _watched(check_odd_values_lose_no_neighbour),
+    _watched(check_no_trouble_loses_anything),
+    _watched(check_stopping_in_the_middle_loses_nothing),
+    _watched(check_a_full_spool_keeps_what_it_took),
+    _watched(check_a_batch_sent_again_changes_nothing),
+    _watched(check_answers_make_sense),
+    _watched(check_a_sink_that_was_never_started_stops),
+    _watched(check_cancelling_is_obeyed),
+    _watched(check_memory_does_not_grow),
 )

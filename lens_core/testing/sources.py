@@ -11,6 +11,7 @@ from ..base.errors import Overloaded, RequestError
 from ..http.openapi_types import parameters_of, schemas_of
 from ..model.records import Record, encode_envelope
 from ..plugin_api.components import IngestRequest, Reply, Route, Source
+from .watching import started, unblocked, within
 
 _GARBAGE: tuple[bytes, ...] = (
     b"",
@@ -73,9 +74,13 @@ async def check_source(source: Source, good: Sequence[IngestRequest]) -> None:
 
     `good` are requests that must be taken, at least one for each route that takes records.
     """
+    await unblocked(lambda: _check_running(source, good), f"source {source.name}", type(source).__module__)
+
+
+async def _check_running(source: Source, good: Sequence[IngestRequest]) -> None:
     door = RecordingDoor()
     source.door = door
-    await source.start()
+    await started(source)
     try:
         routes = _check_routes(source)
         await _good_requests_are_taken(routes, good, door)
@@ -83,7 +88,7 @@ async def check_source(source: Source, good: Sequence[IngestRequest]) -> None:
         await _garbage_is_refused_politely(routes, good, door)
         await _good_requests_are_taken(routes, good, door)
     finally:
-        await source.stop()
+        await within(source.stop(), "stop()")
 
 
 def _check_routes(source: Source) -> dict[str, Route]:
@@ -117,7 +122,7 @@ async def _good_requests_are_taken(
 ) -> None:
     for request in good:
         before = len(door.records)
-        reply = await _route(routes, request).handler(request)
+        reply = await within(_route(routes, request).handler(request), request.path)
         _check_reply(reply, request)
         assert 200 <= reply.status < 300, f"{request.path}: a good request was answered {reply.status}"
         assert len(door.records) > before, f"{request.path}: a good request gave no record"
@@ -151,7 +156,9 @@ async def _garbage_is_refused_politely(
 async def _status(route: Route, request: IngestRequest) -> int:
     """What a request is answered; an exception that is no RequestError would be 500 and is a finding."""
     try:
-        reply = await route.handler(request)
+        reply = await within(route.handler(request), request.path)
+    except AssertionError:
+        raise
     except RequestError as error:
         return error.status
     except Exception as error:

@@ -22,6 +22,10 @@ class DirectoryFileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
     path: Annotated[str, Meta(min_length=1, description="a YAML or JSON file of the shape of PUT /api/v1/directory")]
 
+    def __post_init__(self) -> None:
+        if Path(self.path).is_dir():
+            raise ValueError("path: is a directory; name a file in it")
+
 
 class DirectoryFile(Collector):
     """Reads a file of pods whenever it changes; one that is wrong changes nothing and is said."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 import psycopg
+from lens_plugins.connection_strings import check_connection_string, with_password
 from msgspec import Meta
 
 from lens_core import Collector, Context, Device, LensError, Pod, Record, Secret, WorkloadReference, hookimpl
@@ -43,6 +44,12 @@ class DirectoryPostgresqlSettings(msgspec.Struct, frozen=True, kw_only=True, for
     """Where the tables are."""
 
     dsn: Annotated[Secret, Meta(description="the database of the Primus Lens, read only")]
+    password: Annotated[
+        Secret | None, Meta(description="the password for `dsn`, as it is: nothing in it has to be encoded")
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_connection_string("dsn", self.dsn, self.password)
 
 
 class DirectoryPostgresql(Collector):
@@ -75,8 +82,9 @@ class DirectoryPostgresql(Collector):
         self._stored = self._handed
 
     async def _read(self) -> list[Pod]:
+        address = with_password(self.settings.dsn, self.settings.password)
         try:
-            async with await psycopg.AsyncConnection.connect(self.settings.dsn.reveal()) as connection:
+            async with await psycopg.AsyncConnection.connect(address) as connection:
                 await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
                 await connection.set_read_only(True)
                 pods, workloads, devices = [

@@ -1,15 +1,15 @@
 """Training loops that people copy from examples and small libraries; they name no framework.
 
-PyTorch's tutorials and examples, torchvision, detectron2, timm, OpenCLIP, DINOv2, torchtune, llama-recipes, MindSpore,
+PyTorch's tutorials and examples, torchvision, detectron2, timm, OpenCLIP, DINOv2, torchtune, llama-recipes,
 slime, icefall, TensorFlow's first examples. A form is here only if it cannot be read as well as a line that somebody
 wrote by hand: what such a line is says `plain_loop`, which reads all the others.
 """
 
 from __future__ import annotations
 
-from lens_core import Detector, Field, LogFormat, hookimpl
+from lens_core import Detector, Field, LogFormat, Table, hookimpl
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 _SECONDS = Field("elapsed_time_per_iteration_ms", "time", 1000.0)
 _LOADING = Field("data_loading_time_ms", "time", 1000.0)
 
@@ -32,8 +32,8 @@ class CommonLoops(Detector):
             name="icefall",
             words=("epoch", "batch", "loss", "tot_loss", "frames"),
             head=r"\bEpoch (?P<epoch>\d+), batch (?P<step_in_epoch>\d+), loss\["
-            rf"loss=(?P<loss>{_NUMBER}),.*?tot_loss\[loss=(?P<tot_loss>{_NUMBER}),"
-            rf"(?:.*\bbatch size: (?P<batch>\d+))?(?:.*\blr: (?P<lr>{_NUMBER}))?",
+            rf"loss=(?P<loss>{_NUMBER}),.{{0,200}}?tot_loss\[loss=(?P<tot_loss>{_NUMBER}),"
+            rf"(?:.{{0,200}}?\bbatch size: (?P<batch>\d+))?(?:.{{0,200}}?\blr: (?P<lr>{_NUMBER}))?",
             fields={"batch": Field("global_batch_size")},
             confidence=0.3,
             example="Epoch 1, batch 50, loss[loss=0.3, over 490.00 frames. ], tot_loss[loss=0.40, over 9000.0 frames.],"
@@ -53,8 +53,8 @@ class CommonLoops(Detector):
             words=("train", "epoch", "data", "batch", "lr", "loss"),
             head=r"\bTrain Epoch: (?P<epoch>\d+) \[\s*(?P<samples>\d+)/(?P<samples_per_epoch>\d+) \(\s*[\d.]+%\)\]"
             rf" Data \(t\): (?P<data>{_NUMBER}) Batch \(t\): (?P<time>{_NUMBER})"
-            rf"(?:, (?P<rate>{_NUMBER})/s)?[^:]* LR: (?P<lr>{_NUMBER})"
-            rf".*?\bLoss: (?P<loss>{_NUMBER}(?: \({_NUMBER}\))?)",
+            rf"(?:, (?P<rate>{_NUMBER})/s)?[ ,/][^L]{{0,80}}LR: (?P<lr>{_NUMBER})"
+            rf" .{{0,400}}?\bLoss: (?P<loss>{_NUMBER}(?: \({_NUMBER}\))?)",
             fields={
                 "samples": Field("samples_in_epoch"),
                 "data": _LOADING,
@@ -68,8 +68,8 @@ class CommonLoops(Detector):
             name="meters",
             words=("epoch", "time", "data", "loss"),
             head=r"\bEpoch: ?\[(?P<epoch>\d+)\]\[\s*(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+)\]"
-            rf"\s+Time\s+(?P<time>{_NUMBER}).*?\bData\s+(?P<data>{_NUMBER})"
-            rf".*?\bLoss\s+(?P<loss>{_NUMBER}(?: \(\s*{_NUMBER}\))?)",
+            rf"\s+Time\s+(?P<time>{_NUMBER})\s[^D]{{0,80}}\bData\s+(?P<data>{_NUMBER})"
+            rf"\s.{{0,200}}?\bLoss\s+(?P<loss>{_NUMBER}(?: \(\s*{_NUMBER}\))?)",
             fields={"data": _LOADING, "time": _SECONDS},
             confidence=0.3,
             example="Epoch: [0][ 10/5005]\tTime  0.505 ( 0.612)\tData  0.100 ( 0.2)\tLoss 6.9e+00 (7.0e+00)",
@@ -111,13 +111,6 @@ class CommonLoops(Detector):
             example="Training Epoch: 1/3, step 10/100 completed (loss: 1.23):  10%|#| 11/100",
         ),
         LogFormat(
-            name="mindspore",
-            words=("epoch", "step", "loss", "is"),
-            head=rf"\bepoch: (?P<epoch>\d+),? step: (?P<step_in_epoch>\d+), loss is (?P<loss>{_NUMBER})",
-            confidence=0.3,
-            example="epoch: 1 step: 10, loss is 2.3",
-        ),
-        LogFormat(
             name="espnet",
             words=("train", "batch", "loss", "train_time"),
             head=r"\b(?P<epoch>\d+)epoch:train:\d+-(?P<step_in_epoch>\d+)batch: ",
@@ -128,16 +121,6 @@ class CommonLoops(Detector):
             epoch_base=1,
             confidence=0.3,
             example="1epoch:train:201-300batch: iter_time=0.422, loss=3.916, optim0_lr0=2.530e-05, train_time=2.032",
-        ),
-        LogFormat(
-            name="nvidia_examples",
-            words=("training", "epoch", "iteration", "step_loss"),
-            head=r"\bTraining Epoch: (?P<epoch>\d+) Training Iteration: (?P<iteration>\d+)\s+",
-            layout="spaced",
-            loss=("step_loss",),
-            needs=("lm_loss",),
-            confidence=0.3,
-            example="DLL - Training Epoch: 1 Training Iteration: 2872  step_loss : 0.6953  learning_rate : 1.5844e-05",
         ),
         LogFormat(
             name="mlx",
@@ -167,6 +150,24 @@ class CommonLoops(Detector):
             needs=("lm_loss",),
             confidence=0.3,
             example="step:200 smpl:2K ep:3 epch:0.05 loss:0.123 grdn:1.5 lr:1.0e-05 updt_s:0.1 data_s:0.01",
+        ),
+        LogFormat(
+            name="json_stats",
+            words=("json_stats", "iter", "loss"),
+            head=r"\bjson_stats: \{",
+            layout="mapping",
+            fields={"iter": Field("iteration"), "time": _SECONDS, "mem": Field("mem_usage", "memory", 1 / 1024)},
+            needs=("lm_loss",),
+            confidence=0.3,
+            example='json_stats: {"iter": 55080, "loss": 0.024404, "lr": 0.000025, "time": 0.266505}',
+        ),
+        LogFormat(
+            name="slime_perf",
+            words=("perf",),
+            head=r"\bperf (?P<iteration>\d+): \{(?=\s*'perf/)",
+            layout="mapping",
+            confidence=0.3,
+            example="perf 2: {'perf/train_time': 2.84, 'perf/step_time': 14.18}",
         ),
         LogFormat(
             name="slime",
@@ -224,6 +225,18 @@ class CommonLoops(Detector):
             standalone=False,
             confidence=0.3,
             example="eta: 1 day, 2:03:04  iter: 19  total_loss: 4.123  time: 0.3  lr: 0.0004  max_mem: 3456M",
+        ),
+    )
+    tables = (
+        Table(
+            name="chainer",
+            words=("epoch", "iteration", "main", "loss"),
+            header=r"^epoch\s{1,40}iteration\s{1,40}main/[\w/ ]{1,2000}",
+            # A column that has no value in this row leaves a gap, behind which columns cannot be told apart.
+            row=r"^\s{0,40}(?P<cells>\d{1,9}\s{2,40}\d{1,9}(?:\s{1,16}[-+\d.e]{1,24}){1,12})(?:\s{17}|\s{0,16}$)",
+            loose=True,
+            loss=("main/loss",),
+            needs=("lm_loss",),
         ),
     )
 

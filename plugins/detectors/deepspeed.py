@@ -14,7 +14,7 @@ _TIMER = {
     "MemAllocated": Field("mem_usage", "memory"),
     "MaxMemAllocated": Field("mem_max", "memory"),
 }
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 
 
 class DeepSpeed(Detector):
@@ -66,8 +66,8 @@ class DeepSpeed(Detector):
         LogFormat(
             name="pipeline",
             words=("steps", "loss", "iter", "time"),
-            head=rf"\bsteps: (?P<iteration>\d+) loss: (?P<loss>{_NUMBER}).*?iter time \(s\): (?P<seconds>{_NUMBER})"
-            rf"(?: samples/sec: (?P<samples>{_NUMBER}))?",
+            head=rf"\bsteps: (?P<iteration>\d+) loss: (?P<loss>{_NUMBER}) .{{0,80}}?iter time"
+            rf" \(s\): (?P<seconds>{_NUMBER})(?: samples/sec: (?P<samples>{_NUMBER}))?",
             fields={
                 "seconds": Field("elapsed_time_per_iteration_ms", "time", 1000.0),
                 "samples": Field("samples_per_second"),
@@ -119,14 +119,14 @@ class DeepSpeed(Detector):
         EventPattern(
             type="step_skipped",
             words=("overflow", "skipping", "step"),
-            pattern=r"(?:OVERFLOW!.*?|Overflow detected\. )Skipping step\."
+            pattern=r"(?:OVERFLOW!|Overflow detected\.)[^S]{0,80}Skipping step\."
             r"(?: Attempted loss scale: (?P<attempted>[\d.e+]+),"
             r" reducing to (?P<loss_scale>[\d.e+-]+))",
         ),
         EventPattern(
             type="step_skipped",
             words=("overflow", "skipping", "step"),
-            pattern=r"(?:OVERFLOW!.*?|Overflow detected\. )Skipping step\."
+            pattern=r"(?:OVERFLOW!|Overflow detected\.)[^S]{0,80}Skipping step\."
             r"(?: Attempted loss scale: (?P<loss_scale>[\d.e+]+))?",
         ),
         EventPattern(
@@ -189,7 +189,7 @@ class DeepSpeed(Detector):
         EventPattern(
             type="training_failed",
             words=("exits", "with", "return", "code"),
-            pattern=r"(?:Process \d+|\]) exits with return code = (?P<exit_code>-?[1-9]\d*)",
+            pattern=r"(?:Process \d{1,9}|\]) exits with return code = (?P<exit_code>-?[1-9]\d{0,9})",
         ),
         EventPattern(
             type="training_ended",

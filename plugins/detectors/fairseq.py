@@ -130,7 +130,7 @@ class Fairseq(Detector):
             type="checkpoint_saved",
             words=("saved", "checkpoint", "epoch", "updates", "writing"),
             pattern=r"[sS]aved checkpoint (?P<path>\S+) \(epoch (?P<epoch>\d+) @ (?P<iteration>\d+) updates"
-            r"(?:, score [^)]*)?\) \(writing took (?P<duration_seconds>[\d.]+)",
+            r"(?:, score [^)]{0,80})?\) \(writing took (?P<duration_seconds>[\d.]+)",
         ),
         EventPattern(
             type="checkpoint_saving",

@@ -8,6 +8,10 @@ from __future__ import annotations
 from lens_core import Detector, EventPattern, Field, LogFormat, hookimpl
 
 _COUNTED = {"step_in_epoch": Field("iteration"), "steps_per_epoch": Field("target_iteration")}
+# A path has a slash or an ending.
+_PATH = r"['\"]?(?P<path>[\w~=@-]{0,60}[/.][^\s'\",)]{1,400})"
+_WHICH = "(?:the |a |model |training |full |final |best |last |latest |new |regular |optimizer )?"
+_SAVED = ("checkpoint", "model", "state", "weights", "model checkpoint")
 _BAR_LOSS = ("loss", "avr_loss", "step_loss", "train_loss")
 
 
@@ -17,19 +21,25 @@ class Generic(Detector):
     name = "generic"
     layer = ""
     formats = (
-        LogFormat(
-            name="epoch_banner",
-            words=("epoch",),
-            head=r"\bEpoch (?P<epoch>\d+)/(?P<total_epochs>\d+)\s*$",
-            joins="epoch",
-            is_alone=True,
-            confidence=0.1,
-            example="Epoch 2/10",
+        *(
+            LogFormat(
+                name=name,
+                words=("epoch",),
+                head=rf"{before}(?P<epoch>\d{{1,18}})/(?P<total_epochs>\d{{1,18}})\s{{0,40}}$",
+                joins="epoch",
+                is_alone=True,
+                confidence=0.1,
+                example=example,
+            )
+            for name, before, example in (
+                ("epoch_banner", r"\bEpoch ", "Epoch 2/10"),
+                ("epoch_banner_coqui", "> EPOCH: ", " > EPOCH: 2/10"),
+            )
         ),
         LogFormat(
             name="steps_bar",
             words=("steps", "it", "s"),
-            head=r"(?:\bSteps|\bsteps): ?(?= *\d+%\|)",
+            head=r"(?:\bSteps|\bsteps): *(?=\d+%\|)",
             layout="bar",
             fields=_COUNTED,
             loss=_BAR_LOSS,
@@ -40,7 +50,7 @@ class Generic(Detector):
         LogFormat(
             name="plain_bar",
             words=("loss", "it", "s"),
-            head=r"(?:^|[\s:])(?=\d+%\|[^|\[]*\| *\d+/\d+ \[[^\]]*\bloss=)",
+            head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss=)",
             layout="bar",
             fields=_COUNTED,
             loss=_BAR_LOSS,
@@ -72,6 +82,72 @@ class Generic(Detector):
                 pattern=rf"(?P<reason>\b(?:nan|NaN|Nan|NAN) loss {word})",
             )
             for word in ("detected", "encountered", "found")
+        ),
+        *(
+            EventPattern(
+                type="checkpoint_saving",
+                words=(verb.lower(), *what.split()),
+                pattern=rf"\b{verb} {_WHICH}{what}(?: (?:to|at|in|into|as|under)|:) {_PATH}",
+            )
+            for verb in ("saving", "Saving")
+            for what in _SAVED
+        ),
+        *(
+            EventPattern(
+                type="checkpoint_saved",
+                words=(verb.lower(), *what.split()),
+                pattern=rf"\b{verb} {_WHICH}{what}(?: (?:to|at|in|into|as|under)|:) {_PATH}",
+            )
+            for verb in ("saved", "Saved", "wrote", "Wrote", "stored", "Stored")
+            for what in _SAVED
+        ),
+        *(
+            EventPattern(
+                type="checkpoint_saved",
+                words=("checkpoint", verb),
+                pattern=rf"\b{subject} (?:was |has been )?(?:successfully )?{verb} (?:to|at|in|as):? ?"
+                rf"(?:Checkpoint\(filesystem=\w{{1,20}}, path=)?{_PATH}",
+            )
+            for subject in ("checkpoint", "Checkpoint")
+            for verb in ("saved", "created", "written")
+        ),
+        EventPattern(  # Coqui's trainer
+            type="checkpoint_saved",
+            words=("best", "model"),
+            pattern=rf"^\s*> BEST MODEL : {_PATH}",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("checkpoint",),
+            pattern=rf"^\s*> CHECKPOINT : {_PATH}",
+        ),
+        EventPattern(  # ESPnet
+            type="epoch_started",
+            words=("epoch", "started"),
+            pattern=r"\b(?P<epoch>\d+)/(?P<total_epochs>\d+)epoch started\.",
+        ),
+        EventPattern(
+            type="training_started",
+            words=("start", "training"),
+            pattern=r"\*{5} ?Start training\b",
+        ),
+        *(
+            EventPattern(
+                type="training_ended",
+                words=("training", word),
+                pattern=rf"\b[Tt]raining (?:is |has |was )?{word}[.! ]{{0,8}}$",
+            )
+            for word in ("complete", "completed", "finished", "done")
+        ),
+        EventPattern(
+            type="training_failed",
+            words=("exception", "during", "training"),
+            pattern=r"(?P<reason>\b[Ee]xception during training\b:?[^\r\n]{0,200})",
+        ),
+        EventPattern(
+            type="training_failed",
+            words=("error", "during", "training"),
+            pattern=r"(?P<reason>\b[Ee]rror during training\b:?[^\r\n]{0,200})",
         ),
         EventPattern(
             type="checkpoint_saving",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lens_core import Detector, Field, LogFormat, Mark, hookimpl
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 
 
 class InternEvo(Detector):

@@ -42,7 +42,7 @@ class Jax(Detector):
             type="checkpoint_saved",
             words=("finished", "async_save", "time", "taken", "directory"),
             pattern=r"Finished async_save [^.]*\. Time taken: (?P<duration_seconds>[\d.]+)s\."
-            r" directory=(?P<path>\S*?(?P<iteration>\d+)/?)\s*$",
+            r" directory=(?P<path>\S*?(?<!\d)(?P<iteration>\d{1,18})/?)\s*$",
         ),
     )
 

@@ -6,7 +6,7 @@ PyTorch, and comes with TensorFlow whoever loads that.
 
 from __future__ import annotations
 
-from lens_core import Detector, Field, LogFormat, hookimpl
+from lens_core import Detector, EventPattern, Field, LogFormat, hookimpl
 
 
 class Keras(Detector):
@@ -23,13 +23,25 @@ class Keras(Detector):
         LogFormat(
             name="bar",
             words=("loss", "step"),
-            head=r"(?:^|\s)(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+) (?:\[[=>.]+\]|[━ ]+)"
-            r"[^/━\]]{0,24}?\b(?P<step_time>\d+[mu]?s)/step - (?=.*\bloss: )",
+            head=r"(?:^|\s)(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+) (?:\[[=>.]+\] |[━ ]{1,100})"
+            r"(?:- )?(?:[\d:hms]{1,16} )?(?P<step_time>\d{1,9}[mu]?s)/step - ",
             layout="dashes",
             fields={"step_time": Field("elapsed_time_per_iteration_ms", "time")},
             needs=("lm_loss",),
             epoch_base=1,
             example="1875/1875 [==============================] - 5s 3ms/step - loss: 0.2912 - accuracy: 0.9158",
+        ),
+    )
+    events = (
+        EventPattern(
+            type="checkpoint_saving",
+            words=("epoch", "improved", "from", "to", "saving", "model"),
+            pattern=r"\bEpoch (?P<epoch>\d+): \S+ improved from \S+ to \S+ saving model to (?P<path>\S+)",
+        ),
+        EventPattern(
+            type="checkpoint_saving",
+            words=("epoch", "saving", "model", "to"),
+            pattern=r"\bEpoch (?P<epoch>\d+): saving model to (?P<path>\S+)",
         ),
     )
 

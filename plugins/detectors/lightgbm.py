@@ -6,7 +6,7 @@ is the headline's. Rounds count from 1. Where it stops early it prints its best 
 
 from __future__ import annotations
 
-from lens_core import Detector, LogFormat, hookimpl
+from lens_core import Detector, EventPattern, LogFormat, hookimpl
 
 # Measures as they are printed, by the word that each has on its line: those that fall while a model learns, and others.
 _LOSSES = {
@@ -41,7 +41,7 @@ class LightGbm(Detector):
             LogFormat(
                 name=word,
                 words=("s", word),
-                head=rf"(?:^|\s)\[(?P<iteration>\d+)\]\s+(?=(?:\S.*?\s)?\S+'s {word}[\d@]*:)",
+                head=rf"(?<!\S)\[(?P<iteration>\d+)\]\s+(?=\S)(?=.{{0,120}}?\S's {word}[\d@]*:)",
                 layout="tabs",
                 loss=tuple(f"training's {loss}" for losses in _LOSSES.values() for loss in losses),
                 example=f"[10]\ttraining's {measure}: 0.25\tvalid_1's {measure}: 0.29",
@@ -54,9 +54,21 @@ class LightGbm(Detector):
         LogFormat(
             name="best",
             words=("early", "best", "iteration", "is"),
-            head=r"(?:Early stopping, best|Did not meet early stopping\. Best) iteration is:\s*$",
+            head=r"(?:Early stopping, best|Did not meet early stopping\. Best) iteration is:\s{0,80}$",
             joins="repeats",
             example="Early stopping, best iteration is:",
+        ),
+    )
+    events = (
+        EventPattern(
+            type="training_started",
+            words=("lightgbm", "info", "started", "training"),
+            pattern=r"\[LightGBM\] \[Info\] Started training",
+        ),
+        EventPattern(
+            type="training_ended",
+            words=("lightgbm", "info", "finished", "training"),
+            pattern=r"\[LightGBM\] \[Info\] Finished training",
         ),
     )
 

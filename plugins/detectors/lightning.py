@@ -37,7 +37,7 @@ class Lightning(Detector):
         LogFormat(
             name="bar",
             words=("epoch", "it"),
-            head=r"\bEpoch (?P<epoch>\d+)(?:/\d+)?:(?: ?:)? ?(?=[^\[]*\d+(?:/\d+|/\?|it)\s*\[)",
+            head=r"\bEpoch (?P<epoch>\d+)(?:/\d+)?:(?: ?:)? ?(?=[^\[]{0,400}?\b\d{1,12}(?:/\d{1,12}|/\?|it)\s{0,4}\[)",
             layout="bar",
             fields=_FIELDS,
             loss=_LOSS,
@@ -49,7 +49,7 @@ class Lightning(Detector):
         LogFormat(
             name="bar_without_rate",
             words=("epoch", "v_num"),
-            head=r"\bEpoch (?P<epoch>\d+)(?:/\d+)?:(?: ?:)? ?(?=[^\[]*\d+/[\d?]+\s*\[)",
+            head=r"\bEpoch (?P<epoch>\d+)(?:/\d+)?:(?: ?:)? ?(?=[^\[]{0,400}?\b\d{1,12}/[\d?]{1,12}\s{0,4}\[)",
             layout="bar",
             fields=_FIELDS,
             loss=_LOSS,
@@ -76,7 +76,7 @@ class Lightning(Detector):
             name="csv",
             words=("epoch", "step"),
             header=r"^(?=[^\s]*\bepoch\b)(?=[^\s]*\bstep\b)[\w./@-]+(?:,[\w./@-]+)+\s*$",
-            row=r"^(?P<cells>(?:[-+\d.eE]*|nan|inf|-inf)(?:,(?:[-+\d.eE]*|nan|inf|-inf))+)\s*$",
+            row=r"^(?P<cells>(?:[-+]?(?:[\d.][-+\d.eE]*|nan|inf))?(?:,(?:[-+]?(?:[\d.][-+\d.eE]*|nan|inf))?)+)\s*$",
             separator=",",
             fields={"step": Field("iteration")},
             loss=_LOSS,
@@ -139,7 +139,7 @@ class Lightning(Detector):
     )
     marks = (
         Mark(words=("it", "v_num"), pattern=r"\bv_num=", confidence=0.55),
-        Mark(words=("epoch", "it", "s"), pattern=r"Epoch \d+: +\d+%\|.*\d+/\d+ \[", confidence=0.4),
+        Mark(words=("epoch", "it", "s"), pattern=r"Epoch \d+: +\d+%\|.{0,200}\b\d{1,12}/\d{1,12} \[", confidence=0.4),
         Mark(words=("training", "it"), pattern=r"^Training: +(?:0it|\d+%\|)", confidence=0.4),
         Mark(words=("validation", "dataloader"), pattern=r"Validation DataLoader \d+:", confidence=0.5),
         Mark(words=("pytorch_lightning",), pattern=r"\bpytorch_lightning[./]", confidence=0.6),

@@ -43,7 +43,7 @@ class MsSwift(Detector):
         ),
         Mark(
             words=("iteration", "elapsed", "time", "remaining"),
-            pattern=r"\| *elapsed time: .*\| *remaining time: ",
+            pattern=r"\| *elapsed time: [^|]*\| *remaining time: ",
             refines=("megatron",),
             confidence=0.8,
         ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lens_core import Detector, EventPattern, Field, LogFormat, Mark, hookimpl
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 _FIELDS = {
     "time": Field("elapsed_time_per_iteration_ms", "time"),
     "dt": Field("elapsed_time_per_iteration_ms", "time"),
@@ -32,7 +32,7 @@ class NanoGpt(Detector):
             name="iter",
             words=("iter", "loss", "time"),
             head=rf"\biter (?P<iteration>\d+): loss (?P<loss>{_NUMBER}), time (?P<time>{_NUMBER} ?m?s)"
-            rf"(?:, mfu (?P<mfu>\d[\d.]*%))?",
+            rf"(?:, mfu (?P<mfu>[\d.]+%))?",
             fields=_FIELDS,
             confidence=0.65,
             example="iter 2920: loss 3.9883, time 1099.34ms, mfu 15.34%",
@@ -41,7 +41,7 @@ class NanoGpt(Detector):
             name="columns",
             words=("loss", "lr", "ms"),
             head=rf"(?:^|\s)(?P<iteration>\d+)(?:/(?P<target_iteration>\d+))? \| loss (?P<loss>{_NUMBER}) \|"
-            rf" lr (?P<lr>{_NUMBER}) \| (?P<time>{_NUMBER}ms)(?: \| mfu (?P<mfu>\d[\d.]*%))?",
+            rf" lr (?P<lr>{_NUMBER}) \| (?P<time>{_NUMBER}ms)(?: \| mfu (?P<mfu>[\d.]+%))?",
             fields=_FIELDS,
             confidence=0.5,
             example="100000 | loss nan | lr 0.000000e+00 | 2006.12ms | mfu 1.68%",
@@ -59,8 +59,8 @@ class NanoGpt(Detector):
         LogFormat(
             name="llm_c",
             words=("step", "loss", "norm", "lr", "ms", "tok", "s"),
-            head=rf"\bstep +(?P<iteration>\d+)/(?P<target_iteration>\d+) \| (?:train )?loss (?P<loss>{_NUMBER})[^|]*\|"
-            rf" norm (?P<norm>{_NUMBER})[^|]*\| lr (?P<lr>{_NUMBER}) \| (?P<time>{_NUMBER} ms) \|"
+            head=rf"\bstep +(?P<iteration>\d+)/(?P<target_iteration>\d+) \| (?:train )?loss (?P<loss>{_NUMBER})"
+            rf"(?: [^|]*)?\| norm (?P<norm>{_NUMBER})(?: [^|]*)?\| lr (?P<lr>{_NUMBER}) \| (?P<time>{_NUMBER} ms) \|"
             rf"(?: (?P<mfu>{_NUMBER}%)[^|]*\|)? (?P<tok_sec>{_NUMBER}) tok/s",
             fields=_FIELDS,
             confidence=0.55,
@@ -81,7 +81,7 @@ class NanoGpt(Detector):
         EventPattern(
             type="checkpoint_saving",
             words=("saving", "checkpoint", "to"),
-            pattern=r"^\s*(?:[\d: -]+)?saving checkpoint to (?P<path>\S+)\s*$",
+            pattern=r"^[\s\d:-]*saving checkpoint to (?P<path>\S+)\s*$",
         ),
     )
     marks = (

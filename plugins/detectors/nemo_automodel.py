@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lens_core import Detector, Field, LogFormat, Mark, hookimpl
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 
 
 class NemoAutomodel(Detector):
@@ -21,9 +21,9 @@ class NemoAutomodel(Detector):
             name="step",
             words=("step", "epoch", "loss", "mem", "tps", "num_label_tokens"),
             head=rf"\bstep (?P<iteration>\d+) \| epoch (?P<epoch>\d+) \| loss (?P<loss>{_NUMBER}) \|"
-            rf"(?:.*?\bgrad_norm (?P<grad_norm>{_NUMBER}))?"
-            rf"(?: \| lr (?P<lr>{_NUMBER}))?(?: \| mem (?P<mem>[\d.]+ GiB))?"
-            rf".*?\btps (?P<rate>{_NUMBER})(?:\((?P<tokens_per_gpu>{_NUMBER})/gpu\))? \| num_label_tokens"
+            rf"(?: [^|]{{0,80}}\|){{0,4}}? grad_norm (?P<grad_norm>{_NUMBER}) \|"
+            rf"(?: lr (?P<lr>{_NUMBER}) \|)?(?: mem (?P<mem>[\d.]+ GiB) \|)?(?: [^|]{{0,80}}\|){{0,4}}?"
+            rf" tps (?P<rate>{_NUMBER})(?:\((?P<tokens_per_gpu>{_NUMBER})/gpu\))? \| num_label_tokens"
             r" (?P<num_label_tokens>\d+)",
             layout="groups",
             fields={"rate": Field("tokens_per_second"), "mem": Field("mem_usage", "memory")},

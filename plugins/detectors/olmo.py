@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from lens_core import Detector, EventPattern, Field, LogFormat, Mark, hookimpl
 
-_STEP = r"\[step=(?P<iteration>[\d,]+)/(?P<target_iteration>[\d,]+)(?:, ?epoch=(?P<epoch>\d+))?[^\]]*\]"
+_STEP = r"\[step=(?P<iteration>[\d,]{1,20})/(?P<target_iteration>[\d,]{1,20})(?: [^\]]{0,200}|[^\]\d,][^\]]{0,200})?\]"
 _NUMBER = r"[-+\w.,]+%?"
 
 

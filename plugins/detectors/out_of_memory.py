@@ -17,8 +17,8 @@ def _out_of_memory(words: Sequence[str], pattern: str) -> EventPattern:
 _DEVICE = (
     _out_of_memory(
         ("out", "of", "memory", "tried", "allocate"),
-        r"(?P<reason>(?:CUDA|HIP|XPU|NPU|MUSA|MPS backend)? ?out of memory)\b"
-        r"(?:\.| \([^)]*\)\.) Tried to allocate (?P<wanted>[\d.]+ \w+)",
+        r"(?P<reason>(?:(?:CUDA|HIP|XPU|NPU|M(?:USA|PS backend)) )?out of memory)\b"
+        r"(?:\.| \([^)]{0,80}\)\.) Tried to allocate (?P<wanted>[\d.]+ \w+)",
     ),
     _out_of_memory(
         ("error", "out", "of", "memory"),
@@ -70,7 +70,9 @@ _HOST = (
         ("_arraymemoryerror", "unable", "to", "allocate"),
         r"(?P<reason>_ArrayMemoryError): Unable to allocate (?P<wanted>[\d.]+ \w+)",
     ),
-    _out_of_memory(("memoryerror",), r"^(?:.*(?:[\])>:|]|ERROR|INFO)\s*)?(?P<reason>MemoryError)(?:: |\s*$)"),
+    _out_of_memory(
+        ("memoryerror",), r"^(?:.{0,400}?(?:[\])>:|]|ERROR|INFO)\s{0,8})?(?P<reason>MemoryError)(?:: |\s*$)"
+    ),
     _out_of_memory(("errno", "cannot", "allocate", "memory"), r"(?P<reason>\[Errno 12\] Cannot allocate memory)"),
 )
 

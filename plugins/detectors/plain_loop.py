@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lens_core import Detector, LogFormat, hookimpl
+from lens_core import Detector, Field, LogFormat, Table, hookimpl
 
 _LOSS = ("loss", "train_loss", "training_loss", "total_loss", "lm_loss", "avg_loss", "average_loss", "mean_loss")
 # `loss` as a word of its own, and the spelling in which it is none.
@@ -18,15 +18,20 @@ _OF_EVALUATION = r"(?i)(?<![a-z])(?:val|valid|validation|eval|evaluation|evaluat
 # An epoch's last line may give a validation's numbers beside the training's, each under a name of its own.
 _NOT_OF_AN_EPOCH = (
     r"(?i)(?<![a-z])(?:val|valid|validation|eval|test|dev)(?![ _-]?[a-z])|evaluat"
-    r"|(?<![a-z])(?:step|iter|iteration|batch)[ :=\[]{0,3}\d|%\||it/s|s/it"
+    r"|(?<![a-z])(?:steps?|iters?|iterations?|batch(?:es)?)[ :=\[]{0,3}\d|%\||it/s|s/it"
 )
+_NAME = r"[A-Za-z_][\w./@ -]{0,60}"
+_COLUMN = r"[A-Za-z_][\w./@-]{0,60}"
+_CSV = r"(?P<cells>[-+\d.eEnaif,]{3,2000})"
+_NUMBERS = r"(?P<cells>[-+\d.eEnaif][-+\d.eEnaif\s]{2,2000})"
 _LINE_BEGINS = r"(?:^|(?<=[\]|:)>-] ))\[?(?:train(?:ing)?[ _])?"
 _OF_TOTAL = r"\W{0,3} ?(?P<%s>\d+)(?: ?(?:/|of) ?(?P<%s>\d+))?\]?(?=[\s,:;|)-])"
 
 
 def _counted_by(word: str, example: str) -> Iterator[LogFormat]:
     """Lines that begin with a step, under this word."""
-    head = rf"(?i){_LINE_BEGINS}(?:global[ _])?{word}{_OF_TOTAL % ('iteration', 'target_iteration')}"
+    of_all = "" if word.startswith("global") else "(?:global[ _])?"
+    head = rf"(?i){_LINE_BEGINS}{of_all}{word}{_OF_TOTAL % ('iteration', 'target_iteration')}"
     for loss in _WORDS_OF_LOSS:
         yield _line(word, word, loss, head, _OF_EVALUATION, example.replace("loss", loss), confidence=0.2)
 
@@ -68,6 +73,29 @@ def _line(
     )
 
 
+def _tables() -> Iterator[Table]:
+    """Rows below a line with the names of the columns, one of which counts and one of which is a loss."""
+    for counter in ("step", "iter", "iteration", "global_step"):
+        for loss in _WORDS_OF_LOSS:
+            yield _table(f"csv_{counter}_{loss}", counter, loss, f"^{_NAME}(?:,{_NAME}){{1,200}}$", f"^{_CSV}$", ",")
+            columns = rf"^\s{{0,40}}{_COLUMN}(?:(?:\t| {{2,40}}){_COLUMN}){{1,100}}$"
+            yield _table(f"columns_{counter}_{loss}", counter, loss, columns, rf"^\s{{0,40}}{_NUMBERS}$", None)
+
+
+def _table(name: str, counter: str, loss: str, header: str, row: str, separator: str | None) -> Table:
+    return Table(
+        name=name,
+        words=(counter, loss),
+        header=header,
+        row=row,
+        separator=separator,
+        fields={counter: Field("iteration")},
+        loss=_LOSS,
+        needs=("lm_loss",),
+        confidence=0.2,
+    )
+
+
 class PlainLoop(Detector):
     """Step lines of loops that people write themselves."""
 
@@ -81,6 +109,7 @@ class PlainLoop(Detector):
         *_counted_within_epochs(),
         *_counted_by_epoch(),
     )
+    tables = tuple(_tables())
 
 
 @hookimpl

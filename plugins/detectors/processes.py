@@ -46,7 +46,7 @@ _ELASTIC = (
     ),
     _terminated(
         ("calledprocesserror", "died", "with"),
-        r"\bCalledProcessError: Command .* died with <Signals\.(?P<signal>SIG\w+): \d+>",
+        r"\bCalledProcessError: Command .* died with <Signals\.(?P<signal>SIG\w{1,12}): \d+>",
     ),
     _terminated(
         ("sending", "process", "closing", "signal"),
@@ -55,7 +55,7 @@ _ELASTIC = (
     _terminated(("process", "got", "signal"), r"\bProcess (?P<pid>\d+) got signal: (?P<number>\d+)"),
     _terminated(
         ("signal", "received", "by", "pid"),
-        r"\bSignal (?P<number>\d+) \((?P<signal>SIG\w+)\) received by PID (?P<pid>\d+)",
+        r"\bSignal (?P<number>\d+) \((?P<signal>SIG\w{1,12})\) received by PID (?P<pid>\d+)",
     ),
     _terminated(("received", "death", "signal"), r"Received (?P<signal>\d+|(?:Signals\.)?SIG\w+) death signal"),
     _terminated(("received", "signal"), r"\b[rR]eceived signal (?P<number>\d+)\b"),
@@ -63,7 +63,7 @@ _ELASTIC = (
 )
 _SCHEDULERS = (
     _terminated(("srun", "job", "step", "aborted"), r"srun: (?:error: .*)?(?P<reason>Job step aborted)"),
-    _terminated(("slurmstepd", "cancelled"), r"slurmstepd: error: .*(?P<reason>CANCELLED AT .*)"),
+    _terminated(("slurmstepd", "cancelled"), r"slurmstepd: error: .{0,200}?(?P<reason>CANCELLED AT .*)"),
     _terminated(("srun", "error", "terminated"), r"srun: error: \S+: tasks? [\d,-]+: (?P<reason>Terminated)"),
     _failed(
         ("srun", "error", "exited"),
@@ -90,7 +90,7 @@ _SCHEDULERS = (
     _failed(("worker", "died", "unexpectedly"), r"(?P<reason>The worker died unexpectedly while executing this task)"),
 )
 # A signal's name as bash, Slurm and Open MPI print it; bash pads it to a column before the command.
-_OF_SHELL = r"\(core dumped\)|\(signal| {5,}"
+_OF_SHELL = r"\(core dumped\)|\(signal| {5}"
 _SYSTEM = (
     _failed(
         ("terminate", "called", "after", "throwing"),
@@ -98,11 +98,11 @@ _SYSTEM = (
     ),
     _failed(
         ("segmentation", "fault"),
-        rf"(?P<reason>Segmentation fault)(?: *(?:{_OF_SHELL}|encountered|$)| \(\d+\))",
+        rf"(?P<reason>Segmentation fault)(?: {{0,4}}(?:{_OF_SHELL}|encountered|$)| \(\d+\))",
     ),
-    _failed(("bus", "error"), rf"(?P<reason>Bus error)(?: *(?:{_OF_SHELL}|$)| \(\d+\))"),
-    _failed(("aborted",), rf"(?P<reason>Aborted)(?: *(?:{_OF_SHELL})| \(6\))"),
-    _failed(("illegal", "instruction"), rf"(?P<reason>Illegal instruction)(?: *(?:{_OF_SHELL}|$)| \(\d+\))"),
+    _failed(("bus", "error"), rf"(?P<reason>Bus error)(?: {{0,4}}(?:{_OF_SHELL}|$)| \(\d+\))"),
+    _failed(("aborted",), rf"(?P<reason>Aborted)(?: {{0,4}}(?:{_OF_SHELL})| \(6\))"),
+    _failed(("illegal", "instruction"), rf"(?P<reason>Illegal instruction)(?: {{0,4}}(?:{_OF_SHELL}|$)| \(\d+\))"),
     *(  # which says it before the command
         _failed(("zsh", *text.split()), rf"\bzsh: (?P<reason>{text})\b")
         for text in ("segmentation fault", "bus error", "abort", "illegal hardware instruction")
@@ -119,7 +119,7 @@ _SYSTEM = (
     ),
     _terminated(  # glog
         ("received", "by", "pid", "stack", "trace"),
-        r"\*{3} (?P<signal>SIG\w+) \(@\w+\) received by PID (?P<pid>\d+)",
+        r"\*{3} (?P<signal>SIG\w{1,12}) \(@\w+\) received by PID (?P<pid>\d+)",
     ),
     _failed(
         ("bus", "error", "shared", "memory"),
@@ -134,7 +134,9 @@ _SYSTEM = (
         r"DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<signal>[\w ]+)",
     ),
     _terminated(("killed",), r"(?<![\w-])(?P<reason>Killed)(?:\s*$| {5,})"),
-    _terminated(("keyboardinterrupt",), r"^(?:.*(?:[\])>:|]|ERROR|INFO)\s*)?(?P<reason>KeyboardInterrupt)\s*$"),
+    _terminated(
+        ("keyboardinterrupt",), r"^(?:.{0,400}?(?:[\])>:|]|ERROR|INFO)\s{0,8})?(?P<reason>KeyboardInterrupt)\s*$"
+    ),
 )
 
 

@@ -19,8 +19,8 @@ def _failed(words: Sequence[str], pattern: str) -> EventPattern:
 
 
 _WORK = (
-    r"Work(?:NCCL|RCCL|HCCL|XCCL)\((?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+)"
-    r".*?Timeout\(ms\)=(?P<timeout_ms>\d+)\)"
+    r"Work(?:NCCL|RCCL|HCCL|XCCL)\((?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+),"
+    r"[^()]{0,200}?Timeout\(ms\)=(?P<timeout_ms>\d+)\)"
 )
 # The wording changed with PyTorch 1.13, 2.2 and 2.5; other backends (RCCL, HCCL, gloo) took it over.
 _COLLECTIVES = (
@@ -28,7 +28,8 @@ _COLLECTIVES = (
         ("caught", "collective", "operation", "timeout"),
         rf"[cC]aught collective operation timeout:(?: {_WORK} ran for (?P<duration_ms>\d+))?",
     ),
-    _timed_out(("timed", "out", "in", "blocking", "wait"), rf"(?:{_WORK})? ?timed out in blocking wait"),
+    _timed_out(("timed", "out", "in", "blocking", "wait"), rf"{_WORK} ?timed out in blocking wait"),
+    _timed_out(("timed", "out", "in", "blocking", "wait"), r"(?<!\)) ?timed out in blocking wait"),
     _timed_out(
         ("timeout", "at", "nccl", "work"),
         r"Timeout at NCCL work: (?P<sequence>\d+), last enqueued NCCL work: (?P<last_enqueued>-?\d+),"
@@ -40,7 +41,7 @@ _COLLECTIVES = (
     ),
     _timed_out(
         ("watchdog", "got", "stuck"),
-        r"(?P<reason>watchdog got stuck for \d+ ?\w+)",
+        r"(?P<reason>watchdog got stuck for \d+ ?[a-z]+)",
     ),
     _timed_out(
         ("timed", "out", "store", "based", "barrier"),
@@ -53,7 +54,7 @@ _COLLECTIVES = (
     _timed_out(("barrier", "timed", "out"), r"(?P<reason>DEADLINE_EXCEEDED: Barrier timed out)"),
     _timed_out(
         ("monitoredbarrier", "failed"),
-        r"(?P<reason>Ranks? \d+[\d, ]* failed to pass monitoredBarrier)",
+        r"(?P<reason>Ranks? \d[\d, ]{0,160} failed to pass monitoredBarrier)",
     ),
     _failed(
         ("timeout", "detected", "by", "watchdog"),

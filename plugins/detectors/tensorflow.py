@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lens_core import Detector, EventPattern, Field, LogFormat, hookimpl
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 
 
 class TensorFlow(Detector):

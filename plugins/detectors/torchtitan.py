@@ -51,7 +51,7 @@ class TorchTitan(Detector):
         EventPattern(
             type="config",
             words=("trainer", "is", "initialized", "total", "steps"),
-            pattern=r"Trainer is initialized with .*global batch size (?P<global_batch_size>\d+),"
+            pattern=r"Trainer is initialized with .{0,200}?global batch size (?P<global_batch_size>\d+),"
             r".*total steps (?P<target_iteration>\d+)",
         ),
         EventPattern(
@@ -62,7 +62,7 @@ class TorchTitan(Detector):
         EventPattern(
             type="checkpoint_saving",
             words=("saving", "checkpoint", "last", "step"),
-            pattern=r"Saving a (?:(?:full|model)[\w -]* )?checkpoint .*last step, step (?P<iteration>\d+)",
+            pattern=r"Saving a (?:(?:full|model)[\w -]{0,40} )?checkpoint .{0,120}last step, step (?P<iteration>\d+)",
         ),
         EventPattern(
             type="checkpoint_saving",
@@ -82,12 +82,12 @@ class TorchTitan(Detector):
         EventPattern(
             type="training_ended",
             words=("training", "completed"),
-            pattern=r"(?:INFO|\]) *-? *Training completed\s*$",
+            pattern=r"(?:INFO|\])[ -]{0,8}Training completed\s{0,80}$",
         ),
         EventPattern(
             type="training_ended",
             words=("process", "group", "destroyed"),
-            pattern=r"(?:INFO|\]) *-? *Process group destroyed",
+            pattern=r"(?:INFO|\])[ -]{0,8}Process group destroyed",
         ),
     )
     marks = (

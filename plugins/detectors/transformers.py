@@ -23,8 +23,8 @@ class Transformers(Detector):
         LogFormat(
             name="dictionary",
             words=("loss",),
-            # Neither an evaluation's dictionary nor one that is assigned.
-            head=r"\{(?<! = \{)(?=\s*['\"](?!eval_|valid_|val_|test_)[\w/. ()-]+['\"]\s*:)",
+            # Neither an evaluation's dictionary, nor one that is assigned, nor a part of another.
+            head=r"\{(?<! = \{)(?<!['\"]: \{)(?=\s*['\"](?!eval_|valid_|val_|test_)[\w/. ()-]+['\"]\s*:)",
             layout="mapping",
             fields={
                 "step": Field("iteration"),
@@ -43,7 +43,9 @@ class Transformers(Detector):
             },
             loss=("loss",),
             needs=("lm_loss", "current_steps", "target_iteration"),
-            reject=r"train_runtime|\"num_updates\"|valid_loss",
+            # A Trainer's dictionary has an epoch, a step or a learning rate; that of a quantised layer has none.
+            require=r"['\"](?:epoch|learning_rate|grad_norm|(?:current_)?steps?|iteration|global_step(?:/max_steps)?)['\"]",
+            reject=r"train_runtime|\"num_updates\"|valid_loss|['\"](?:layer|module|tid|trial_id)['\"]",
             confidence=0.6,
             example="{'loss': 1.2607, 'grad_norm': 0.9, 'learning_rate': 6.3e-06, 'epoch': 0.03}",
         ),
@@ -78,6 +80,16 @@ class Transformers(Detector):
             type="config",
             words=("num", "examples", "epochs", "total", "steps"),
             pattern=r"Num Epochs = (?P<total_epochs>[\d,]+) \| Total steps = (?P<target_iteration>[\d,]+)",
+        ),
+        EventPattern(
+            type="config",
+            words=("num", "examples", "epochs"),
+            pattern=r"Num examples = [\d,]+ \| Num Epochs = (?P<total_epochs>[\d,]+)\s*$",
+        ),
+        EventPattern(
+            type="config",
+            words=("total", "batch", "size", "steps"),
+            pattern=r"Total batch size = (?P<global_batch_size>[\d,]+) \| Total steps = (?P<target_iteration>[\d,]+)",
         ),
         EventPattern(
             type="config",

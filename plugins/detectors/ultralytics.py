@@ -35,7 +35,7 @@ class Ultralytics(Detector):
         LogFormat(
             name="row",
             words=("g", "it"),
-            head=r"^\s*(?P<epoch>\d+/\d+)\s+(?P<gpu_mem>\d*\.?\d+[GM])\s+"
+            head=r"^\s*(?P<epoch>\d+/\d+)\s+(?P<gpu_mem>\d*(?:\.\d+)?[GM])\s+"
             rf"(?P<box_loss>{_NUMBER})\s+(?P<cls_loss>{_NUMBER})\s+(?P<dfl_loss>{_NUMBER})\s+"
             r"(?P<instances>\d+)\s+(?P<size>\d+):\s+\d+%",
             fields=_FIELDS,
@@ -45,7 +45,7 @@ class Ultralytics(Detector):
         LogFormat(
             name="row_of_more",
             words=("g", "it"),
-            head=r"^\s*(?P<epoch>\d+/\d+)\s+(?P<gpu_mem>\d*\.?\d+[GM])\s+"
+            head=r"^\s*(?P<epoch>\d+/\d+)\s+(?P<gpu_mem>\d*(?:\.\d+)?[GM])\s+"
             rf"(?:{_NUMBER}\s+){{2,9}}(?P<size>\d+):\s+\d+%",
             fields=_FIELDS,
             confidence=0.65,
@@ -56,7 +56,7 @@ class Ultralytics(Detector):
             name="rows",
             words=("epoch", "gpu_mem"),
             header=r"^\s*Epoch\s+(?:GPU_mem|gpu_mem)(?:\s+\w+){3,}\s*$",
-            row=r"^\s*(?P<cells>\d+/\d+\s+\d*\.?\d+[GM](?:\s+[-+\d.eE]+|\s+nan|\s+inf){3,}):\s+\d+%",
+            row=r"^\s*(?P<cells>\d+/\d+\s+\d*(?:\.\d+)?[GM](?:\s+(?:[-+\d.eE]+|nan|inf)){3,40}):\s+\d+%",
             loose=True,
             fields=_FIELDS,
             needs=("mem_usage",),

@@ -26,7 +26,7 @@ class XgBoost(Detector):
             LogFormat(
                 name=measure,
                 words=("train", measure),
-                head=rf"(?:^|\s)\[(?P<iteration>\d+)\]\s+(?=(?:\S.*?\s)?train-{measure}:)",
+                head=rf"(?<!\S)\[(?P<iteration>\d+)\]\s+(?=\S)(?=(?:.{{0,120}}?\s)?train-{measure}:)",
                 layout="spaced",
                 loss=tuple(f"train-{loss}" for loss in _LOSSES),
                 standalone=False,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import httpx
 import msgspec
+from msgspec import Meta
 
 from lens_core import (
     Answer,
@@ -24,6 +25,7 @@ from lens_core import (
     hookimpl,
 )
 from lens_core.base.compression import compress
+from lens_core.base.urls import basic_auth, revealed, separate_login
 from lens_core.plugin_api.http_answers import is_lens_refusal, is_lens_success, refusal
 from lens_core.records import RECORD_KINDS, encode_envelope
 
@@ -32,20 +34,26 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the http sink.
 
     `url`: where the envelope is posted, for another Lens `http://HOST:8080/api/v1/records`. `token`: sent as a
-    bearer token. `headers`: sent as they are. `compression`: zstd costs next to nothing, because the spool has packed
-    most batches already; gzip or none for a receiver that does not know it. `expect`: `lens` wants the answer of
-    another Lens before it believes in a 2xx (a proxy's login page is one too), `any` takes every 2xx for success.
-    `timeout_seconds`: for one request. `max_records`, `max_bytes`: when a batch is full.
+    bearer token. `username`, `password`: for basic authentication, as they are. `headers`: sent as they are.
+    `compression`: zstd costs next to nothing, because the spool has packed most batches already; gzip or none for a
+    receiver that does not know it. `expect`: `lens` wants the answer of another Lens before it believes in a 2xx (a
+    proxy's login page is one too), `any` takes every 2xx for success. `timeout_seconds`: for one request.
+    `max_records`, `max_bytes`: when a batch is full.
     """
 
-    url: str
+    url: Annotated[str, Meta(pattern=r"^https?://[^\s/]", examples=["http://HOST:8080/api/v1/records"])]
     token: Secret | None = None
-    headers: dict[str, str] = {}
+    username: str = ""
+    password: Secret | None = None
+    headers: dict[str, Secret] = {}
     compression: Literal["zstd", "gzip", "none"] = "zstd"
     expect: Literal["lens", "any"] = "lens"
     timeout_seconds: float = 30.0
     max_records: int = 5_000
     max_bytes: int = 4 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        separate_login(self)
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -69,12 +77,13 @@ class Http(Sink):
 
     async def start(self) -> None:
         """Open the client."""
-        headers = {"Content-Type": "application/msgpack", **self.settings.headers}
+        headers = {"Content-Type": "application/msgpack", **revealed(self.settings.headers)}
         if self.settings.token:
             headers["Authorization"] = f"Bearer {self.settings.token.reveal()}"
         if self.settings.compression != "none":
             headers["Content-Encoding"] = self.settings.compression
-        self._client = httpx.AsyncClient(headers=headers, timeout=self.settings.timeout_seconds)
+        auth = basic_auth(self.settings.username, self.settings.password)
+        self._client = httpx.AsyncClient(headers=headers, auth=auth, timeout=self.settings.timeout_seconds)
 
     async def stop(self) -> None:
         """Close the client."""
@@ -101,7 +110,7 @@ class Http(Sink):
         try:
             response = await self._post(body)
         except httpx.HTTPError as error:
-            return Retry(f"{type(error).__name__}: {error}")
+            return Retry(f"{type(error).__name__}: {error}", timed_out=isinstance(error, httpx.TimeoutException))
         answer = self._classify(response, batch, len(body))
         if isinstance(answer, (Delivered, Rejected)):
             self._taken_bytes = max(self._taken_bytes, len(body))

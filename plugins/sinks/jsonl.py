@@ -15,6 +15,9 @@ import msgspec
 from lens_core import Answer, Batch, Delivered, Position, Record, Sink, hookimpl
 from lens_core.records import RECORD_KINDS
 
+# Each start of a daemon brings a spool that was never seen; the oldest have nothing left to deliver.
+KEPT_POSITIONS = 200
+
 
 class JsonlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the jsonl sink.
@@ -27,6 +30,14 @@ class JsonlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rotate_bytes: int = 0
     keep_files: int = 5
     sync: bool = True
+
+    def __post_init__(self) -> None:
+        path = Path(self.path)
+        nearest = next(found for found in (path.absolute(), *path.absolute().parents) if found.exists())
+        if not self.path or path.is_dir():
+            raise ValueError(f"path: {self.path or 'nothing'} is a directory; name a file, which need not exist")
+        if nearest != path.absolute() and not nearest.is_dir():
+            raise ValueError(f"path: {nearest} is no directory, so no file can be made in it; correct the path")
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -53,6 +64,11 @@ class Jsonl(Sink):
     def is_exclusive(cls, settings: JsonlSettings) -> bool:
         """The file has one writer."""
         return True
+
+    @classmethod
+    def occupies(cls, settings: JsonlSettings) -> Sequence[str]:
+        """The file, wherever links lead."""
+        return [os.path.realpath(settings.path)]
 
     async def start(self) -> None:
         """Open the file and cut off what an unfinished write left behind."""
@@ -90,17 +106,25 @@ class Jsonl(Sink):
         if self._mark.size is not None and self._mark.size <= path.stat().st_size:
             self._file.truncate(self._mark.size)
             self._file.seek(0, os.SEEK_END)
+        elif self._mark.size is not None:
+            lost = self._mark.size - path.stat().st_size
+            self.context.logger.warning(
+                "%s was deleted or cut since it was last written to. missing_bytes=%d", path, lost
+            )
+            self._write_mark(self._mark.spools)
 
     def _write(self, batch: Batch) -> None:
         done = self._mark.spools.get(batch.spool_id)
         if done is not None and batch.end <= done:
             return  # it was written, but whoever asked had stopped waiting for the answer
+        self._reopen_if_gone()
         self._rotate()
         before = self._file.tell()
         try:
             self._file.write(encode_lines(batch.records))
             self._sync(self._file)
-            self._write_mark({**self._mark.spools, batch.spool_id: batch.end})
+            others = [place for place in self._mark.spools.items() if place[0] != batch.spool_id]
+            self._write_mark(dict([*others[-KEPT_POSITIONS:], (batch.spool_id, batch.end)]))
         except OSError:
             self._cut(before)  # a full disk leaves half a batch, and the whole batch comes again
             raise
@@ -113,6 +137,25 @@ class Jsonl(Sink):
         self._file = path.open("ab")
         self._file.truncate(size)
         self._file.seek(0, os.SEEK_END)
+
+    def _reopen_if_gone(self) -> None:
+        """Open the file anew where somebody has deleted or moved it: what is written to the old one nobody finds."""
+        path = Path(self.settings.path)
+        opened = os.fstat(self._file.fileno())
+        try:
+            there = path.stat()
+        except FileNotFoundError:
+            there = None
+        if there is not None and (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino):
+            return
+        what = "deleted" if opened.st_nlink == 0 else "moved"
+        self.context.logger.warning(
+            "%s was %s while it was written to; opened anew. bytes_in_the_old_file=%d", path, what, opened.st_size
+        )
+        self._file.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        self._write_mark(self._mark.spools)
 
     def _rotate(self) -> None:
         limit = self.settings.rotate_bytes

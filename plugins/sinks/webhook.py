@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import Answer, Batch, BatchLimits, Delivered, Event, Poisoned, Rejected, Retry, Secret, Sink, hookimpl
+from lens_core.base.urls import basic_auth, split_login
 from lens_core.directory.index import workload_of
 from lens_core.http.overview import ATTENTION_EVENTS
 from lens_core.plugin_api.http_answers import refusal
@@ -31,6 +32,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """Whom to tell, about what, and how often."""
 
     url: Annotated[Secret, Meta(description="where messages are posted; whoever knows it may write there")]
+    username: Annotated[str, Meta(description="for basic authentication")] = ""
+    password: Annotated[Secret | None, Meta(description="for basic authentication, as it is")] = None
     format: Annotated[
         Literal["slack", "discord", "json"],
         Meta(description="slack (Mattermost, Teams and Google Chat, too), discord, or json: all that is known"),
@@ -44,8 +47,10 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     timeout_seconds: Annotated[float, Meta(gt=0, description="for one message")] = 10.0
 
     def __post_init__(self) -> None:
-        if not self.url.reveal().startswith(("https://", "http://")):
-            raise ValueError("url must begin with https:// or http://")
+        try:
+            split_login(self.url.reveal())
+        except ValueError as error:
+            raise ValueError(f"url: {error}") from None
 
 
 class _Job(NamedTuple):
@@ -79,6 +84,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     url: str
 
 
+def _one_line(text: str) -> str:
+    """A text of strangers on one line, without control and direction characters, which chats obey."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 class Webhook(Sink):
     """Tell people about events: a message for each job and type, with the ranks, pods and nodes that say so."""
 
@@ -92,7 +102,8 @@ class Webhook(Sink):
 
     async def start(self) -> None:
         """Open the client."""
-        self._client = httpx.AsyncClient(timeout=self.settings.timeout_seconds)
+        auth = basic_auth(self.settings.username, self.settings.password)
+        self._client = httpx.AsyncClient(auth=auth, timeout=self.settings.timeout_seconds)
         self._told: dict[_Key, float] = {}
 
     async def stop(self) -> None:
@@ -130,7 +141,8 @@ class Webhook(Sink):
         try:
             response = await self._client.post(self.settings.url.reveal(), content=body, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return Retry(type(error).__name__)  # its text may hold the address, which is a secret
+            # Its text may hold the address, which is a secret.
+            return Retry(type(error).__name__, timed_out=isinstance(error, httpx.TimeoutException))
         if not response.is_success:
             return refusal(response.status_code, response.headers, response.content)
         self._told[key] = now
@@ -156,13 +168,13 @@ class Webhook(Sink):
         pods = sorted({event.origin.pod_name for event in events if event.origin.pod_name})
         nodes = sorted({event.origin.node for event in events if event.origin.node})
         where = [_listed("rank", ranks), _listed("pod", pods), _listed("node", nodes)]
-        reason = str(first.details.get("reason") or first.details.get("line") or "")[:_SHOWN_TEXT]
+        reason = _one_line(str(first.details.get("reason") or first.details.get("line") or "")[:_SHOWN_TEXT])
         text = f"{job.name}: {first.type.replace('_', ' ')}"
         text += "" if first.iteration is None else f" at iteration {first.iteration}"
         text += f" ({', '.join(filter(None, where))})" if any(where) else ""
         text += _when(first.event_time)
         return Message(
-            text=f"{text}: {reason}" if reason else text,
+            text=_one_line(f"{text}: {reason}" if reason else text),
             type=first.type,
             workload_uid=job.uid,
             workload_name=job.name,

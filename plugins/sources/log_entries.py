@@ -15,14 +15,14 @@ import msgspec
 
 from lens_core import LogLine, Origin
 from lens_core.detection.log_lines.text import PARTIAL, split_container_prefix
+from lens_core.model import ranges
+from lens_core.model.times import epoch_seconds
 
 MAX_LABELS = 32
 MAX_LABEL_BYTES = 512
 NO_IDENTITY = "no_identity"
 NO_MESSAGE = "no_message"
 _MILLISECONDS = 1e11
-_MICROSECONDS = 1e14
-_NANOSECONDS = 1e17
 
 
 class Kubernetes(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +66,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     node: str | None = None
     host: str | None = None
     hostname: str | None = None
-    rank: int | None = None
+    rank: ranges.Rank | None = None
 
 
 _kubernetes = msgspec.json.Decoder(Kubernetes, strict=False)
@@ -184,12 +184,11 @@ def seconds_of(when: float | str | None) -> float | None:
             return seconds_of(float(when))
         except ValueError:
             return _iso(when)
-    if not 0.0 < when < 1e21:
+    try:
+        found = epoch_seconds(when)
+    except ValueError:
         return None
-    for limit, factor in ((_NANOSECONDS, 1e9), (_MICROSECONDS, 1e6), (_MILLISECONDS, 1e3)):
-        if when >= limit:
-            return when / factor
-    return float(when)
+    return float(found) if found else None
 
 
 def _iso(text: str) -> float | None:

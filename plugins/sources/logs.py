@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -166,7 +166,9 @@ def _is_text(headers: Mapping[str, str]) -> bool:
 
 
 def _base(query: Mapping[str, str]) -> Origin:
-    rank: Any = query.get("rank", "")
+    rank = query.get("rank", "")
+    if rank and not (rank.isascii() and rank.isdigit() and len(rank) <= 10 and int(rank) < 2**31):
+        raise BadRequest(f"rank must be a whole number below 2**31, not {rank[:50]!r}")
     return Origin(
         workload_uid=query.get("workload_uid", ""),
         pod_name=query.get("pod_name", ""),

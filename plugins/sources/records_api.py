@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from lens_core import BadRequest, IngestRequest, Origin, Record, Reply, Route, Source, hookimpl
+from lens_core.base.errors import RequestError
+from lens_core.model.refusals import why_refused
+from lens_core.model.times import epoch_seconds
 from lens_core.records import (
     ENVELOPE_VERSION,
     Decoded,
@@ -24,6 +28,9 @@ LARGE_BODY_BYTES = 64 * 1024
 
 _NEEDS_ORIGIN = (StepMetrics, Evidence, Event)
 
+# The label `type` of the wandb counters for what comes from the hook.
+_HOOK = "records"
+
 
 class RecordsApi(Source):
     """The versioned envelope of records over HTTP: hook to lens, lens to lens."""
@@ -37,6 +44,24 @@ class RecordsApi(Source):
         return [Route(paths=["/records"], handler=self._receive, bodies=bodies)]
 
     async def _receive(self, request: IngestRequest) -> Reply:
+        """Records as envelopes; those of the hook count as the requests to the wandb routes do."""
+        metrics = self.context.metrics
+        started = time.perf_counter()
+        try:
+            answer, records = await self._take(request)
+        except RequestError as error:
+            if b"wandb" in request.body:
+                metrics.wandb_requests.labels(_HOOK).inc()
+                metrics.wandb_request_errors.labels(_HOOK, error.code).inc()
+            raise
+        rows = [record for record in records if isinstance(record, StepMetrics) and record.data_source == "wandb"]
+        if rows or any(isinstance(record, Evidence) and record.source == "wandb" for record in records):
+            metrics.wandb_requests.labels(_HOOK).inc()
+            metrics.wandb_request_duration.labels(_HOOK).observe(time.perf_counter() - started)
+            metrics.wandb_metrics_points.inc(sum(len(row.values) for row in rows))
+        return answer
+
+    async def _take(self, request: IngestRequest) -> tuple[Reply, list[Record]]:
         content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
         decode = _DECODERS.get(content_type, decode_json_envelope)
         large = len(request.body) > LARGE_BODY_BYTES
@@ -48,7 +73,7 @@ class RecordsApi(Source):
         counts = Counter("invalid" for _ in rejected)
         await self.door.submit(records, received=len(records) + len(rejected), rejected=counts)
         answer = [{"index": index, "reason": reason} for index, reason in rejected]
-        return Reply(body={"success": True, "accepted": len(records), "rejected": answer})
+        return Reply(body={"success": True, "accepted": len(records), "rejected": answer}), records
 
 
 _DECODERS = {
@@ -78,12 +103,27 @@ def _with_origins(decoded: Decoded) -> tuple[list[Record], list[tuple[int, str]]
     records: list[Record] = []
     places = (index for index in range(len(decoded.records) + len(wrong)) if index not in wrong)
     for index, record in zip(places, decoded.records, strict=True):
-        known = _complete(record, decoded.origin)
+        try:
+            known = in_seconds(_complete(record, decoded.origin))
+        except ValueError as error:
+            rejected.append((index, str(error)))
+            continue
         if isinstance(known, _NEEDS_ORIGIN) and not known.origin.is_known:
             rejected.append((index, "workload_uid, pod_uid or pod_name is required in the origin"))
+        elif reason := why_refused(known):
+            rejected.append((index, reason))
         else:
             records.append(known)
     return records, sorted(rejected)
+
+
+def in_seconds(record: Record) -> Record:
+    """The record with its time in seconds. Raises ValueError for what is no time."""
+    for name in ("event_time", "timestamp"):
+        moment = getattr(record, name, None)
+        if (seconds := epoch_seconds(moment)) != moment:
+            record = msgspec.structs.replace(record, **{name: seconds})
+    return record
 
 
 def _complete(record: Record, origin: Origin) -> Record:

@@ -50,7 +50,7 @@ class Watched:
             self.page.wait_for_selector(wait)
         return self.page
 
-    def until(self, expression: str, seconds: float = 20.0) -> None:
+    def until(self, expression: str, seconds: float = 240.0) -> None:
         """Wait until an expression is true in the page, asked from outside, as the page's policy allows no eval."""
         ends = time.monotonic() + seconds
         while not self.page.evaluate(expression):
@@ -88,7 +88,7 @@ def browsing(browser: Browser, home: str, **options: Any) -> Iterator[Watched]:
     """A fresh profile; at the end the page must have had no problem."""
     options.setdefault("viewport", {"width": 1280, "height": 800})
     context: BrowserContext = browser.new_context(**options)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(120_000)
     watched = Watched(context.new_page(), home)
     try:
         yield watched

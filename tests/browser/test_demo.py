@@ -11,7 +11,7 @@ from tests.browser.browsing import EXPECTED_WHEN_AWAY
 from tests.browser.conftest import Browse
 
 
-@pytest.mark.slow
+@pytest.mark.slow("trains the demo for sixteen seconds")
 def test_every_view_has_something_true_to_show_while_the_demo_trains(browse: Browse, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     command = [sys.executable, "-m", "lens_core.cli", "demo", "--seconds", "16", "--no-browser"]
@@ -39,6 +39,6 @@ def test_every_view_has_something_true_to_show_while_the_demo_trains(browse: Bro
                 "[...document.querySelectorAll('.plot')].some(p => p.data?.some(t => t.name.includes('not a')))"
             )
             watched.shot("demo")
-        out, _ = demo.communicate(timeout=60)
+        out, _ = demo.communicate(timeout=240)
         assert demo.returncode == 0, out
     assert "are stored" in out

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 from tests.browser.conftest import Browse
+from tests.browser.training import send_stacks
+from tests.end_to_end.running_lens import RunningLens
 
 
 def test_the_list_shows_what_failed_first_and_what_is_known_of_each(browse: Browse) -> None:
@@ -148,7 +151,9 @@ def test_what_all_ranks_say_is_one_line_with_their_places(browse: Browse) -> Non
         assert "ranks 0–7 · 8 pods · gpu-7" in line
 
 
-def test_a_hang_and_the_stack_that_is_the_odd_one_out(browse: Browse) -> None:
+def test_a_hang_and_the_stack_that_is_the_odd_one_out(lens: RunningLens, browse: Browse) -> None:
+    send_stacks(lens, "stuck", time.time())  # what is older than a minute says nothing of now
+    lens.drained()
     with browse() as watched:
         page = watched.open("/#/workload?uid=stuck&tab=diagnosis", ".verdict")
         assert "Stalled at 99" in page.locator(".notice").inner_text()

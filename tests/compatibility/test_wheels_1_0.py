@@ -10,7 +10,7 @@ import pytest
 
 from tests.fresh_environment import FreshEnvironment, agent_wheel
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("installs the wheels of API 1.0 into an environment of its own")
 
 OLD = Path(__file__).parent / "wheels_1_0"
 WHEELS = sorted(OLD.glob("*.whl"))

@@ -24,9 +24,9 @@ def hook_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "plugins/sources/wandb_hook", source, ignore=shutil.ignore_patterns("build", "*.egg-info"))
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
     offline = ["--no-deps", "--no-index", "--no-build-isolation"]
-    subprocess.run([*pip, "wheel", *offline, "-w", str(folder), str(source)], check=True, timeout=120)
+    subprocess.run([*pip, "wheel", *offline, "-w", str(folder), str(source)], check=True, timeout=240)
     (wheel,) = folder.glob("lens_hook-*.whl")
     target = folder / "lens-hook"
     install = ["install", "--no-deps", "--no-index", "--no-compile", "--target", str(target), str(wheel)]
-    subprocess.run([*pip, *install], check=True, timeout=120)
+    subprocess.run([*pip, *install], check=True, timeout=240)
     return target

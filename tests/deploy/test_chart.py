@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,22 @@ CHART = Path(__file__).parents[2] / "deploy" / "helm" / "lens"
 VERSIONS = ("1.30", "1.33")
 # Kinds that are not Kubernetes' own; no package brings their schemas.
 OPERATORS = ("monitoring.coreos.com/v1",)
-ENVIRONMENT = {"NODE_NAME": "n", "LENS_DSN": "postgresql://db/lens", "LENS_INGEST_TOKEN": "t", "WANDB_API_KEY": "k"}
+ENVIRONMENT = {
+    "NODE_NAME": "n",
+    "LENS_DSN": "postgresql://db/lens",
+    "LENS_INGEST_TOKEN": "t" * 16,
+    "WANDB_API_KEY": "k",
+}
 
 # What people set, from nothing to everything.
 VALUES: dict[str, dict[str, Any]] = {
     "defaults": {},
-    "small": {"agent": {"enabled": False}, "service": {"legacyName": "primus-lens-telemetry-processor"}},
+    "small": {
+        "openIngest": True,
+        "networkPolicy": {"enabled": True},
+        "agent": {"enabled": False},
+        "service": {"legacyName": "primus-lens-telemetry-processor"},
+    },
     "everything": {
         "image": {"repository": "registry.example/lens-agent", "tag": "1", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "pull"}],
@@ -33,6 +44,9 @@ VALUES: dict[str, dict[str, Any]] = {
             "nodeSelector": {"pool": "system"},
             "tolerations": [{"key": "a", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
+            "priorityClassName": "high",
+            "extraVolumes": [{"name": "ca", "secret": {"secretName": "ca"}}],
+            "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ca", "readOnly": True}],
         },
         "database": {"existingSecret": "lens-db"},
         "service": {"type": "LoadBalancer", "port": 80},
@@ -45,10 +59,14 @@ VALUES: dict[str, dict[str, Any]] = {
         },
         "monitoring": {"enabled": True, "tokenSecret": "scrape", "labels": {"release": "prometheus"}},
         "openIngest": False,
+        "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {"matchLabels": {"training": "yes"}}}]},
         "agent": {
             "hookSpool": {"enabled": True},
             "tokenSecret": "ingest",
             "nodeSelector": {"gpu": "yes"},
+            "priorityClassName": "system-node-critical",
+            "extraVolumes": [{"name": "ca", "secret": {"secretName": "ca"}}],
+            "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ca", "readOnly": True}],
             "config": {"collectors": {"machine": {"interval_seconds": 30}}},
         },
         "collectors": {
@@ -210,3 +228,52 @@ def test_a_changed_configuration_rolls_the_pods() -> None:
 def test_mistakes_in_values_are_refused(values: dict[str, Any]) -> None:
     with helm_python.Chart.load(CHART) as chart, pytest.raises(helm_python.HelmError):
         chart.validate_schema(chart.merge_values(values))
+
+
+def test_ingest_is_closed_and_all_parts_share_one_token() -> None:
+    found = objects({})
+    assert yaml.safe_load(found["ConfigMap/watch"]["data"]["daemon.yaml"])["server"]["open_ingest"] is False
+    assert len(base64.b64decode(found["Secret/watch-ingest"]["data"]["token"])) == 40
+    for values, secret in (({}, "watch-ingest"), ({"agent": {"tokenSecret": "mine"}}, "mine")):
+        found = objects(values)
+        for name in ("StatefulSet/watch", "DaemonSet/watch-agent"):
+            (container,) = pod_of(found[name])["spec"]["containers"]
+            tokens = [entry for entry in container["env"] if entry["name"] == "LENS_INGEST_TOKEN"]
+            assert [entry["valueFrom"]["secretKeyRef"] for entry in tokens] == [{"name": secret, "key": "token"}]
+        daemon, agent = (
+            yaml.safe_load(found["ConfigMap/watch"]["data"][f"{part}.yaml"]) for part in ("daemon", "agent")
+        )
+        assert daemon["server"]["ingest_token"] == agent["sinks"]["daemon"]["token"] == "${LENS_INGEST_TOKEN}"
+    assert "Secret/watch-ingest" not in objects({"agent": {"tokenSecret": "mine"}})
+    assert not [name for name in objects({"openIngest": True}) if name.startswith("Secret/")]
+
+
+def test_the_network_policy_lets_in_who_is_named_and_the_charts_own() -> None:
+    policy = objects(VALUES["everything"])["NetworkPolicy/watch"]["spec"]
+    ((rule,),) = [policy["ingress"]]
+    assert rule["from"][0] == {"namespaceSelector": {"matchLabels": {"training": "yes"}}}
+    assert rule["from"][1]["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] == "watch"
+    assert objects(VALUES["small"])["NetworkPolicy/watch"]["spec"]["ingress"][0]["from"] == [{"namespaceSelector": {}}]
+    assert "ingress" not in objects(VALUES["everything"])["NetworkPolicy/watch-senders"]["spec"]
+    assert not [name for name in objects({}) if name.startswith("NetworkPolicy/")]
+
+
+CANNOT_WORK: dict[str, dict[str, Any]] = {
+    "is not reached by the Service": {"daemon": {"config": {"server": {"listen": "127.0.0.1:8080"}}}},
+    "and set service.port": {"daemon": {"config": {"server": {"listen": "0.0.0.0:9999"}}}},
+    "put TLS in front": {"daemon": {"config": {"server": {"tls_certificate": "a", "tls_key": "b"}}}},
+    "records_api": {"daemon": {"config": {"sources": {"logs": {}}}}},
+    "names no collector": {"collectors": {"enabled": True}},
+    "gives one too": {
+        "database": {"existingSecret": "db"},
+        "daemon": {"config": {"sinks": {"store": {"dsn": "postgresql://db/x"}}}},
+    },
+    "there is no volume ca": {"agent": {"extraVolumeMounts": [{"name": "ca", "mountPath": "/ca"}]}},
+    "choose another name": {"daemon": {"extraVolumes": [{"name": "data", "emptyDir": {}}]}},
+}
+
+
+@pytest.mark.parametrize("reason", CANNOT_WORK)
+def test_what_cannot_work_is_not_rendered(reason: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=reason):
+        objects(CANNOT_WORK[reason])

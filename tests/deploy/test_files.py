@@ -56,7 +56,7 @@ def test_the_patched_job_is_valid_and_keeps_its_container() -> None:
 def test_kubectl_merges_the_same() -> None:
     command = ["kubectl", "patch", "--local", "-f", str(DEPLOY / "kubernetes/job.yaml"), "-o", "json"]
     command += ["--patch-file", str(DEPLOY / "kubernetes/hook-patch.yaml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["spec"]["template"]["spec"]
     wanted = merged(JOB, PATCH)["spec"]["template"]["spec"]
@@ -75,7 +75,7 @@ def test_the_hook_is_armed_by_the_variables_of_the_patch(hook_folder: Path, tmp_
     code = "import sys, json; print(json.dumps([sys.modules['lens_hook'].__file__, 'http.client' in sys.modules]))"
     environment = {"PATH": os.environ["PATH"], **variables}
     base = getattr(sys, "_base_executable", sys.executable)
-    done = subprocess.run([base, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([base, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     file, sends_already = json.loads(done.stdout)
     assert Path(file).is_relative_to(shared)
@@ -97,7 +97,7 @@ def test_what_the_dockerfile_names_is_there() -> None:
 
 def test_hadolint_has_nothing_to_say_about_the_dockerfile() -> None:
     command = [str(Path(sys.executable).with_name("hadolint")), "--no-color", str(DEPLOY / "Dockerfile")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -120,7 +120,7 @@ def test_systemd_understands_the_unit() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert "lens.service" not in done.stderr, done.stderr
 

@@ -1,11 +1,10 @@
-"""The test that looks at what the others ran comes last."""
+"""The test that looks at what the others ran waits for them, wherever they run."""
 
 from __future__ import annotations
 
-import pytest
+from tests.docs.pages import note_end
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move it behind the other tests of this folder, wherever they are in the order."""
-    items.sort(key=lambda item: item.path.name == "test_nothing_left_out.py")
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """Leave word of it."""
+    note_end(nodeid)

@@ -6,6 +6,7 @@ What ran to its end is remembered, so that the last test of the folder can say w
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -18,14 +19,17 @@ from types import MappingProxyType
 
 import psutil
 
+from tests.side_by_side import shared_folder
+
 DOCS = Path(__file__).parents[2] / "docs"
 ROOT = DOCS.parent
 PAGES = sorted(
     [*DOCS.glob("*.md"), ROOT / "README.md", *ROOT.glob("examples/*/README.md"), ROOT / "benchmarks/README.md"]
 )
-# The console blocks that ran to their end in this session.
-RAN: set[str] = set()
-_SECONDS = 120
+_SECONDS = 600
+# What processes of tests note for the test that looks at all of it: console blocks that ran to their end, tests that
+# have ended.
+_RAN, _ENDED = "console_blocks", "ended_tests"
 _FENCED = r"^( *)```{language}\n(.*?)^ *```$"
 
 # What runs until Ctrl-C ends by itself here and listens where nobody else does; readers look a moment after a training.
@@ -53,6 +57,33 @@ serve() {
 }
 """
 _SERVER = re.compile(r"(?:\w+=\S+ )*lens up\b")
+
+
+def note(what: str, text: str) -> None:
+    """Leave a line for the last test of this folder, which may be in another process."""
+    with (shared_folder() / f"{what}.{os.getpid()}.jsonl").open("a") as file:
+        file.write(json.dumps(text) + "\n")
+
+
+def note_end(nodeid: str) -> None:
+    """Leave word that a test has ended."""
+    note(_ENDED, nodeid)
+
+
+def blocks_that_ran() -> set[str]:
+    """The console blocks that ran to their end in this run, in any process."""
+    return _noted(_RAN)
+
+
+def tests_that_ended() -> set[str]:
+    """The tests of this folder that have ended in this run, in any process."""
+    return _noted(_ENDED)
+
+
+def _noted(what: str) -> set[str]:
+    # A line that is being written has no end yet.
+    texts = [path.read_text() for path in shared_folder().glob(f"{what}.*.jsonl")]
+    return {json.loads(line) for text in texts for line in text.splitlines(keepends=True) if line.endswith("\n")}
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -89,7 +120,7 @@ def run_console(
     script = _HEAD + "\n".join([*own[0], "echo '--- begin'", *steps, *own[1]])
     code, out, said = _run(script, folder, _environment(folder, lens, environ))
     assert code == 0, f"{block}\n{out}\n{said}"
-    RAN.add(block)
+    note(_RAN, block)
     return _printed(commands, out)
 
 

@@ -127,6 +127,6 @@ def test_what_kubernetes_would_refuse_is_refused(cluster: Cluster) -> None:
         (cluster.folder / name).write_text(job.replace(right, wrong))
         command = [str(TOOLS / "kubectl"), "apply", "-f", name]
         done = subprocess.run(
-            command, cwd=cluster.folder, env=cluster.environ, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=cluster.folder, env=cluster.environ, capture_output=True, text=True, timeout=240, check=False
         )
         assert (done.returncode, "is invalid" in done.stderr) == (1, True), done.stderr

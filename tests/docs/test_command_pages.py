@@ -49,7 +49,7 @@ def always_sending(lens: Callable[[], str]) -> Iterator[None]:
             # The daemon may be on its way up or down.
             with contextlib.suppress(httpx.TransportError):
                 if url := lens():
-                    httpx.post(f"{url}/api/v1/records", json=envelope, timeout=10, verify=PLAIN)
+                    httpx.post(f"{url}/api/v1/records", json=envelope, timeout=240, verify=PLAIN)
 
     sender = threading.Thread(target=send)
     sender.start()

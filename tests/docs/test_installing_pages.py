@@ -17,7 +17,7 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks, free_port, lead_curl, run_console
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("installs Lens as a reader does")
 SINK = "sinks: {out: {type: jsonl, path: out.jsonl}}\n"
 
 

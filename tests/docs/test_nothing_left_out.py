@@ -1,6 +1,6 @@
 """What pages show and no test runs: one table for commands, one for everything else, and both are exact.
 
-Runs after all others, because it looks at which console blocks ran to their end in this session.
+Begins after all others (tests/side_by_side.py) and waits for their end, because it looks at which console blocks ran.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.docs import test_cluster_page as cluster
-from tests.docs.pages import PAGES, RAN, ROOT, blocks_of
+from tests.docs.pages import PAGES, ROOT, blocks_of, blocks_that_ran, tests_that_ended
+from tests.end_to_end.running_lens import wait_for
 
 HERE = Path(__file__).parent
-_CACHED = "lens/console_blocks_that_ran"
 # Page → the first command of a block that no test gives → why not.
 NOT_RUN = {
     "README.md": {
@@ -60,22 +60,12 @@ def is_whole(session: pytest.Session) -> bool:
     return not options.keyword and not options.markexpr and set(HERE.glob("test_*.py")) <= collected
 
 
-def blocks_that_ran(session: pytest.Session) -> set[str] | None:
-    """Those of this session, and where only what failed is run once more, those of the last whole one; or None."""
-    cache = session.config.cache
-    assert cache is not None
-    before = [] if is_whole(session) else cache.get(_CACHED, None)
-    if before is None or not (is_whole(session) or session.config.option.lf):
-        return None
-    found = {*RAN, *before}
-    cache.set(_CACHED, sorted(found))
-    return found
-
-
 def test_every_console_block_was_run(request: pytest.FixtureRequest) -> None:
-    ran = blocks_that_ran(request.session)
-    if ran is None or cluster.MISSING:
+    if not is_whole(request.session) or cluster.MISSING:
         pytest.skip(f"does not apply: only some of the pages' tests run. {cluster.MISSING}")
+    others = {item.nodeid for item in request.session.items if item.path.parent == HERE and item.path != request.path}
+    wait_for(lambda: others <= tests_that_ended(), 800, "the end of the pages' other tests")
+    ran = blocks_that_ran()
     left_out = {
         (name_of(page), block) for page in PAGES for block in blocks_of(page.read_text(), "console") if block not in ran
     }

@@ -50,7 +50,7 @@ def test_the_tests_of_the_page_pass(page: str, folder: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
     command += ["-o", "asyncio_default_fixture_loop_scope=function"]
     done = subprocess.run(
-        [*command, "-W", "error", "test_page.py"], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        [*command, "-W", "error", "test_page.py"], cwd=folder, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout

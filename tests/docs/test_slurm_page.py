@@ -59,11 +59,11 @@ def test_a_job_that_nobody_changed_is_seen(
     (slurm.folder / "train.py").write_text(TRAIN)
     script = f"echo '{LINE}'\nsrun -n 2 --oversubscribe {sys.executable} train.py"
     job = slurm.submit(script, "-n", "2", "--job-name", "llama", "--gres=gpu:2")
-    wait_for(lambda: slurm.states(job) == ["COMPLETED"], 60, "the job's end")
+    wait_for(lambda: slurm.states(job) == ["COMPLETED"], 240, "the job's end")
 
     workload = f"slurm-{job}"
-    wait_for(lambda: [point for point in lens.points(workload) if point["data_source"] == "log"], 30, "the output")
-    wait_for(lambda: len(lens.points(workload, metrics="loss")) == 10, 30, "the rows of both ranks")
+    wait_for(lambda: [point for point in lens.points(workload) if point["data_source"] == "log"], 240, "the output")
+    wait_for(lambda: len(lens.points(workload, metrics="loss")) == 10, 240, "the rows of both ranks")
     detail = lens.get(f"/workloads/{workload}")
     assert detail["name"] == "llama"
     assert {run["rank"] for run in detail["runs"] if run["data_source"] == "wandb"} == {0, 1}

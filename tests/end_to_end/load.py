@@ -26,7 +26,7 @@ class Load:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def wait_for_more(self, steps: int, seconds: float = 60.0) -> None:
+    def wait_for_more(self, steps: int, seconds: float = 240.0) -> None:
         """Until so many more steps are acknowledged."""
         wanted = len(self.acknowledged) + steps
         wait_for(lambda: len(self.acknowledged) >= wanted, seconds, f"{steps} more acknowledged steps")
@@ -53,7 +53,7 @@ class Load:
 
     def _is_taken(self, body: object) -> bool:
         try:
-            response = httpx.post(f"{self._lens.url}/api/v1/wandb/metrics", json=body, timeout=10, verify=PLAIN)
+            response = httpx.post(f"{self._lens.url}/api/v1/wandb/metrics", json=body, timeout=240, verify=PLAIN)
         except httpx.HTTPError:
             self.refusals += 1
             return False

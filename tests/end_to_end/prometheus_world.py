@@ -57,7 +57,7 @@ class Program:
         if process is not None:
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(240)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

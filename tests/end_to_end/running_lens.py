@@ -20,7 +20,7 @@ T = TypeVar("T")
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def wait_for(condition: Callable[[], T | None], seconds: float = 30.0, what: str = "the condition") -> T:
+def wait_for(condition: Callable[[], T | None], seconds: float = 240.0, what: str = "the condition") -> T:
     """The first true answer of a condition that other processes make true; fails after so many seconds."""
     ends = time.monotonic() + seconds
     while True:
@@ -86,32 +86,32 @@ class RunningLens:
 
     def _gone(self) -> int:
         assert self.process is not None
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=240)
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code
 
     def get(self, path: str, **parameters: Any) -> Any:
         """The JSON of a GET below /api/v1."""
-        response = httpx.get(f"{self.url}/api/v1{path}", params=parameters, timeout=30, verify=PLAIN)
+        response = httpx.get(f"{self.url}/api/v1{path}", params=parameters, timeout=240, verify=PLAIN)
         assert response.status_code == 200, response.text
         return response.json()
 
     def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         """The response of a POST of JSON below /api/v1."""
-        return httpx.post(f"{self.url}/api/v1{path}", json=body, headers=headers, timeout=30, verify=PLAIN)
+        return httpx.post(f"{self.url}/api/v1{path}", json=body, headers=headers, timeout=240, verify=PLAIN)
 
     def points(self, workload: str, **parameters: Any) -> list[dict[str, Any]]:
         """The points of a workload; an unready store is asked again."""
 
         def answer() -> tuple[list[dict[str, Any]]] | None:
             url = f"{self.url}/api/v1/workloads/{workload}/metrics/data"
-            response = httpx.get(url, params=parameters, timeout=60, verify=PLAIN)
+            response = httpx.get(url, params=parameters, timeout=240, verify=PLAIN)
             return (response.json()["data"],) if response.status_code == 200 else None
 
-        return wait_for(answer, 60, "an answer of the store")[0]
+        return wait_for(answer, 240, "an answer of the store")[0]
 
-    def drained(self, seconds: float = 60.0) -> dict[str, Any]:
+    def drained(self, seconds: float = 240.0) -> dict[str, Any]:
         """The status, once no sink has anything pending."""
 
         def status() -> dict[str, Any] | None:

@@ -56,14 +56,14 @@ def test_from_wandb_to_datadog_through_the_daemon(wandb_server: WandbServer, int
     intake.script = [Scripted(503), Scripted(429, {"Retry-After": "0"})]
     lens = RunningLens(tmp_path / "data", configuration(wandb_server, intake)).start()
     try:
-        wait_for(lambda: len(named(intake, "wandb.")) == 19 and named(intake, "host."), 60, "both collectors' metrics")
+        wait_for(lambda: len(named(intake, "wandb.")) == 19 and named(intake, "host."), 240, "both collectors' metrics")
         for name, value in named(intake, "wandb.").items():
             assert value == pytest.approx(EXPECTED[name], rel=1e-2), name
         assert all("env:test" in one["tags"] for one in intake.series)
-        wait_for(lambda: wandb_server.requests.count("runs") >= 2, 30, "a second run on schedule")
+        wait_for(lambda: wandb_server.requests.count("runs") >= 2, 240, "a second run on schedule")
         ledgers_come_to_add_up(lens)
         for pid in wandb_processes(lens):
-            wait_for(lambda pid=pid: not psutil.pid_exists(pid), 20, "the end of a run's process")  # type: ignore[misc]
+            wait_for(lambda pid=pid: not psutil.pid_exists(pid), 240, "the end of a run's process")  # type: ignore[misc]
     finally:
         assert lens.stop() == 0
 
@@ -79,7 +79,7 @@ def test_a_hanging_collector_is_killed_and_touches_no_other(
             sources = {source["name"]: source for source in lens.get("/status")["sources"]}
             return sources if sources["ci"]["state"] == "failed" else None
 
-        sources = wait_for(failed, 30, "the failure of the one that hangs")
+        sources = wait_for(failed, 240, "the failure of the one that hangs")
         assert sources["ci"]["last_error"] == "took longer than 3 s"
         assert sources["machine"]["state"] == "running"
         assert named(intake, "host.")
@@ -91,7 +91,7 @@ def test_a_hanging_collector_is_killed_and_touches_no_other(
         children = wandb_processes(lens)
         assert lens.stop() == 0
     for pid in children:
-        wait_for(lambda pid=pid: not psutil.pid_exists(pid), 10, "the end of what it started")  # type: ignore[misc]
+        wait_for(lambda pid=pid: not psutil.pid_exists(pid), 240, "the end of what it started")  # type: ignore[misc]
 
 
 def wandb_processes(lens: RunningLens) -> list[int]:
@@ -118,14 +118,14 @@ def test_event_files_and_offline_logs_become_points_with_attempts(tmp_path: Path
     }
     lens = RunningLens(tmp_path / "data", json.dumps(content)).start()
     try:
-        points = wait_for(lambda: lens.points("tb", metrics="loss"), 60, "points of the event files")
+        points = wait_for(lambda: lens.points("tb", metrics="loss"), 240, "points of the event files")
         found = [(point["attempt"], point["iteration"], point["value"]) for point in points]
         assert found == [
             *((1, step, pytest.approx(1 / (step + 1))) for step in range(10)),
             *((2, step, pytest.approx(1 / (step + 1))) for step in range(6, 12)),
         ]
         assert {(point["run_id"], point["data_source"]) for point in points} == {("job/run", "tensorflow")}
-        offline = wait_for(lambda: lens.points("r1", metrics="loss"), 60, "points of the offline log")
+        offline = wait_for(lambda: lens.points("r1", metrics="loss"), 240, "points of the offline log")
         assert [point["iteration"] for point in offline] == list(range(300))
         ledgers_come_to_add_up(lens)
         lens.kill()

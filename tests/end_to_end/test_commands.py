@@ -27,7 +27,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         [*LENS, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env={**os.environ, **environment},
         check=False,
     )
@@ -195,7 +195,7 @@ def test_sighup_loads_a_file_that_is_new_in_the_folder_of_plugins(
     assert sum(map(int, out.read_text().split())) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.slow("makes a PostgreSQL and an environment for another user")
 @pytest.mark.skipif(os.geteuid() != 0, reason="does not apply: an ordinary user already runs all of these tests as one")
 def test_an_ordinary_user_has_an_embedded_postgresql_too(tmp_path_factory: pytest.TempPathFactory) -> None:
     account = pwd.getpwnam("nobody")

@@ -31,7 +31,7 @@ def post(lens: RunningLens, lines: list[tuple[float, str]], **kubernetes: str) -
     """Whether the daemon has acknowledged the lines."""
     entries = [{"date": BEGIN + at, "message": line, "kubernetes": {**KUBERNETES, **kubernetes}} for at, line in lines]
     try:
-        return httpx.post(f"{lens.url}/logs", json=entries, timeout=30, verify=PLAIN).status_code == 200
+        return httpx.post(f"{lens.url}/logs", json=entries, timeout=240, verify=PLAIN).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -116,7 +116,7 @@ def test_files_that_are_followed_over_a_kill(make_lens: Callable[..., RunningLen
 def test_a_command_that_is_run_with_log(lens: RunningLens) -> None:
     script = f"print({step(5)!r}); print('[after training is done] datetime: 2025-10-09 00:00:00')"
     command = [sys.executable, "-m", "lens_core.cli", "run", "--log", "--url", lens.url, "--workload", "run-1", "--"]
-    subprocess.run([*command, sys.executable, "-c", script], check=True, capture_output=True, timeout=60)
+    subprocess.run([*command, sys.executable, "-c", script], check=True, capture_output=True, timeout=240)
     lens.drained()
     assert [(iteration, value) for _, iteration, value in losses(lens, "run-1")] == [(5, 1.005)]
     assert [event["type"] for event in events(lens, "run-1")] == ["training_ended"]

@@ -74,7 +74,7 @@ def proxy(target: str) -> Iterator[tuple[str, Wire]]:
         server.server_close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("waits for intervals that the exporter fixes")
 @pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
 def test_all_that_it_sends_is_stored(lens: RunningLens, tmp_path: Path, prefix: str) -> None:
     exporter = environment("upstream-exporter", EXPORTER)
@@ -112,7 +112,7 @@ def exporter_run(python: str, script: Path, variables: dict[str, str]) -> None:
         env=variables,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         cwd=script.parent,
         check=False,
     )

@@ -10,7 +10,7 @@ import pytest
 from lens_core.testing import HttpReceiver, until
 from tests.fresh_environment import CHECKOUT, FreshEnvironment, agent_wheel, build_wheel
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("installs every example into an environment of its own")
 
 EXAMPLES = CHECKOUT / "examples"
 DETECTOR = EXAMPLES / "lens-acme-detector"

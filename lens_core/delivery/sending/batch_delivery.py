@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from ...base.redaction import hide
 from ...model.records import Record, encode_envelope
-from ...plugin_api.sink_answers import Answer, Batch, Delivered, Poisoned, Rejected, Retry
+from ...plugin_api.sink_answers import Answer, Batch, Delivered, Poisoned, Position, Rejected, Retry
+from ..processing_marks import ProcessingMarks, is_inside, parts_around
 from ..spool.chunk import DeadLetter
 from ..spool.sink_state import Outcome
 from ..spool.spool import Spool
 from ..spool.unpack import Unpacked
 from .cursor_committer import Settlement, Settler
-from .policy import Backoff, Part, halves
+from .policy import Backoff, Part, PartLimit, halves
+
+logger = logging.getLogger("lens.delivery")
 
 
 class Crew(NamedTuple):
-    """What a shipment works with. `send` never raises; `pause` waits and says whether to go on."""
+    """What a shipment works with. `send` never raises; `pause` waits and says whether to go on.
+
+    `limit` is how large a part may be for the sink to answer in its time.
+    """
 
     sink: str
     pipeline: str
     spool: Spool
     backoff: Backoff
     settler: Settler
+    limit: PartLimit
     send: Callable[[Batch], Awaitable[Answer]]
     pause: Callable[[float], Awaitable[bool]]
+    marks: ProcessingMarks
 
 
 class Shipment:
@@ -33,7 +44,11 @@ class Shipment:
     def __init__(self, crew: Crew, unpacked: Unpacked) -> None:
         self._crew = crew
         self._unpacked = unpacked
+        self._suspect = crew.marks.suspect(crew.sink)
+        self._places = self._positions() if self._suspect is not None else []
         self._parts = [Part(0, len(unpacked.records))]
+        if self._suspect is not None and unpacked.records:
+            self._parts = parts_around(self._places, self._suspect)[::-1]  # the next one is at the end
         self._attempt = 0
         self._done = 0
 
@@ -41,8 +56,11 @@ class Shipment:
         """Until what became of every record is known, if not committed; False when stopped before that."""
         while self._parts:
             part = self._parts.pop()
+            if self._crew.limit.is_too_large(part.size):
+                self._halve(part)
+                continue
             self._attempt += 1
-            answer = await self._crew.send(self._batch(part)) if part.size else Delivered()
+            answer = await self._send(part)
             if isinstance(answer, Retry):
                 self._parts.append(part)
                 delay = self._crew.backoff.next_delay(answer.after_seconds)
@@ -53,12 +71,51 @@ class Shipment:
                 if not going_on:
                     return False
             elif isinstance(answer, Poisoned) and part.size > 1:
-                self._parts.extend(reversed(halves(part)))
-                self._attempt = 0
+                self._halve(part)
             else:
                 await self._finish(part, answer)
                 self._attempt = 0
+        if self._suspect is not None and self._suspect.end <= self._unpacked.chunk.end:
+            self._crew.marks.clear(self._crew.sink)
         return True
+
+    async def _send(self, part: Part) -> Answer:
+        """The sink's answer; what was there at two deaths of the daemon is refused in its place."""
+        if not part.size:
+            return Delivered()
+        is_suspected = self._suspect is not None and is_inside(self._places, part, self._suspect)
+        if self._suspect is not None and is_suspected and self._suspect.must_go_aside:
+            return Rejected(dict.fromkeys(range(part.size), self._suspect.reason))
+        batch = self._batch(part)
+        deaths = self._suspect.deaths if self._suspect is not None and is_suspected else 0
+        self._crew.marks.begin(self._crew.sink, batch.start, batch.end, deaths)
+        answer = await self._timed(batch, part)
+        self._crew.marks.end(self._crew.sink)
+        return answer
+
+    async def _timed(self, batch: Batch, part: Part) -> Answer:
+        """The sink's answer; what its time says about how large parts may be."""
+        began = time.monotonic()
+        answer = await self._crew.send(batch)
+        if not isinstance(answer, Retry):
+            self._crew.limit.answered(part.size, time.monotonic() - began)
+        elif answer.timed_out and self._crew.limit.timed_out(part.size):
+            logger.warning(
+                "Sink %s does not manage %d records in its time; smaller batches are tried", self._crew.sink, part.size
+            )
+        return answer
+
+    def _positions(self) -> list[Position]:
+        """The positions before the first record and behind each one."""
+        ordinals = self._unpacked.ordinals
+        ends = range(len(self._unpacked.records)) if ordinals is None else ordinals
+        return [self._unpacked.position(0), *(self._unpacked.position(ordinal + 1) for ordinal in ends)]
+
+    def _halve(self, part: Part) -> None:
+        # Never other than halves of what was sent before: a sink that has stored a batch after all, too late for its
+        # answer to count, then knows each of the parts.
+        self._parts.extend(reversed(halves(part)))
+        self._attempt = 0
 
     def _is_overtaken(self) -> bool:
         return self._crew.spool.was_overtaken(self._crew.sink, self._unpacked.chunk.end)
@@ -66,11 +123,12 @@ class Shipment:
     def _batch(self, part: Part) -> Batch:
         whole = part.size == len(self._unpacked.records)
         records = self._unpacked.records
+        end = self._unpacked.position(self._unpacked.end_of(part))
         return Batch(
             records=records if whole else records[part.first : part.last],
             start=self._unpacked.position(self._done),
-            end=self._unpacked.position(self._unpacked.end_of(part)),
-            spool_id=self._crew.spool.spool_id,
+            end=end,
+            spool_id=self._crew.spool.identity_at(end),
             pipeline=self._crew.pipeline,
             sink=self._crew.sink,
             attempt=self._attempt,
@@ -89,7 +147,7 @@ class Shipment:
         await self._settle(end, part.size - len(letters) - answer.filtered, "refused", letters)
 
     def _letter(self, part: Part, index: int, reason: str, refused: Record | None = None) -> DeadLetter:
-        return DeadLetter(reason, encode_envelope([refused or self._unpacked.records[part.first + index]]))
+        return DeadLetter(hide(reason), encode_envelope([refused or self._unpacked.records[part.first + index]]))
 
     async def _settle(
         self, end: int, delivered: int, kind: str, letters: list[DeadLetter], *, dropped: bool = False

@@ -16,6 +16,11 @@ from ..spool.sink_state import Pending
 MAX_RETRY_AFTER_SECONDS = 3600.0
 MAX_REASON_LETTERS = 500
 _MAX_DOUBLINGS = 30
+TIMEOUTS_UNTIL_HALVED = 2
+SPARE_TIME = 0.3  # twice as many records then still have some time left
+MOST_RECORDS = 1 << 20
+ANSWERS_UNTIL_GROWN = 4
+MOST_ANSWERS_UNTIL_GROWN = 256
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,10 +111,57 @@ def halves(part: Part) -> tuple[Part, Part]:
     return Part(part.first, middle), Part(middle, part.last)
 
 
+class PartLimit:
+    """How many records a sink manages in its time: halved after timeouts, doubled while it answers quickly."""
+
+    def __init__(self, send_timeout_seconds: float) -> None:
+        self._quick_seconds = send_timeout_seconds * SPARE_TIME
+        self._timeouts = 0
+        self._quick_answers = 0
+        self._answers_until_grown = ANSWERS_UNTIL_GROWN
+        self._is_tried = False
+        self.records: int | None = None
+
+    def timed_out(self, size: int) -> bool:
+        """Count a part that was not answered in time; whether it has to be smaller from now on.
+
+        The first timeout may have any cause, and a sink may know the same batch when it comes again.
+        """
+        self._timeouts += 1
+        if self._timeouts < TIMEOUTS_UNTIL_HALVED or size < 2:
+            return False
+        self._timeouts = self._quick_answers = 0
+        if self._is_tried:  # it was too much to grow to this size; the next try comes later
+            self._answers_until_grown = min(MOST_ANSWERS_UNTIL_GROWN, self._answers_until_grown * 2)
+        self._is_tried = False
+        self.records = size - size // 2
+        return True
+
+    def answered(self, size: int, seconds: float) -> None:
+        """Let parts grow again if one as large as they may be was answered in a part of the time."""
+        self._timeouts = 0
+        if self.records is None or size * 2 <= self.records:
+            return  # a small part says nothing about large ones
+        self._is_tried = False
+        self._quick_answers = self._quick_answers + 1 if seconds <= self._quick_seconds else 0
+        if self._quick_answers >= self._answers_until_grown:
+            self._quick_answers = 0
+            self._is_tried = True
+            self.records *= 2
+        if self.records > MOST_RECORDS:
+            self.records = None
+            self._answers_until_grown = ANSWERS_UNTIL_GROWN
+
+    def is_too_large(self, size: int) -> bool:
+        """Whether a part of so many records would not be answered in time."""
+        return self.records is not None and size > self.records
+
+
 def sensible(answer: object, size: int) -> Answer:
     """The answer itself if it makes sense for `size` records, else a Retry that says what is wrong with it."""
     if isinstance(answer, Retry):
-        return Retry(str(answer.reason)[:MAX_REASON_LETTERS], asked_delay(answer.after_seconds))
+        reason = str(answer.reason)[:MAX_REASON_LETTERS]
+        return Retry(reason, asked_delay(answer.after_seconds), timed_out=bool(answer.timed_out))
     if isinstance(answer, Poisoned):
         return Poisoned(str(answer.reason)[:MAX_REASON_LETTERS])
     if isinstance(answer, Delivered):

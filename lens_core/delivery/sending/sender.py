@@ -1,8 +1,8 @@
 """One task per sink: read what is next, send it, and account for every record of it.
 
 Batches of a sink are in the order of the spool and one at a time. A batch that is sent again has the same start and
-end as before, or is a part of it (after Poisoned). A sink that fails is tried again for ever; nothing else waits
-for it.
+end as before, or is a half of it (after Poisoned and after timeouts), or a half of that. A sink that fails is tried
+again for ever; nothing else waits for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -20,13 +20,13 @@ from ...base.self_metrics import SelfMetrics
 from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ...plugin_api.components import Sink
 from ...plugin_api.sink_answers import Answer, Batch, BatchLimits, Poisoned, Retry
-from ..ledger import Ledger
+from ..ledger import SINK_LOSSES, SINK_REASONS, Ledger
 from ..spool.sink_state import Stock
 from ..spool.spool import Spool
-from ..waiting import CANCEL_GRACE_SECONDS, NoAnswer, answer_within, is_set_within
+from ..waiting import CANCEL_GRACE_SECONDS, NoAnswer, TimedOut, answer_within, is_set_within
 from .batch_delivery import Crew, Shipment
 from .cursor_committer import Settler
-from .policy import Backoff, DeliverySettings, seconds_until_ready, sensible
+from .policy import Backoff, DeliverySettings, PartLimit, seconds_until_ready, sensible
 from .prefetcher import Supply
 from .sender_status import Health, SinkStatus
 
@@ -39,7 +39,8 @@ SETTLE_GRACE_SECONDS = 1.0
 class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
     """A sink's place in a pipeline: the instance and its name, and what the configuration says about it.
 
-    `on_exception` and `on_answer` are told when the sink's own code raised, and when it answered.
+    `on_exception` and `on_answer` are told when the sink's own code raised, and when it answered. `ensure_started`
+    raises while the sink could not be started; until then it is asked nothing and the spool keeps its records.
     """
 
     name: str
@@ -50,6 +51,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
     delivery: DeliverySettings = DeliverySettings()
     on_exception: Callable[[BaseException], object] | None = None
     on_answer: Callable[[], object] | None = None
+    ensure_started: Callable[[], Awaitable[None]] | None = None
 
 
 class Sender:
@@ -66,7 +68,7 @@ class Sender:
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.slot = slot
-        self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics)
+        self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
         self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
         self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
         self._spool = spool
@@ -78,7 +80,10 @@ class Sender:
         self._task: asyncio.Task[None] | None = None
         self._supply = Supply(slot.name, spool, self.matcher)
         self._settler = Settler(slot.name, spool, Backoff(slot.delivery, dice), self._failed)
-        self._crew = Crew(slot.name, pipeline, spool, self._backoff, self._settler, self._send, self._pause)
+        limit = PartLimit(slot.delivery.send_timeout_seconds)
+        self._crew = Crew(
+            slot.name, pipeline, spool, self._backoff, self._settler, limit, self._send, self._pause, spool.marks
+        )
 
     @property
     def limits(self) -> BatchLimits:
@@ -137,9 +142,20 @@ class Sender:
                 if not isinstance(error, LensError):
                     logger.exception("%s failed in an unexpected way", self.ledger.component)
                 await self._settler.finish()
-                self._spool.book(self.slot.name).take_back()
-                going_on = await self._pause(self._backoff.next_delay())
+                going_on = await self._pause(self._backoff.next_delay()) and await self._take_back()
         await self._settler.finish()
+
+    async def _take_back(self) -> bool:
+        """Begin again behind what is accounted for; False when stopped before the spool could say where that is."""
+        while True:
+            try:
+                await self._spool.take_back(self.slot.name)
+            except LensError as error:
+                self._failed(f"the spool: {error}")
+                if not await self._pause(self._backoff.next_delay()):
+                    return False
+            else:
+                return True
 
     async def _deliver_next(self) -> bool:
         """Send what comes next until it is settled; False when stopped before that."""
@@ -153,11 +169,14 @@ class Sender:
         """Ask a sink that keeps its own position where it is; False when stopped before it could say."""
         while True:
             try:
-                seconds = self.slot.delivery.send_timeout_seconds
-                asked = self.slot.sink.position(self._spool.spool_id)
-                position = await answer_within(seconds, asked, self._halt)
-                if position is not None:
-                    await self._spool.skip_to(self.slot.name, position)
+                if self.slot.ensure_started is not None:
+                    await self.slot.ensure_started()
+                for epoch in self._spool.earlier_epochs():
+                    asked = self.slot.sink.position(epoch.identity)
+                    seconds = self.slot.delivery.send_timeout_seconds
+                    position = await answer_within(seconds, asked, self._halt)
+                    if position is not None:
+                        await self._spool.skip_to(self.slot.name, position, epoch)
             except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
                 self._failed(describe(error))
                 if not await self._pause(self._backoff.next_delay()):
@@ -195,11 +214,12 @@ class Sender:
             if self.slot.on_answer is not None:
                 self.slot.on_answer()
         except NoAnswer as error:
-            answer = Retry(str(error))
+            answer = Retry(str(error), timed_out=isinstance(error, TimedOut))
             if self._halt.is_set():
                 return answer
         except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
-            answer = Retry(describe(error))
+            # asyncio's own is another class before Python 3.11.
+            answer = Retry(describe(error), timed_out=isinstance(error, TimeoutError | asyncio.TimeoutError))
             if self.slot.on_exception is not None:
                 self.slot.on_exception(error)
         if isinstance(answer, Retry):
@@ -207,6 +227,8 @@ class Sender:
             self.health.retried()
         else:
             self._backoff.reset()
+            if self.health.failures:
+                logger.warning("%s delivers again. failed_tries=%d", self.ledger.component, self.health.failures)
             self.health.answered(self._clock(), stored=not isinstance(answer, Poisoned))
         return answer
 

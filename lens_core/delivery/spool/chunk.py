@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...model.records import Record
@@ -68,11 +69,12 @@ class Segment(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What a sink gets next: segments in their order."""
+    """What a sink gets next: segments in their order, read when the spool had been mended so often."""
 
     start: Position
     end: Position
     segments: list[Segment]
+    repairs: int = 0
 
     @property
     def records(self) -> int:
@@ -86,9 +88,12 @@ class Chunk(NamedTuple):
 
 
 def choose(
-    batches: Iterable[SpooledBatch], start: Position, limits: BatchLimits
+    batches: Iterable[SpooledBatch], start: Position, limits: BatchLimits, epoch_starts: Sequence[int] = ()
 ) -> list[tuple[SpooledBatch, int, int]]:
-    """Which of the batches make a chunk, each with its first (inclusive) and last (exclusive) record."""
+    """Which of the batches make a chunk, each with its first (inclusive) and last (exclusive) record.
+
+    A chunk ends before the next of the numbers `epoch_starts`, because a sink knows each epoch by another identity.
+    """
     wanted: list[tuple[SpooledBatch, int, int]] = []
     records = size = 0
     for batch in batches:
@@ -97,6 +102,8 @@ def choose(
         if left <= 0:
             continue
         if wanted and (records + left > limits.max_records or size + batch.bytes > limits.max_bytes):
+            break
+        if wanted and bisect_right(epoch_starts, batch.id) != bisect_right(epoch_starts, wanted[0][0].id):
             break
         last = first + min(left, max(1, limits.max_records))
         wanted.append((batch, first, last))

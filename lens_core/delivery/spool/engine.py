@@ -15,6 +15,7 @@ from . import file as spool_file
 from . import queries as spool_queries
 from . import repair as spool_repair
 from .disk_reserve import Reserve
+from .epochs import Epoch, begin_epoch, write_epochs
 from .lock import SpoolLock
 from .packing import WORTH_BYTES
 from .tables import SpoolTables
@@ -48,6 +49,7 @@ class SpoolEngine(SpoolTables):
         )
         self.path = path
         self.spool_id = ""
+        self.epochs: list[Epoch] = []
         self.closed_reader: Callable[[], AbstractContextManager[None]] = nullcontext
         self._notify = notify
         self._lock = SpoolLock(path) if path else None
@@ -90,8 +92,9 @@ class SpoolEngine(SpoolTables):
         connection = self._open_connection()
         connection.execute("BEGIN IMMEDIATE")
         self._register(connection)
+        self.epochs = begin_epoch(connection, self.spool_id)
         connection.execute("COMMIT")
-        self._load_books(connection, first=True)
+        self._load_books(connection)
         self.untidy = True
 
     def _open_file(self, fault: str) -> None:
@@ -131,13 +134,12 @@ class SpoolEngine(SpoolTables):
         if orphans:
             logger.warning("%d replayed batches were for sinks that are not configured any more", orphans)
 
-    def _load_books(self, connection: sqlite3.Connection, *, first: bool) -> None:
+    def _load_books(self, connection: sqlite3.Connection) -> None:
         self.count(connection)
         self.recent.restart(spool_queries.newest_end(connection))
         for name, book in self.books.items():
             cursor = spool_queries.cursor_of(connection, name)
-            take = book.load if first else book.reload
-            take(
+            book.load(
                 cursor,
                 spool_queries.pending_of(connection, name, cursor),
                 spool_queries.dead_letter_count(connection, name),
@@ -182,8 +184,25 @@ class SpoolEngine(SpoolTables):
             connection = spool_file.connect(str(self.path))
             spool_file.prepare(connection)
             self._connection = connection
+        connection.execute("BEGIN IMMEDIATE")
+        self._restore_places(connection)
+        connection.execute("COMMIT")
         self._repair_wanted = False
-        self._load_books(connection, first=False)
+        self.count(connection)
+        self.recent.restart(spool_queries.newest_end(connection))
+        for name, book in self.books.items():
+            behind = spool_queries.pending_of(connection, name, book.head)
+            book.reload(behind, spool_queries.dead_letter_count(connection, name))
+
+    def _restore_places(self, connection: sqlite3.Connection) -> None:
+        """Write what is known of places in the file: a repair may have saved older ones, or none."""
+        write_epochs(connection, self.epochs)
+        self._register(connection)
+        for name, book in self.books.items():
+            self._move(connection, name, book.cursor)
+        spool_file.raise_sequence(
+            connection, max([self.last_batch, *(book.head.batch for book in self.books.values())])
+        )
 
     def translate(self, error: Exception) -> Exception:
         """What callers get instead of an error of SQLite's."""

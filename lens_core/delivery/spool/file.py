@@ -1,8 +1,8 @@
 """The spool's file: its tables, its settings, and which of SQLite's errors mean what.
 
 One SQLite database per spool, in WAL mode: a commit of batches that returned is on the disk (`group_commit`). The
-numbers of batches only ever grow (AUTOINCREMENT), also across restarts, because sinks that write exactly once keep
-their own position beside the data.
+numbers of batches only ever grow (AUTOINCREMENT), also across restarts; what sinks that write exactly once know them by
+is in `epochs`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ CREATE INDEX IF NOT EXISTS batches_only_sink ON batches (only_sink, id) WHERE on
 CREATE TABLE IF NOT EXISTS cursors (
     sink TEXT PRIMARY KEY, batch INTEGER NOT NULL, offset INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS epochs (first_batch INTEGER PRIMARY KEY, identity TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS dead_letters (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

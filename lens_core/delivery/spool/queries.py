@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ...plugin_api.sink_answers import BatchLimits, Position
 from .chunk import Chunk, Segment, choose
@@ -14,9 +14,11 @@ from .sink_state import START, Pending, SpooledBatch
 _BATCH = "id, created_at, records, bytes, only_sink, length(body)"
 
 
-def read_chunk(connection: sqlite3.Connection, sink: str, start: Position, limits: BatchLimits) -> Chunk | None:
-    """The segments after `start`, whole batches up to the limits or a part of one that is larger."""
-    chosen = choose(_after(connection, sink, start), start, limits)
+def read_chunk(
+    connection: sqlite3.Connection, sink: str, start: Position, limits: BatchLimits, epoch_starts: Sequence[int] = ()
+) -> Chunk | None:
+    """The segments after `start`, whole batches up to the limits, of one epoch, or a part of one that is larger."""
+    chosen = choose(_after(connection, sink, start), start, limits, epoch_starts)
     if not chosen:
         return None
     segments = [_segment(connection, batch.id, first, last) for batch, first, last in chosen]

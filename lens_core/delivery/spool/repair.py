@@ -117,6 +117,8 @@ def _copy(old: sqlite3.Connection | None, new: sqlite3.Connection, moved_to: Pat
     new.execute("BEGIN IMMEDIATE")
     cursors = list(_rows(old, "SELECT sink, batch, offset FROM cursors"))
     new.executemany("INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)", cursors)
+    epochs = _rows(old, "SELECT first_batch, identity FROM epochs")
+    new.executemany("INSERT OR REPLACE INTO epochs VALUES (?, ?)", epochs)
     new.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", _rows(old, "SELECT key, value FROM state"))
     letters = "SELECT id, sink, reason, created_at, bytes, body FROM dead_letters"
     new.executemany("INSERT OR IGNORE INTO dead_letters VALUES (?, ?, ?, ?, ?, ?)", _rows(old, letters))

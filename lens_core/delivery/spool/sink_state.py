@@ -71,6 +71,7 @@ class SinkBook:
         self.dead_letters = 0
         self.recovered = 0
         self.damaged_at_start = 0
+        self.repairs = 0
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
@@ -108,13 +109,33 @@ class SinkBook:
             self.recovered = pending.records + self.damaged_at_start
             self._counts["dropped", "spool_damaged"] = self.damaged_at_start
 
-    def reload(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
-        """Take over what a repair has left; what is missing is counted as damaged."""
+    def reload(self, untouched: Pending, dead_letters: int) -> None:
+        """Take over what a repair has left behind the head; what is missing of it is counted as damaged.
+
+        What the sender has in its hands is still accounted for by the sender, whether the file has it or not; what
+        was read before the repair is not handed out any more.
+        """
         with self._lock:
-            self._counts["dropped", "spool_damaged"] += max(0, self.records - pending.records)
-            self.cursor = cursor
-            self.records, self.bytes, self.oldest_at = pending
+            self.repairs += 1
+            self._recount(untouched)
             self.dead_letters = dead_letters
+
+    def take_back(self, untouched: Pending) -> None:
+        """The sender has given up what it had and did not account for; the file has this behind the cursor.
+
+        It is handed out again, but for what a repair or a full spool has taken from the file meanwhile.
+        """
+        with self._lock:
+            self.in_flight_end = None
+            self._in_flight_records = self._in_flight_bytes = 0
+            self._recount(untouched)
+
+    def _recount(self, untouched: Pending) -> None:
+        pending = untouched.records + self._in_flight_records
+        self._counts["dropped", "spool_damaged" if self.repairs else "spool_full"] += max(0, self.records - pending)
+        self.records, self.bytes = pending, untouched.bytes + self._in_flight_bytes
+        if not self._in_flight_records:
+            self.oldest_at = untouched.oldest_at
 
     def appended(self, batch: SpooledBatch) -> None:
         """A batch was committed."""
@@ -127,21 +148,18 @@ class SinkBook:
             self.bytes += batch.bytes
             self._counts["accepted", ""] += batch.records
 
-    def hand_out(self, start: Position, end: Position, records: int, size: int) -> bool:
-        """The sender gets everything up to `end`; False when the head has moved since `start` was read."""
+    def hand_out(self, start: Position, end: Position, records: int, size: int, repairs: int = 0) -> bool:
+        """The sender gets everything up to `end`; False when the head has moved since `start` was read.
+
+        `repairs` is how often the file had been mended when it was read: what a repair has lost is counted already.
+        """
         with self._lock:
-            if self._head() != start:
+            if self._head() != start or self.repairs != repairs:
                 return False
             self.in_flight_end = end
             self._in_flight_records += records
             self._in_flight_bytes += size
             return True
-
-    def take_back(self) -> None:
-        """The sender has given up what it had and did not account for: it is handed out again."""
-        with self._lock:
-            self.in_flight_end = None
-            self._in_flight_records = self._in_flight_bytes = 0
 
     def settled(
         self, end: Position, records: int, size: int, oldest_at: float | None, dead_letters: int, outcome: Outcome
@@ -169,6 +187,12 @@ class SinkBook:
             self._counts["dropped", "memory_spool_closed"] += self.records
             lost, self.records, self.bytes, self.oldest_at = self.records, 0, 0, None
             return lost
+
+    def discarded(self, letters: int) -> None:
+        """Dead letters had to make room for newer ones."""
+        with self._lock:
+            self.dead_letters -= letters
+            self._counts["discarded", ""] += letters
 
     def replayed(self, letters: int) -> None:
         """Dead letters were put back among the batches."""

@@ -8,6 +8,7 @@ reader thread. What the promise is: `append` returns when the batch and the stat
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,17 +20,21 @@ import msgspec
 
 from ...base.errors import Overloaded
 from ...plugin_api.sink_answers import BatchLimits, Position
+from ..processing_marks import ProcessingMarks
 from . import file as spool_file
 from . import queries as spool_queries
 from . import tables as spool_tables
 from .chunk import Chunk, DeadLetter, NewBatch
 from .engine import SpoolEngine
+from .epochs import Epoch
 from .group_commit import CommitThread
 from .reader import SpoolReader
 from .reservation import Room
 from .sink_state import Outcome, Pending, SinkBook
 
 T = TypeVar("T")
+
+logger = logging.getLogger("lens.spool")
 
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 DEFAULT_MAX_BYTES = 1024 * 1024 * 1024
@@ -81,6 +86,7 @@ class Spool:
         self._writer: CommitThread | None = None
         self._reader: SpoolReader | None = None
         self._waiters: dict[str, _Waiter] = {}
+        self.marks = ProcessingMarks(path)
 
     async def open(self, sinks: Mapping[str, bool]) -> None:
         """Open or create it for these sinks (name to whether it is required); mends a damaged file.
@@ -98,6 +104,7 @@ class Spool:
         )
         await asyncio.to_thread(engine.open)
         self._engine = engine
+        self.marks.start(engine.spool_id, sinks)
         self._writer = CommitThread(f"spool-writer-{self.path.name if self.path else 'memory'}", loop, engine)
         if self.path is not None:
             self._reader = SpoolReader(self.path, self._translate_reading)
@@ -116,6 +123,7 @@ class Spool:
             await self._reader.stop()
         await self._writer.stop()
         await asyncio.to_thread(self._engine.close)
+        self.marks.close()
         self._engine = self._writer = self._reader = None
 
     @property
@@ -127,8 +135,19 @@ class Spool:
 
     @property
     def spool_id(self) -> str:
-        """The identity of this log, for sinks that keep their position beside the data."""
+        """The identity of this file, for people; sinks know its batches by the identities of their epochs."""
         return self.engine.spool_id
+
+    def identity_at(self, position: Position) -> str:
+        """The identity that sinks know the batch at this position by."""
+        return next(
+            (epoch.identity for epoch in reversed(self.engine.epochs) if epoch.first_batch <= position.batch),
+            self.engine.spool_id,
+        )
+
+    def earlier_epochs(self) -> list[Epoch]:
+        """The epochs before this opening whose batches a sink may have already, the oldest first."""
+        return self.engine.epochs[:-1]
 
     @property
     def is_durable(self) -> bool:
@@ -175,6 +194,11 @@ class Spool:
             raise Overloaded(engine.refusal, retry_after_seconds=5.0)
         if engine.full_until > time.monotonic():
             raise Overloaded("the spool is full because of a required sink", retry_after_seconds=2.0)
+
+    def why_full(self) -> str:
+        """Why the last append was refused, until a sink has made room; '' while appends are taken."""
+        engine = self.engine
+        return engine.refusal or (spool_tables.FULL if engine.is_full else "")
 
     async def promise(self, batches: Sequence[NewBatch]) -> Room:
         """Keep room for batches that come next; raises Overloaded if they would be refused now."""
@@ -244,18 +268,35 @@ class Spool:
     async def peek(self, sink: str, limits: BatchLimits) -> Chunk | None:
         """What `read` would give, without handing it out."""
         engine = self.engine
-        start = engine.books[sink].head
-        return engine.recent.chunk(sink, start, limits) or await self.look(
-            partial(spool_queries.read_chunk, sink=sink, start=start, limits=limits)
+        repairs, start = engine.books[sink].repairs, engine.books[sink].head
+        chunk = engine.recent.chunk(sink, start, limits) or await self.look(
+            partial(
+                spool_queries.read_chunk,
+                sink=sink,
+                start=start,
+                limits=limits,
+                epoch_starts=[epoch.first_batch for epoch in engine.epochs],
+            )
         )
+        return chunk._replace(repairs=repairs) if chunk else None
 
     def hand_out(self, sink: str, chunk: Chunk) -> bool:
         """Hand out what was peeked at; False when it is not what comes next any more."""
         engine = self.engine
-        if not engine.books[sink].hand_out(chunk.start, chunk.end, chunk.records, chunk.size):
+        if not engine.books[sink].hand_out(chunk.start, chunk.end, chunk.records, chunk.size, chunk.repairs):
             return False
         engine.recent.release(min(book.head for book in engine.books.values()))
         return True
+
+    async def take_back(self, sink: str) -> None:
+        """What was handed out to a sink and not accounted for comes next again. Raises SpoolError, Overloaded."""
+        engine = self.engine
+
+        def count(connection: sqlite3.Connection) -> Pending:
+            cursor = spool_queries.cursor_of(connection, sink)
+            return spool_queries.pending_of(connection, sink, cursor)
+
+        await self._thread().submit(count, engine.books[sink].take_back)
 
     async def advance(
         self,
@@ -283,11 +324,22 @@ class Spool:
         """All state that was written with batches."""
         return await self.look(spool_queries.all_state)
 
-    async def skip_to(self, sink: str, position: Position) -> int:
-        """Move a sink's cursor forward to where the sink says it is; returns how many records that passes."""
+    async def skip_to(self, sink: str, position: Position, epoch: Epoch) -> int:
+        """Move a sink's cursor forward to where the sink says it is; returns how many records that passes.
+
+        The position is one of the epoch's: batches of later epochs are not passed, however far the sink is.
+        """
         engine = self.engine
+        end = next(after.first_batch for after in engine.epochs if after.first_batch > epoch.first_batch)
+        if position.batch >= end:
+            logger.warning(
+                "Sink %s has more of the spool than there is: this data directory is an older copy. What was accepted "
+                "here since is delivered all the same.",
+                sink,
+            )
+        there = min(position, Position(end, 0))
         done = await self._thread().submit(
-            lambda connection: engine.skip_to(connection, sink, position), engine.after_advance
+            lambda connection: engine.skip_to(connection, sink, there), engine.after_advance
         )
         return done.records
 

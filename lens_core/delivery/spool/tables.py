@@ -6,22 +6,18 @@ which others see, change only in the `after_…` methods, which are called once 
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...plugin_api.sink_answers import Position
-from . import file as spool_file
 from . import queries as spool_queries
 from .chunk import DeadLetter, NewBatch
 from .packing import Stored, pack
 from .recent import RecentBatches
 from .reservation import Promises, Room
 from .sink_state import Outcome, SinkBook, SpooledBatch
-
-logger = logging.getLogger("lens.spool")
 
 # What a batch costs beyond its stored body: its row, its page's slack.
 BATCH_OVERHEAD_BYTES = 64
@@ -74,9 +70,11 @@ class SpoolTables:
         self.recent = RecentBatches()
         self.promises = Promises()
         self.live_bytes = 0
+        self.last_batch = 0  # of this opening
         self.dead_letter_bytes = 0
         self.dead_letters_discarded = 0
         self.full_until = 0.0
+        self.is_full = False
         self.untidy = False
         self.refusal = ""
         self._max_bytes = max_bytes
@@ -144,19 +142,21 @@ class SpoolTables:
             skips = self._give_room(connection, need, kept)
         if skips is None:
             self.full_until = time.monotonic() + FULL_HINT_SECONDS
+            self.is_full = True
             return Appended([], [], FULL)
         self.full_until = 0.0
+        if need:
+            self.is_full = False
         return Appended([], skips)
 
-    @staticmethod
     def _insert(
-        connection: sqlite3.Connection, batch: NewBatch, stored: Stored, only_sink: str, now: float
+        self, connection: sqlite3.Connection, batch: NewBatch, stored: Stored, only_sink: str, now: float
     ) -> SpooledBatch:
         cursor = connection.execute(
             "INSERT INTO batches (created_at, records, bytes, checksum, only_sink, body) VALUES (?, ?, ?, ?, ?, ?)",
             (now, batch.records, len(batch.body), stored.checksum, only_sink, stored.body),
         )
-        number = cursor.lastrowid or 0
+        number = self.last_batch = cursor.lastrowid or 0
         return SpooledBatch(number, now, batch.records, len(batch.body), only_sink, len(stored.body))
 
     def after_append(self, done: Appended) -> None:
@@ -195,15 +195,14 @@ class SpoolTables:
     def after_advance(self, done: Advanced) -> None:
         """The advance is durable."""
         self.full_until = 0.0
+        self.is_full = False
         self.books[done.sink].settled(
             done.end, done.records, done.size, done.oldest_at, done.dead_letters, done.outcome
         )
         for sink, count in done.discarded.items():
-            if not self.dead_letters_discarded:
-                logger.warning("dead letters are over their limit of bytes; the oldest are discarded from now on")
             self.dead_letters_discarded += count
             if sink in self.books:
-                self.books[sink].dead_letters -= count
+                self.books[sink].discarded(count)
 
     @staticmethod
     def _move(connection: sqlite3.Connection, sink: str, end: Position) -> bool:
@@ -227,7 +226,6 @@ class SpoolTables:
 
     def skip_to(self, connection: sqlite3.Connection, sink: str, position: Position) -> Advanced:
         """A sink has stored more than its cursor says: believe the sink."""
-        spool_file.raise_sequence(connection, position.batch)
         start = spool_queries.cursor_of(connection, sink)
         before, after = (spool_queries.pending_of(connection, sink, place) for place in (start, max(start, position)))
         self._move(connection, sink, position)

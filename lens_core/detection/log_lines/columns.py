@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...plugin_api.log_formats import Field
+from ...plugin_api.vocabulary import lookup, normalise
 from .numbers import parse_number, read_into
-from .vocabulary import lookup, normalise
 
 _KEY = re.compile(r"[A-Za-z_][\w ./()%@#:+'-]{0,98}")
 _AVERAGED = re.compile(r"\s*([^\s/()]+)\s*(?:/\s*|\(\s*(?:avg\s*)?)([^\s/()]+)\)?\s*")
 _MEMO_LIMIT = 4096
+_LONGEST_KEY, _LONGEST_VALUE = 200, 256
 
 # What a printed key means: whether it may be the headline loss, its field, whether that was declared by anybody, and
 # the name under which a bare number is stored as it is (empty where it has to be converted).
@@ -55,6 +56,8 @@ class Columns:
         return values
 
     def _slot(self, key: str) -> Slot:
+        if len(key) > _LONGEST_KEY:
+            return _SKIP
         plain = normalise(key)
         slot: Slot
         if plain in self._loss:
@@ -95,7 +98,7 @@ def _read_loosely(values: dict[str, float], name: str, text: str) -> None:
     if value is not None:
         values.setdefault(name, value)
         return
-    pair = _AVERAGED.fullmatch(text)
+    pair = _AVERAGED.fullmatch(text) if len(text) <= _LONGEST_VALUE else None
     if pair is None:
         return
     now, average = parse_number(pair.group(1)), parse_number(pair.group(2))

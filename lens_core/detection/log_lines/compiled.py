@@ -10,7 +10,7 @@ from typing import Any
 from ...plugin_api.log_formats import EventPattern, LogFormat, Mark, Table
 from .columns import Columns
 from .layouts import LAYOUTS
-from .limited import LimitedPattern
+from .limited import Overruns
 from .numbers import parse_number
 from .readings import Happening, Reading, Sign
 from .searching import holder, searcher, sought
@@ -44,22 +44,22 @@ class _Declared:
 class CompiledFormat(_Declared):
     """A LogFormat that can be tried on a line."""
 
-    def __init__(self, declared: LogFormat, framework: str, layer: str, detector: str) -> None:
-        super().__init__(declared.words, framework, layer, detector)
+    def __init__(self, declared: LogFormat, framework: str, layer: str, overruns: Overruns) -> None:
+        super().__init__(declared.words, framework, layer, overruns.detector)
         self.declared = declared
         self.is_alone = declared.is_alone
-        self.name = f"{detector}.{declared.name}"
-        limit = declared.time_limit_seconds
-        self.is_somebodys_own = limit > 0
-        self._head = LimitedPattern(self.name, declared.head, limit).search if limit > 0 else searcher(declared.head)
-        self._rejects = holder(declared.reject) if declared.reject else None
-        self.beginning = "" if limit > 0 else sought(declared.head)
+        self.name = f"{self.detector}.{declared.name}"
+        self.is_somebodys_own = declared.time_limit_seconds > 0
+        self._head = searcher(declared.head, self.name, overruns)
+        self._requires = holder(declared.require, f"{self.name}.require", overruns) if declared.require else None
+        self._rejects = holder(declared.reject, f"{self.name}.reject", overruns) if declared.reject else None
+        self.beginning = "" if self.is_somebodys_own else sought(declared.head)
         self._layout = LAYOUTS[declared.layout]
         self.is_mapping = declared.layout == "mapping"
         self._columns = Columns(declared.fields, declared.loss, declared.unlabelled)
         self.signs = (Sign(framework, layer, declared.confidence, self.name),) if framework else ()
         # What somebody wrote in a configuration goes before what Lens knows.
-        self.rank = (limit <= 0, not framework, -len(self.words), -declared.confidence, self.name)
+        self.rank = (not self.is_somebodys_own, not framework, -len(self.words), -declared.confidence, self.name)
 
     def read(self, text: str, start: int = 0) -> tuple[Reading, int] | str:
         """The reading and where its head ended, or why there is none."""
@@ -84,6 +84,8 @@ class CompiledFormat(_Declared):
     def _look_alike(self, before: str, text: str) -> str:
         if self._rejects is not None and self._rejects(text):
             return "it looks like something else (rejected by the format)"
+        if self._requires is not None and not self._requires(text):
+            return "what the format requires is not on it"
         if not before or before.isspace():
             return ""
         near = before[-_PREFIX_CHARACTERS:]
@@ -126,13 +128,14 @@ class CompiledFormat(_Declared):
 class CompiledEvent(_Declared):
     """An EventPattern that can be tried on a line."""
 
-    def __init__(self, declared: EventPattern, framework: str, layer: str, detector: str) -> None:
-        super().__init__(declared.words, framework if declared.names_framework else "", layer, detector)
+    def __init__(self, declared: EventPattern, framework: str, layer: str, overruns: Overruns) -> None:
+        super().__init__(declared.words, framework if declared.names_framework else "", layer, overruns.detector)
         self.declared = declared
-        self._search = searcher(declared.pattern)
+        name = f"{self.detector}.{declared.type}"
+        self._search = searcher(declared.pattern, name, overruns)
         self.beginning = sought(declared.pattern)
-        self.sign = Sign(self.framework, layer, declared.confidence, f"{detector}.{declared.type}")
-        self.rank = (not self.framework, -len(self.words), -declared.confidence, detector)
+        self.sign = Sign(self.framework, layer, declared.confidence, name)
+        self.rank = (not self.framework, -len(self.words), -declared.confidence, self.detector)
 
     def read(self, text: str) -> Happening | None:
         """What happened, or None."""
@@ -146,7 +149,7 @@ class CompiledEvent(_Declared):
                 continue
             number = parse_number(value) if name not in ("path", "reason") else None
             if name in numbers:
-                numbers[name] = int(number) if number is not None else None
+                numbers[name] = int(number) if number is not None and abs(number) < 2**62 else None
             else:
                 details[name] = value.strip() if number is None else number
         return Happening(self.declared.type, self.framework, numbers["iteration"], numbers["attempt"], details)
@@ -155,12 +158,13 @@ class CompiledEvent(_Declared):
 class CompiledMark(_Declared):
     """A Mark that can be looked for on a line."""
 
-    def __init__(self, declared: Mark, framework: str, layer: str, detector: str) -> None:
-        super().__init__(declared.words, framework, layer, detector)
+    def __init__(self, declared: Mark, framework: str, layer: str, overruns: Overruns) -> None:
+        super().__init__(declared.words, framework, layer, overruns.detector)
+        name = f"{self.detector}.mark"
         self.refines = frozenset(declared.refines)
-        self.search = searcher(declared.pattern)
+        self.search = searcher(declared.pattern, name, overruns)
         self.beginning = sought(declared.pattern)
-        self.sign = Sign(framework, layer, declared.confidence, f"{detector}.mark")
+        self.sign = Sign(framework, layer, declared.confidence, name)
         self.confidence = declared.confidence
         # Marks that say the same, only not as surely.
         self.kin = (framework, self.refines)
@@ -169,25 +173,25 @@ class CompiledMark(_Declared):
 class CompiledTable(_Declared):
     """A Table: recognises its header, and reads rows below it."""
 
-    def __init__(self, declared: Table, framework: str, layer: str, detector: str) -> None:
-        super().__init__(declared.words, framework, layer, detector)
+    def __init__(self, declared: Table, framework: str, layer: str, overruns: Overruns) -> None:
+        super().__init__(declared.words, framework, layer, overruns.detector)
         self.declared = declared
-        self.name = f"{detector}.{declared.name}"
-        self._header = re.compile(declared.header)
-        self._row = re.compile(declared.row)
+        self.name = f"{self.detector}.{declared.name}"
+        self._header = searcher(declared.header, f"{self.name}.header", overruns)
+        self._row = searcher(rf"\A(?:{declared.row})", f"{self.name}.row", overruns)
         self._columns = Columns(declared.fields, declared.loss)
         self.signs = (Sign(framework, layer, declared.confidence, self.name),) if framework else ()
 
     def header(self, text: str) -> tuple[str, ...] | None:
         """The columns' names, if the line is this table's header."""
-        match = self._header.search(text)
+        match = self._header(text, 0)
         if match is None:
             return None
         return tuple(name.strip() for name in match.group(0).strip().split(self.declared.separator))
 
     def row(self, text: str, names: tuple[str, ...]) -> Reading | None:
         """A row under these names; None if the line is none."""
-        match = self._row.match(text)
+        match = self._row(text, 0)
         if match is None:
             return None
         cells = match.group("cells").strip("\r\n").split(self.declared.separator)

@@ -7,15 +7,22 @@ costs the same however many detectors there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from ...plugin_api.log_formats import EventPattern, LogFormat, Mark, Table
 from .bars import Bar, last_bar, take_bar
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
+from .exceptions import TracebackState, read_exception
+from .general import GeneralReader
+from .limited import LineTime, Overruns
 from .prefilter import Candidates, Declared, Sieve
 from .readings import Happening, Reading, Sign
+from .searching import MAX_CHARACTERS
 from .text import open_envelope, strip_colours, unwrap, without_launchers
+
+# Dictionaries on one line that are read: each may be looked for up to the line's end.
+MAX_READINGS = 32
 
 
 class Declares(Protocol):
@@ -43,23 +50,28 @@ class Context:
     With `skips_known` lines that show a framework and say nothing else are read only until they have shown it.
     """
 
-    __slots__ = ("columns", "skips_known", "table", "told")
+    __slots__ = ("columns", "skips_known", "table", "told", "traceback")
 
     def __init__(self, *, skips_known: bool = False) -> None:
         self.table: CompiledTable | None = None
         self.columns: tuple[str, ...] = ()
         self.skips_known = skips_known
         self.told: set[int] = set()
+        self.traceback = TracebackState()
 
 
 class LineEngine:
     """All declared formats, events and marks, ready to read lines."""
 
-    def __init__(self, detectors: Iterable[Declares]) -> None:
+    def __init__(self, detectors: Iterable[Declares], on_pause: Callable[[str, str], None] | None = None) -> None:
         self.formats: list[CompiledFormat] = []
         self.events: list[CompiledEvent] = []
         self.marks: list[CompiledMark] = []
         self.tables: dict[str, CompiledTable] = {}
+        self.overruns: dict[str, Overruns] = {}
+        self.cut_lines = 0
+        self._line_time = LineTime()
+        self._on_pause = on_pause
         for detector in detectors:
             self._add(detector)
         self.formats.sort(key=lambda item: item.rank)
@@ -68,10 +80,12 @@ class LineEngine:
         self._sieve = Sieve(Declared(self.formats, self.events, self.marks, list(self.tables.values())))
         self._refinements: dict[tuple[str, tuple[CompiledMark, ...]], tuple[tuple[Sign, ...], str]] = {}
         self._marked: dict[tuple[CompiledMark, ...], tuple[Reading]] = {}
+        self._general = GeneralReader()
 
     def _add(self, detector: Declares) -> None:
         framework = (detector.framework or detector.name) if detector.layer else ""
-        whose = (framework, detector.layer, detector.name)
+        overruns = self.overruns.setdefault(detector.name, Overruns(detector.name, self._line_time, self._on_pause))
+        whose = (framework, detector.layer, overruns)
         self.formats += [CompiledFormat(declared, *whose) for declared in detector.formats]
         self.events += [CompiledEvent(declared, *whose) for declared in detector.events]
         self.marks += [CompiledMark(declared, *whose) for declared in detector.marks]
@@ -96,6 +110,7 @@ class LineEngine:
 
     def read_found(self, text: str, candidates: Candidates | None, context: Context | None = None) -> Sequence[Reading]:
         """As `read`, for a line of which it is known what is to be tried on it."""
+        self._line_time.left = self._line_time.limit
         if candidates is None:
             return self._below_header(text, context)
         told = context.told if context is not None and context.skips_known and candidates.has_only_marks else None
@@ -110,8 +125,15 @@ class LineEngine:
         """A row without any words, below a table's header."""
         if context is None or context.table is None:
             return ()
-        row = context.table.row(without_launchers(strip_colours(text)), context.columns)
+        row = context.table.row(without_launchers(strip_colours(self._cut(text))), context.columns)
         return (row,) if row is not None else ()
+
+    def _cut(self, text: str) -> str:
+        """The part of a line that is looked at; of one that a progress bar has overwritten, the newest."""
+        if len(text) <= MAX_CHARACTERS:
+            return text
+        self.cut_lines += 1
+        return text[-MAX_CHARACTERS:] if "\r" in text[MAX_CHARACTERS:] else text[:MAX_CHARACTERS]
 
     def words_of(self, text: str) -> frozenset[bytes]:
         """The words of a line that some declaration asks for."""
@@ -126,6 +148,7 @@ class LineEngine:
             text = open_envelope(text)
         # Somebody's own pattern, which goes before the others, is searched in the whole line.
         is_own = bool(candidates.formats) and candidates.formats[0].is_somebodys_own
+        text = self._cut(text)
         printed = text if is_own else without_launchers(text)
         if "\r" in printed:
             readings = self._read_segments(printed.split("\r"), candidates, context)
@@ -185,6 +208,14 @@ class LineEngine:
             if happening is not None:
                 self._attach(readings, event, happening)
                 break
+        if candidates.failure and all(reading.happening is None for reading in readings):
+            failure = read_exception(text, context.traceback if context is not None else TracebackState())
+            if failure is not None:
+                readings.append(Reading(happening=failure, text=text))
+        if not readings and candidates.general:
+            general = self._general.read(text)
+            if general is not None:
+                readings.append(general)
         if not readings and candidates.bar:
             seen = last_bar(text)
             if seen is not None:
@@ -202,7 +233,7 @@ class LineEngine:
                 continue
             readings: list[Reading] = []
             start = 0
-            while True:
+            for _ in range(MAX_READINGS):
                 result = fmt.read(text, start)
                 if isinstance(result, str):
                     break

@@ -7,27 +7,30 @@ from collections.abc import Callable, Iterable, Iterator
 
 Pair = tuple[str, str]
 
-_SPACED = re.compile(r"(?<![\w.:/])([A-Za-z_][\w./%-]{0,80}(?: ?\([\w/%]{1,20}\))?)\s{0,8}[:=]\s*(\S+)")
+_SPACED = re.compile(r"(?<![\w.:/])([A-Za-z_][\w./%-]{0,80}(?: ?\([\w/%]{1,20}\))?)\s{0,8}[:=]\s{0,8}(\S{1,256})")
 _LOOSE = re.compile(
-    r"([A-Za-z_][\w/.@%-]{0,80}(?: [A-Za-z_][\w/.@%-]{0,80}){0,2})\s{0,4}[:=]?\s{0,4}"
+    r"(?<![A-Za-z_])([A-Za-z_][\w/.@%-]{0,80}(?: [A-Za-z_][\w/.@%-]{0,80}){0,2})\s{0,4}[:=]?\s{0,4}"
     r"((?:[-+]?\.?\d|[-+]?(?:nan|inf)\b)[^\s|;)]*(?: (?:ms|s|secs?|seconds)\b)?)",
     re.IGNORECASE,
 )
 _TABS = re.compile(r"\t|\s{2,}")
-_DASHED = re.compile(r"(?:^|\s)-?\s*([A-Za-z_][^\s:]*):(\S+)(?=\s|$)")
-_LAST_PAIR = re.compile(r"([A-Za-z][\w/ ().%-]*?)\s*:\s*([-+\w.%,/]+)\s*$")
-_MAPPED = re.compile(r"['\"]([^'\"]+)['\"]\s*:\s*(?:'([^']*)'|\"([^\"]*)\"|([^,{}\[\]'\"]+?))\s*(?=[,}])")
-_BAR = re.compile(r"[^\[\r]*?(?:(?<=[\s|])|^)(\d+)(?:/(\d+)|/\?|it)?\s*(?:\[(?=[\d?])|(?=\d+:\d\d))")
+_LAST_KEY = re.compile(r"[A-Za-z][\w/ ().%-]*$")
+_VALUE = re.compile(r"[-+\w.%,/]+")
+_LONGEST_KEY = 100
+_MAPPED = re.compile(
+    r"['\"]([^'\"]{1,200})['\"]\s{0,8}:\s{0,8}(?:'([^']*)'\s{0,8}|\"([^\"]*)\"\s{0,8}|([^,{}\[\]'\"]+))(?=[,}])"
+)
+_BAR = re.compile(r"[^\[\r]*?(?:(?<=[\s|])|^)(\d{1,18})(?:/(\d{1,18})|/\?|it)?\s{0,8}(?:\[(?=[\d?])|(?=\d{1,4}:\d\d))")
 
 
 def pipes(before: str, rest: str) -> list[Pair]:
     """`key: value | key value |`; segments before the head count too."""
     pairs: list[Pair] = []
     if "|" in before:
-        first, *others = (_LAST_PAIR.search(segment) for segment in before.split("|"))
+        first, *others = (_last_pair(segment) for segment in before.split("|"))
         if first is not None:  # the line's prefixes stand before its key
-            pairs.append((first.group(1).split()[-1], first.group(2)))
-        pairs += [(last.group(1), last.group(2)) for last in others if last is not None]
+            pairs.append((first[0].split()[-1], first[1]))
+        pairs += [last for last in others if last is not None]
     for segment in rest.split("|"):
         key, colon, value = segment.partition(":")
         if not colon:
@@ -37,6 +40,13 @@ def pipes(before: str, rest: str) -> list[Pair]:
         if value:
             pairs.append((key, value))
     return pairs
+
+
+def _last_pair(segment: str) -> Pair | None:
+    """The `key: value` at the end of a segment."""
+    before, colon, value = segment.rpartition(":")
+    key = _LAST_KEY.search(before.rstrip()[-_LONGEST_KEY:]) if colon else None
+    return (key.group(), value.strip()) if key is not None and _VALUE.fullmatch(value.strip()) else None
 
 
 def commas(before: str, rest: str) -> Iterator[Pair]:
@@ -88,7 +98,7 @@ def groups(before: str, rest: str) -> Iterator[Pair]:
 
 def mapping(before: str, rest: str) -> list[Pair]:
     """The entries of a Python or JSON dictionary up to its closing brace; a value that may be cut off is left out."""
-    return [(key, single or double or bare) for key, single, double, bare in _MAPPED.findall(rest)]
+    return [(key, single or double or bare.rstrip()) for key, single, double, bare in _MAPPED.findall(rest)]
 
 
 def bar(before: str, rest: str) -> Iterator[Pair]:

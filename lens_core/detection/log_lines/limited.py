@@ -1,67 +1,116 @@
-"""Patterns that somebody wrote in a configuration: matched with a time limit, and looked at before they are used."""
+"""Patterns for which no bound is proven: they run with a time limit, and are checked before they are used."""
 
 from __future__ import annotations
 
 import logging
 import re
 import time
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import regex
 
-try:
-    from re import _parser as _re_parser  # type: ignore[attr-defined]
-except ImportError:  # Python 3.10
-    import sre_parse as _re_parser
+from .pattern_cost import parse
+from .pumps import slow_pump
 
 TIME_LIMIT_SECONDS = 0.05
-TIMEOUTS_UNTIL_PAUSED = 5
-_PROBE_LENGTH = 3000
-# Longer than the limit of a line: a machine that is busy for a moment must not refuse a good pattern.
-_PROBE_LIMIT_SECONDS = 0.2
-_PROBING_SECONDS = 0.6
-_PROBE_UNITS = ("a", "A", "0", " ", "_", ".", "a ", "aA0 ", "0.")
+OVERRUNS_UNTIL_PAUSED = 5
+PAUSE_SECONDS = 60.0
+SHOWN_CHARACTERS = 80
+PROBED_CHARACTERS = 3000
 _NO_LETTER = re.compile(r"[^a-z_\0]")
 _CARRIERS = ("SUBPATTERN", "ATOMIC_GROUP")
 
 logger = logging.getLogger("lens.patterns")
 
 
-class LimitedPattern:
-    """A regular expression that gives up on a line after a time limit, and altogether after too many of them in a row.
+class LineTime:
+    """The time that patterns may still take for the current line."""
 
-    `search` and `groupindex` are those of re.Pattern. The paused pattern finds nothing any more; that is logged once.
+    def __init__(self, seconds: float = TIME_LIMIT_SECONDS) -> None:
+        self.limit = self.left = seconds
+
+
+class Overruns:
+    """The lines on which a detector's patterns took too long; after a few in a row they are paused for a while.
+
+    `on_change` is called with the detector's name and the reason, or an empty reason once it is not paused any more.
     """
 
-    def __init__(self, name: str, pattern: str, time_limit_seconds: float = TIME_LIMIT_SECONDS) -> None:
-        self.name = name
-        self.timeouts = 0
-        self.paused = ""
+    def __init__(
+        self,
+        detector: str,
+        line_time: LineTime | None = None,
+        on_change: Callable[[str, str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.detector = detector
+        self.line_time = line_time or LineTime()
+        self._on_change = on_change
+        self.count = 0
         self._in_a_row = 0
-        self._limit = time_limit_seconds
+        self._paused_until = 0.0
+        self._clock = clock
+
+    @property
+    def paused(self) -> str:
+        """Why this detector's slow patterns are not tried at the moment; empty if they are."""
+        if not self._paused_until:
+            return ""
+        if self._clock() >= self._paused_until:
+            self._paused_until = 0.0
+            logger.info("Patterns resumed. detector=%s", self.detector)
+            if self._on_change is not None:
+                self._on_change(self.detector, "")
+            return ""
+        return f"patterns took more than {self.line_time.limit:g} s on {OVERRUNS_UNTIL_PAUSED} lines in a row"
+
+    def clear(self) -> None:
+        """Record that a pattern was done in time."""
+        self._in_a_row = 0
+
+    def record(self, pattern: str, text: str) -> None:
+        """Record that a pattern was stopped on a line."""
+        self.count += 1
+        self._in_a_row += 1
+        if self._in_a_row >= OVERRUNS_UNTIL_PAUSED:
+            self._in_a_row = 0
+            self._paused_until = self._clock() + PAUSE_SECONDS
+            logger.warning(
+                "Patterns paused for %g s. detector=%s pattern=%s reason=%s line=%r",
+                PAUSE_SECONDS,
+                self.detector,
+                pattern,
+                self.paused,
+                text[:SHOWN_CHARACTERS],
+            )
+            if self._on_change is not None:
+                self._on_change(self.detector, self.paused)
+
+
+class LimitedPattern:
+    """A regular expression that gives up on a line when the line's time is up. `search` is that of re.Pattern."""
+
+    def __init__(self, name: str, pattern: str, overruns: Overruns) -> None:
+        self.name = name
+        self._overruns = overruns
         self._pattern = regex.compile(pattern)
-        self.groupindex: Mapping[str, int] = self._pattern.groupindex
 
     def search(self, text: str, start: int = 0) -> re.Match[str] | None:
-        """The first match at or behind `start`; None also when the time was up."""
-        if self.paused:
+        """The first match at or behind `start`; None also when the time was up or the detector is paused."""
+        overruns, line = self._overruns, self._overruns.line_time
+        if overruns.paused or line.left <= 0.0:
             return None
+        started = time.perf_counter()
         try:
-            match = self._pattern.search(text, start, timeout=self._limit)
+            match = self._pattern.search(text, start, timeout=line.left)
         except TimeoutError:
-            self._timed_out()
+            line.left = 0.0
+            overruns.record(self.name, text)
             return None
-        self._in_a_row = 0
+        line.left -= time.perf_counter() - started
+        overruns.clear()
         return cast("re.Match[str] | None", match)
-
-    def _timed_out(self) -> None:
-        self.timeouts += 1
-        self._in_a_row += 1
-        if self._in_a_row >= TIMEOUTS_UNTIL_PAUSED:
-            self.paused = f"took more than {self._limit:g} s on {self._in_a_row} lines in a row"
-            logger.warning("Pattern paused. pattern=%s reason=%s", self.name, self.paused)
 
 
 def why_not(pattern: str) -> str:
@@ -75,31 +124,13 @@ def why_not(pattern: str) -> str:
         return r"has no named group; name what it finds, for example step=(?P<iteration>\d+) loss=(?P<lm_loss>\S+)"
     if compiled.search(""):
         return "matches an empty line; let it require something"
-    ends = time.monotonic() + _PROBING_SECONDS
-    for probe in _probes(pattern):
-        try:
-            compiled.search(probe, timeout=_PROBE_LIMIT_SECONDS)
-        except TimeoutError:
-            shown = probe[:6]
-            return (
-                f"takes too long on long lines such as {shown!r}…; avoid a repetition inside a repetition, "
-                r"and .* where \S+ or [^,]* is meant"
-            )
-        if time.monotonic() > ends:
-            break
+    pump = slow_pump(pattern, PROBED_CHARACTERS)
+    if pump is not None:
+        return (
+            f"takes too long on long lines such as {pump}; avoid a repetition inside a repetition, "
+            r"and .* where \S+ or [^,]* is meant"
+        )
     return ""
-
-
-def _probes(pattern: str) -> Iterator[str]:
-    """Long lines on which a pattern that backtracks too much shows it."""
-    literals = "".join(_literals(_parse(pattern)))
-    units = dict.fromkeys([*_PROBE_UNITS, *literals, literals]) if literals else dict.fromkeys(_PROBE_UNITS)
-    for unit in [*units][:40]:
-        line = unit * (_PROBE_LENGTH // len(unit))
-        yield line + "!"
-        if literals:
-            yield f"{line}!{literals}!"
-            yield literals + line + "!"
 
 
 def required_words(pattern: str) -> tuple[str, ...]:
@@ -107,19 +138,9 @@ def required_words(pattern: str) -> tuple[str, ...]:
 
     A word counts only where the pattern itself says that no letter stands beside it.
     """
-    text = "".join(_required(_parse(pattern))).lower()
+    text = "".join(_required(parse(pattern))).lower()
     pieces = _NO_LETTER.sub(" ", text).split()
     return tuple(dict.fromkeys(piece for piece in pieces if "\0" not in piece))
-
-
-def _parse(pattern: str) -> Any:
-    """The parsed pattern; empty where it uses what only the module regex knows."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return _re_parser.parse(pattern)
-    except (re.error, RecursionError, OverflowError):
-        return ()
 
 
 def _required(parsed: Any) -> Iterator[str]:
@@ -145,16 +166,3 @@ def _is_blanks(name: str, argument: Any) -> bool:
         least, _, inner = argument
         return least >= 1 and len(inner) == 1 and _is_blanks(str(inner[0][0]), inner[0][1])
     return name == "IN" and [str(item) for _, item in argument] == ["CATEGORY_SPACE"]
-
-
-def _literals(parsed: Any) -> Iterator[str]:
-    """All literal characters of a pattern, wherever they stand."""
-    for operation, argument in parsed:
-        name = str(operation)
-        if name == "LITERAL":
-            yield chr(argument)
-        elif name in (*_CARRIERS, "MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-            yield from _literals(argument[-1] if isinstance(argument, tuple) else argument)
-        elif name == "BRANCH":
-            for branch in argument[1]:
-                yield from _literals(branch)

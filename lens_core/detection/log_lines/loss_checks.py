@@ -40,7 +40,7 @@ def spell(value: float) -> str:
 
 def _matters(name: str) -> bool:
     lowered = name.lower()
-    return "loss" in lowered or lowered == "grad_norm"
+    return ("loss" in lowered and not lowered.endswith("_avg")) or lowered == "grad_norm"
 
 
 def _is_silent(values: dict[str, float]) -> bool:

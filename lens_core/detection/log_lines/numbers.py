@@ -14,6 +14,8 @@ _NUMBER = re.compile(
     r"\s*([A-Za-z%µ_/]*)",
     re.IGNORECASE,
 )
+# A printed number with its unit and average is shorter; what is longer is looked at no further.
+_LONGEST = 256
 _AVERAGE = re.compile(r"^\s*(?:/|\(\s*(?:avg:?\s*)?)\s*")
 _IN_BRACKETS = re.compile(r"\(\s*([-+\d.eE]+)\s*(%?)\s*\)")
 _LARGE = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
@@ -24,11 +26,11 @@ _COMPUTE = {"g": 1e-3, "t": 1.0, "p": 1e3}
 
 def scan(text: str) -> tuple[float, str, int] | None:
     """The number at the beginning of a text, the unit behind it and where it ends; None where there is none."""
-    match = _NUMBER.match(text)
+    match = _NUMBER.match(text, 0, _LONGEST)
     if match is None:
         return None
     number = match.group(1).replace(",", "")
-    if number[-3:-2] in "nNfFyY":  # NeMo's `nan.0`
+    if number[-3:-2] and number[-3:-2] in "nNfFyY":  # NeMo's `nan.0`
         number = number.removesuffix(".0")
     return float(number), match.group(2), match.end()
 
@@ -152,11 +154,11 @@ _QUICK = {"percent": _read_share, "memory": _read_memory}
 def _read_average(values: dict[str, float], field: Field, name: str, rest: str) -> None:
     """What stands behind a value: `/Y` and `(Y)` are its running average, `(37.5%)` behind memory is the share used."""
     if field.kind == "memory":
-        share = _IN_BRACKETS.search(rest)
+        share = _IN_BRACKETS.search(rest, 0, _LONGEST)
         if share is not None and share.group(2):
             values.setdefault(f"{name}_ratio", float(share.group(1)))
         return
-    behind = _AVERAGE.match(rest)
+    behind = _AVERAGE.match(rest, 0, _LONGEST)
     if behind is None:
         return
     scanned = scan(rest[behind.end() :])
@@ -175,7 +177,7 @@ def _read_parts(values: dict[str, float], field: Field, names: tuple[str, ...], 
             continue
         kind = "percent" if name.endswith("ratio") else field.kind
         values[name] = _CONVERT[kind](scanned[0], scanned[1], field.factor if kind == field.kind else 1.0)
-        share = _IN_BRACKETS.search(part)
+        share = _IN_BRACKETS.search(part, 0, _LONGEST)
         if share is not None and share.group(2):
             values.setdefault(f"{names[0]}_ratio", float(share.group(1)))
 

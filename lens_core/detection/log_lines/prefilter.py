@@ -15,6 +15,8 @@ import msgspec
 
 from .bars import BAR_TEXT
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
+from .exceptions import may_fail
+from .general import may_count
 from .words import OF_PREFIXES, rarest, row_of, rows_of
 
 BAR_WORD = b"it"
@@ -42,6 +44,7 @@ class Candidates(msgspec.Struct, frozen=True):
     """What a set of words leaves to be tried.
 
     Of `needed` one must stand on a line, else nothing of it can be found there; empty if that cannot be said.
+    `general`: the words may be a counter's or a measure's. `failure`: one of them may name an exception.
     """
 
     formats: tuple[CompiledFormat, ...]
@@ -52,6 +55,8 @@ class Candidates(msgspec.Struct, frozen=True):
     number: int
     has_only_marks: bool
     needed: tuple[str, ...]
+    general: bool = False
+    failure: bool = False
 
 
 class Sieve:
@@ -67,7 +72,7 @@ class Sieve:
         # Somebody's own pattern may hold no word at all; then every line is shown to it.
         self._wordless = any(not item.words for item in declared.all())
         self._numbers = itertools.count()
-        self._sets: dict[frozenset[bytes], Candidates | None] = {}
+        self._sets: dict[tuple[frozenset[bytes], bool, bool], Candidates | None] = {}
         self._nobodys: set[bytes] = set()
         self._somebodys: dict[bytes, Candidates] = {}
         self._room = _ROWS_LIMIT
@@ -99,8 +104,9 @@ class Sieve:
         """What is to be tried on a row that is new, or too long to be remembered."""
         words = row.split()
         found = None
-        if self._wordless or not self._keys.isdisjoint(words):
-            found = self._of_words(self._triggers.intersection(words))
+        general, failure = may_count(row, words), may_fail(row)
+        if self._wordless or general or failure or not self._keys.isdisjoint(words):
+            found = self._of_words(self._triggers.intersection(words), general, failure)
         if len(row) > _ROW_BYTES:
             return found
         self._room -= 1
@@ -114,24 +120,29 @@ class Sieve:
             self._somebodys[row] = found
         return found
 
-    def _of_words(self, found: frozenset[bytes]) -> Candidates | None:
-        known = self._sets.get(found, ...)
+    def _of_words(self, found: frozenset[bytes], general: bool, failure: bool) -> Candidates | None:
+        key = (found, general, failure)
+        known = self._sets.get(key, ...)
         if known is not ...:
             return known
         if len(self._sets) >= _MEMO_LIMIT:
             self._sets.clear()
-        self._sets[found] = made = self._standing_on(found | {word[1:] for word in found if word[:1] == b"m"})
+        words = found | {word[1:] for word in found if word[:1] == b"m"}
+        self._sets[key] = made = self._standing_on(words, general, failure)
         return made
 
-    def _standing_on(self, words: frozenset[bytes]) -> Candidates | None:
+    def _standing_on(self, words: frozenset[bytes], general: bool, failure: bool) -> Candidates | None:
         formats, events = _whole(self._declared.formats, words), _whole(self._declared.events, words)
         marks, tables = _whole(self._declared.marks, words), _whole(self._declared.tables, words)
         bar = BAR_WORD in words
-        says = bool(formats or events or tables)
+        says = bool(formats or events or tables) or general or failure
         if not (says or bar or marks):
             return None
-        number, needed = next(self._numbers), _needed(formats, events, marks, tables, bar)
-        return Candidates(formats, events, marks, tables, bar, number, not (says or bar), needed)
+        needed = () if general or failure else _needed(formats, events, marks, tables, bar)
+        only_marks = not (says or bar)
+        return Candidates(
+            formats, events, marks, tables, bar, next(self._numbers), only_marks, needed, general, failure
+        )
 
 
 def _lacks_all(text: str, needed: tuple[str, ...]) -> bool:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...base.self_metrics import SelfMetrics
+from ...model.processing import Processed
 from ...model.records import Detection, Event, Evidence, LogLine, Origin, Record
-from ...pipeline.pipeline import Processed
 from ...plugin_api.components import Detector
 from ..detectors import EvidenceRules
 from . import attempts
@@ -39,15 +39,29 @@ class DetectorProcessor:
         detectors: Iterable[Detector],
         metrics: SelfMetrics,
         clock: Callable[[], float] = time.time,
+        on_pause: Callable[[str, str], None] | None = None,
     ) -> None:
         detectors = list(detectors)
-        self.engine = LineEngine(detectors)
+        self.engine = LineEngine(detectors, on_pause)
         self.rules = EvidenceRules(detectors)
         self._metrics = metrics
+        for kind in ("understood", "other"):
+            metrics.log_analysis.inc(0, type=kind)
+        for counter in (
+            metrics.event_stream_create,
+            metrics.workload_event_create,
+            metrics.workload_event_create_errors,
+        ):
+            counter.inc(0, operation="create")
+        metrics.event_stream_create_errors.inc(0, operation="load")
         self._clock = clock
         self._memory = Memory()
         self._reader = StreamReader(self._memory, self.engine)
         self._places: dict[tuple[str, ...], Place] = {}
+        self._counted: dict[str, int] = {}
+        for name in self.engine.overruns:
+            metrics.detector_overruns.labels(name)
+            metrics.detector_paused.labels(name)
 
     def load(self, state: Mapping[str, bytes]) -> None:
         """Take up what was remembered; silence is counted from now, not from when the daemon was stopped."""
@@ -120,6 +134,7 @@ class DetectorProcessor:
         place: Place | None = None
         places: dict[int, Place] = {}  # by the origins' identity: the records keep them
         moved: dict[str, Place] = {}
+        joined: dict[str, Place] = {}
         number = -1
         told = dropped = 0
         for record in records:
@@ -140,7 +155,8 @@ class DetectorProcessor:
                 continue
             candidates = hits.get(number)
             if place.partial or record.source == PARTIAL:
-                whole = self._reader.join(place, record, now)
+                joined[place.stream] = place
+                whole = self._reader.join(place, record)
                 if whole is None:
                     dropped += 1
                     continue
@@ -156,6 +172,8 @@ class DetectorProcessor:
                     self._reader.take(place, record, readings, now)
         for changed in moved.values():
             self._reader.keep_positions(changed, now)
+        for changed in joined.values():
+            self._reader.keep_partials(changed, now)
         return out, told, dropped
 
     def _is_behind(self, line: LogLine, place: Place, moved: dict[str, Place]) -> bool:
@@ -213,11 +231,24 @@ class DetectorProcessor:
         if lines:
             self._metrics.log_analysis.inc(told, type="understood")
             self._metrics.log_analysis.inc(lines - told, type="other")
+            self._count_limits()
         for record in made:
             if isinstance(record, Detection):
                 self._count_detection(record)
             elif isinstance(record, Event):
                 self._metrics.workload_event_create.inc(operation="create")
+
+    def _count_limits(self) -> None:
+        """Count the lines that were cut, and those on which a detector's patterns took too long."""
+        if self.engine.cut_lines:
+            self._metrics.log_lines_cut.inc(self.engine.cut_lines)
+            self.engine.cut_lines = 0
+        for name, overruns in self.engine.overruns.items():
+            if overruns.count:
+                self._metrics.detector_paused.labels(name).set(bool(overruns.paused))
+            if overruns.count != self._counted.get(name, 0):
+                self._metrics.detector_overruns.labels(name).inc(overruns.count - self._counted.get(name, 0))
+                self._counted[name] = overruns.count
 
     def _notice_silence(self, now: float) -> list[Record]:
         """A stall for every job that was running and has been silent for too long; forgets the very old."""

@@ -11,6 +11,7 @@ from ...model.records import Detection, Event, LogLine, Origin, Record, StepMetr
 from . import attempts, steps
 from . import log_events as happenings
 from .engine import Context, LineEngine
+from .general import ANNOUNCEMENT, CELL, FORMAT
 from .loss_checks import judge
 from .readings import Happening, Reading
 from .rows import RowMerger
@@ -28,6 +29,28 @@ DATA_SOURCE = "log"
 METHOD = "log_pattern"
 _SLOWING = 0.2
 _FILES_REMEMBERED = 64
+_MAX_CELLS = 128
+GENERAL = frozenset({ANNOUNCEMENT, CELL, FORMAT})
+_MAX_PARTIAL_STREAMS = 16
+
+
+class PartialLine:
+    """The parts of a line whose end has not come, joined only when it has."""
+
+    __slots__ = ("length", "parts")
+
+    def __init__(self, beginning: str = "") -> None:
+        self.parts = [beginning] if beginning else []
+        self.length = len(beginning)
+
+    def append(self, part: str) -> None:
+        """Add the next part."""
+        self.parts.append(part)
+        self.length += len(part)
+
+    def text(self) -> str:
+        """All parts as one text."""
+        return "".join(self.parts)
 
 
 class Place(NamedTuple):
@@ -37,7 +60,7 @@ class Place(NamedTuple):
     job: str
     stream: str
     context: Context
-    partial: dict[str, str]
+    partial: dict[str, PartialLine]
     positions: dict[str, int]
 
 
@@ -88,18 +111,24 @@ class StreamReader:
         self._rows.forget()
         self._made = []
 
-    def join(self, place: Place, line: LogLine, now: float) -> LogLine | None:
+    def join(self, place: Place, line: LogLine) -> LogLine | None:
         """A whole line of its parts, or None while its end has not come; an endless one is let go in pieces."""
-        beginning = place.partial.pop(line.stream, "")
-        text = beginning + line.text
-        is_whole = line.source != PARTIAL or len(text) > MAX_JOINED_CHARACTERS
-        if not is_whole:
-            place.partial[line.stream] = text
+        partial = place.partial.get(line.stream)
+        has_room = partial is not None or len(place.partial) < _MAX_PARTIAL_STREAMS
+        partial = partial or PartialLine()
+        partial.append(line.text)
+        if line.source == PARTIAL and has_room and partial.length <= MAX_JOINED_CHARACTERS:
+            place.partial[line.stream] = partial
+            return None
+        place.partial.pop(line.stream, None)
+        return msgspec.structs.replace(line, text=partial.text(), source=DATA_SOURCE)
+
+    def keep_partials(self, place: Place, now: float) -> None:
+        """Remember the beginnings of lines of a place: once for all lines that came, not for each."""
         self._memory.touch_stream(place.stream)
         stream = self._memory.stream(place.stream)
+        stream.partial = {name: partial.text() for name, partial in place.partial.items()}
         stream.seen_at = now
-        stream.partial = dict(place.partial)
-        return msgspec.structs.replace(line, text=text, source=DATA_SOURCE) if is_whole else None
 
     def remember_table(self, place: Place, now: float) -> None:
         """Remember the header under which the next lines of a place stand."""
@@ -120,7 +149,7 @@ class StreamReader:
     def restore(self, place: Place) -> None:
         """Give a place the header and the beginnings of lines that its stream remembers."""
         stream = self._memory.stream(place.stream)
-        place.partial.update(stream.partial)
+        place.partial.update((name, PartialLine(text)) for name, text in stream.partial.items())
         place.positions.update(stream.positions)
         table = self._engine.tables.get(stream.table)
         if table is not None:
@@ -186,12 +215,15 @@ class StreamReader:
         self._made.append(self._event(moment.origin, job, happening, attempt, moment.time))
 
     def _step(self, moment: _Moment, reading: Reading, now: float) -> None:
-        stream, job = moment.stream, moment.job
+        stream = moment.stream
+        if reading.format in GENERAL and not self._take_general(moment, reading, now):
+            return
         if reading.joins == "next":
             stream.held.update(reading.values)
             return
         if reading.joins == "epoch":
             stream.epoch = reading.values.get("epoch")
+            self._happen(moment, Happening("epoch_started", "", None, None, dict(reading.values)))
             return
         if reading.joins == "repeats" or stream.repeats:
             stream.repeats = reading.joins == "repeats"
@@ -201,7 +233,14 @@ class StreamReader:
         if reading.joins == "previous" and stream.last_row is not None and stream.attempt:
             self._row(moment, reading, stream.last_row, stream.attempt)
             return
+        self._numbered(moment, reading, now)
+
+    def _numbered(self, moment: _Moment, reading: Reading, now: float) -> None:
+        """Store a row under its step, in its attempt."""
+        stream, job = moment.stream, moment.job
         row_step, counter = steps.number(reading, stream, job)
+        if reading.values.get("step_in_epoch") == 0.0 and row_step <= stream.last.get(counter, -1):
+            return  # a bar that begins anew, before its epoch's name or its numbers have changed
         attempt = attempts.of_step(job, stream, counter, row_step, moment.time)
         if attempt == stream.attempt:
             steps.take_held(reading, stream)
@@ -211,6 +250,43 @@ class StreamReader:
         if own is not None and (own.type != "loss_not_finite" or not job.is_not_finite):
             self._happen(moment, own)
         job.is_not_finite = own is not None and own.type == "loss_not_finite"
+
+    def _take_general(self, moment: _Moment, reading: Reading, now: float) -> bool:
+        """Whether a reading of the general reader is a step of its own; its neighbours get what is theirs.
+
+        It stands behind the formats of detectors: a stream that has rows of theirs needs none of its own.
+        """
+        stream = moment.stream
+        if reading.joins == "announces":
+            stream.announced, stream.announced_names = reading.iteration, []
+            stream.announced_target = reading.values.get("target_iteration")
+            return False
+        if any(counter not in GENERAL for counter in stream.last):
+            return False
+        if reading.joins == "announced":
+            names = set(stream.announced_names)
+            return stream.announced is not None and names.isdisjoint(reading.values)
+        if reading.joins == "cell":
+            self._cell(moment, reading, now)
+            return False
+        return True
+
+    def _cell(self, moment: _Moment, reading: Reading, now: float) -> None:
+        """Take one row of a table of keys and values; the table is a step as soon as its counter is known."""
+        stream = moment.stream
+        names = [*reading.values, *(["iteration"] if reading.iteration is not None else [])]
+        if not set(stream.cells).isdisjoint(names):
+            stream.cells, stream.cell_step = [], None
+            stream.held.clear()
+        stream.cells = [*stream.cells, *names][-_MAX_CELLS:]
+        if reading.iteration is not None:
+            stream.cell_step = reading.iteration
+            own = Reading(format=CELL, iteration=reading.iteration, values=reading.values, text=reading.text)
+            self._numbered(moment, own, now)
+        elif stream.cell_step is None:
+            stream.held.update(reading.values)
+        elif stream.attempt:
+            self._row(moment, reading, stream.cell_step, stream.attempt)
 
     def _advance(self, moment: _Moment, counter: str, row_step: int, now: float) -> None:
         """A step that is the newest of its stream: the job goes on."""

@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+# A line of these says something about its neighbours, and is no step by itself.
+_OF_NEIGHBOURS = ("repeats", "announces", "announced")
+
 
 class Sign(NamedTuple):
     """A line shows this framework, so sure."""
@@ -48,6 +51,6 @@ class Reading(msgspec.Struct):
     @property
     def kind(self) -> str:
         """metric, event or none."""
-        if self.format and self.joins != "repeats":
+        if self.format and self.joins not in _OF_NEIGHBOURS:
             return "metric"
         return "event" if self.happening is not None else "none"

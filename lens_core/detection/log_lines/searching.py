@@ -1,20 +1,36 @@
-"""Quick regular-expression search: a pattern that must begin with a known text is tried only where that text stands.
+"""Searches a line for a pattern in a bounded time, and quickly where the pattern begins with a known text.
 
-The `re` module looks for a literal beginning at the speed of `str.find`, but not behind an assertion such as a word
-boundary; there it tries every position. Patterns here almost always begin like that.
+A repetition without a bound (`*`, `+`, `{2,}`) repeats at most REACH times. A pattern that begins with a known text is
+tried only where that text stands, and at PLACES such places at most (more for a text of one or two characters): the
+`re` module looks for a literal beginning at the speed of `str.find`, but not behind an assertion such as a word
+boundary. A pattern for which `pattern_cost.py` proves that it then compares at most MAX_WORK characters of a line runs
+on `re`; every other one runs on the slower module `regex`, which can stop after a time (`limited.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
+
+from .limited import LimitedPattern, Overruns
+from .pattern_cost import work_of_search
 
 Search = Callable[[str, int], "re.Match[str] | None"]
 
-_ASSERTIONS = re.compile(r"(?:\\b|\(\?<!(?:[^()\\]|\\.)*\))*")
+# The part of a line that is looked at.
+MAX_CHARACTERS = 16_384
+MAX_WORK = 8_000_000
+REACH = 512
+PLACES, PLACES_OF_SHORT_TEXTS = 16, 64
+_SHORT = 3
+
+_ASSERTIONS = re.compile(r"(?:\\b|\(\?<[!=](?:[^()\\]|\\.)*\))*")
 _LITERAL = re.compile(r"(?:[A-Za-z0-9 _/:'\"<>=!@,`~%&;-]|\\[\[\]().|*+])+")
 _GROUP = re.compile(rf"\(\?P<\w+>(?={_LITERAL.pattern}\))")
 _QUANTIFIED = ("?", "*", "+", "{")
+# The parts of a pattern's text: an escaped character, a set, the beginning of a group, a repetition, anything else.
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?[^)]?)?|[*+]|\{(\d*),\}|.", re.DOTALL)
 
 
 def beginning_of(pattern: str) -> str:
@@ -47,27 +63,73 @@ def _has_alternatives(pattern: str) -> bool:
 def sought(pattern: str) -> str:
     """The beginning of a pattern's matches, if it is long enough for looking for it to be worth while."""
     beginning = beginning_of(pattern)
-    return beginning if len(beginning) >= 3 else ""
+    return beginning if len(beginning) >= _SHORT else ""
 
 
-def holder(pattern: str) -> Callable[[str], bool]:
+def places_of(pattern: str) -> int:
+    """At how many places a pattern is tried at most; 0 for one that may begin with anything."""
+    beginning = beginning_of(pattern)
+    return PLACES if len(beginning) >= _SHORT else PLACES_OF_SHORT_TEXTS if beginning else 0
+
+
+@lru_cache(maxsize=4096)
+def bound_repetitions(pattern: str) -> str:
+    """The pattern with REACH as the bound of every repetition that has none."""
+    parts: list[str] = []
+    is_repeated = False
+    for token in _TOKEN.finditer(pattern):
+        text = token.group()
+        if text in ("*", "+") and not is_repeated:
+            parts.append(f"{{{int(text == '+')},{REACH}}}")
+        elif token.group(1) is not None:
+            least = int(token.group(1) or 0)
+            parts.append(f"{{{least},{max(least, REACH)}}}")
+        else:
+            parts.append(text)
+        # A `?` or `+` behind a repetition makes it lazy or possessive.
+        is_repeated = not is_repeated and (text in ("*", "+", "?") or text[-1:] == "}" or token.group(1) is not None)
+    return "".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def is_proven(pattern: str) -> bool:
+    """Whether a search of a line for the pattern, its repetitions bounded, compares at most MAX_WORK characters."""
+    return work_of_search(pattern, MAX_CHARACTERS, REACH, places_of(pattern)) <= MAX_WORK
+
+
+@lru_cache(maxsize=4096)
+def _compile(pattern: str) -> re.Pattern[str]:
+    """The compiled pattern; every pipeline has the same ones, more of them than the `re` module remembers."""
+    return re.compile(pattern)
+
+
+def holder(pattern: str, name: str, overruns: Overruns) -> Callable[[str], bool]:
     """Whether a pattern is found in a text; quick for one that is nothing but known texts, `one|another`."""
     texts = [re.sub(r"\\(.)", r"\1", part) for part in pattern.split("|") if _LITERAL.fullmatch(part)]
     if len(texts) == pattern.count("|") + 1:
         return lambda text: any(one in text for one in texts)
-    search = re.compile(pattern).search
-    return lambda text: search(text) is not None
+    search = searcher(pattern, name, overruns)
+    return lambda text: search(text, 0) is not None
 
 
-def searcher(pattern: str) -> Search:
-    """A function like `re.compile(pattern).search`, quick for patterns that begin with a known text."""
-    compiled = re.compile(pattern)
-    beginning = sought(pattern)
+def searcher(pattern: str, name: str, overruns: Overruns) -> Search:
+    """A function like `re.compile(pattern).search` whose time is bounded; `name` is the pattern's name in the log."""
+    if not is_proven(pattern):
+        return LimitedPattern(name, bound_repetitions(pattern), overruns).search
+    compiled = _compile(bound_repetitions(pattern))
+    beginning, places = beginning_of(pattern), places_of(pattern)
     if not beginning:
         return compiled.search
 
     def search(text: str, start: int = 0) -> re.Match[str] | None:
         found = text.find(beginning, start)
-        return compiled.search(text, found) if found >= 0 else None
+        for _ in range(places):
+            if found < 0:
+                return None
+            match = compiled.match(text, found)
+            if match is not None:
+                return match
+            found = text.find(beginning, found + 1)
+        return None
 
     return search

@@ -52,6 +52,10 @@ class Stream(msgspec.Struct, kw_only=True):
 
     `last` are the steps by format; `latest` the time of the newest step's line; `held` values wait for the next step;
     `table` and `columns` the header above; `bar` the progress bar that was seen last; `ordinal` counts unnumbered rows;
+    `bar_total` is the total of the bar that counts the rows; `steps_per_epoch` what rows with a bar say of it.
+    `announced` is the step that a line without numbers announced, with its target and the names that it has by now;
+    `cells` are the keys of a table of keys and values, `cell_step` its step once it is known. `epoch_counted`,
+    `step_counted` and `steps_before_epoch` count on where steps begin again with each epoch and no total is printed.
     `epoch` was announced last, for steps that count within it and do not name it. `repeats`: the next step is one from
     before.
     `partial` are the beginnings of lines, by stdout and stderr, whose ends have not come.
@@ -65,6 +69,16 @@ class Stream(msgspec.Struct, kw_only=True):
     table: str = ""
     columns: list[str] = []
     bar: tuple[int, int | None] | None = None
+    bar_total: int | None = None
+    steps_per_epoch: float | None = None
+    announced: int | None = None
+    announced_target: float | None = None
+    announced_names: list[str] = []
+    cells: list[str] = []
+    cell_step: int | None = None
+    epoch_counted: float | None = None
+    step_counted: int = 0
+    steps_before_epoch: int = 0
     epoch: float | None = None
     last_row: int | None = None
     repeats: bool = False

@@ -20,10 +20,11 @@ _RESIDUE = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m(?!\s\d+s\b)")
 _CRI = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP]) ?")
 # What containers, launchers, ranks and Ray put before each line of a process, as often as there are of them.
 _LAUNCHERS = re.compile(
-    r"(?:\d{4}-\d\d-\d\dT\S+ (?:stdout|stderr) [FP] |\[(?:default|rank)\d+\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
-    r"|\([^()]*\bpid=\d+[^()]*\) |(?:[\w.-]*\d|stderr|stdout): |(?:DEBUG|INFO|WARNING|ERROR):(?:root|__main__):)+"
+    r"(?:\d{4}-\d\d-\d\dT\S{1,40} (?:stdout|stderr) [FP] |\[(?:default|rank)\d+\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
+    r"|\([^()]{0,80}\bpid=\d{1,10}[^()]{0,80}\) |(?:[\w.-]{0,80}\d|stderr|stdout): |"
+    r"(?:DEBUG|INFO|WARNING|ERROR):(?:root|__main__):)+"
 )
-_REPEATED = re.compile(r" ?\[repeated \d+x across cluster\][^\r\n]*$")
+_REPEATED = re.compile(r" ?\[repeated \d+x across cluster\][^\r\n]{0,200}$")
 _RANK = re.compile(
     r"\[rank[- ]?(\d+)(?:/\d+)?\]|\[(?:PG [^\]]{1,80} )?Rank (\d+)\]|\[RANK:(\d+)\]|^\[\d+,(\d+)\]<std(?:out|err)>:"
 )
@@ -34,8 +35,8 @@ _TIME = re.compile(
 )
 # Whatever may precede a message and says nothing about it: brackets, process names, host names, dates, levels.
 _PREFIXES = re.compile(
-    r"\[[^\]]*\]|\([^)]*\)|\b[\w./-]*\d[\w./-]*:|^\s*(?!(?i:valid\w*|val|eval\w*|test\w*|sanity):)[\w.-]+:(?=\s)|\b\d[\d:.,TZ/+-]*"
-    r"|\b(?:DEBUG|INFO|WARNING|ERROR|WARN|stdout|stderr|root)\b:?|\b[\w.]+\.[\w.]+:\d*"
+    r"\[[^\]]*\]|\([^)]*\)|\b(?=[\w./-]{0,60}?\d)[\w./-]{1,80}:|^\s*(?!(?i:valid\w*|val|eval\w*|test\w*|sanity):)[\w.-]+:(?=\s)|\b\d[\d:.,TZ/+-]*"
+    r"|\b(?:DEBUG|INFO|WARNING|ERROR|WARN|stdout|stderr|root)\b:?|\b(?=[\w.]{1,60}?\.[\w.])[\w.]{1,80}:\d*"
 )
 
 
@@ -118,7 +119,7 @@ def open_envelope(text: str) -> str:
     """The message inside a JSON envelope (`{"log": "...", "stream": "stdout"}`), or the text itself."""
     try:
         body = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
         return text
     if not isinstance(body, dict):
         return text

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ...base.errors import BadRequest
@@ -19,17 +19,17 @@ from ...model.records import RECORD_KINDS, LogLine, Record, SeriesBatch, StepMet
 from ...pipeline.tap import ChangeListener, RecordListener, Tap, Wanted, subject_name
 from ..auth import require_role
 from ..point_json import special_name
+from ..sse import EventStream
 from ..state import ApiState
 
-EVENT_STREAM = "text/event-stream"
 # Proxies end connections on which nothing comes; a comment keeps them.
 HEARTBEAT_SECONDS = 15.0
 CHANGES_EVERY_SECONDS = 1.0
 MAX_KEPT_RECORDS = 2000
+_PIECE_BYTES = 512 * 1024
 MAX_CHANGED_NAMES = 500
 # Longer than this no text is shown; it is stored whole.
 MAX_SHOWN_TEXT = 2000
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class LiveRoutes:
@@ -66,6 +66,9 @@ def wanted_records(request: Request) -> Wanted:
     kinds = {name for text in request.query_params.getlist("kind") for name in text.split(",") if name}
     if unknown := sorted(kinds - set(RECORD_KINDS)):
         raise BadRequest(f"kind {unknown[0]!r} is not one of {', '.join(RECORD_KINDS)}")
+
+    if not kinds and pipeline == workload == "*":
+        return lambda name, record: True
 
     def wanted(name: str, record: Record) -> bool:
         if kinds and kind_of(record) not in kinds:
@@ -121,7 +124,16 @@ async def _records(tap: Tap, wanted: Wanted) -> AsyncIterator[bytes]:
             if listener.dropped > dropped:
                 yield _event("dropped", {"records": listener.dropped - dropped})
                 dropped = listener.dropped
-            yield b"".join(_event("record", shown(*item)) for item in records) or b":\n\n"
+            if not records:
+                yield b":\n\n"
+            piece = bytearray()
+            for item in records:
+                piece += _event("record", shown(*item))
+                if len(piece) >= _PIECE_BYTES:  # a reader that is slow holds no more than that
+                    yield bytes(piece)
+                    piece.clear()
+            if piece:
+                yield bytes(piece)
 
 
 def _event(name: str, data: dict[str, Any]) -> bytes:
@@ -129,4 +141,4 @@ def _event(name: str, data: dict[str, Any]) -> bytes:
 
 
 def _stream(events: AsyncIterator[bytes]) -> Response:
-    return StreamingResponse(events, headers=_HEADERS, media_type=EVENT_STREAM)
+    return EventStream(events)

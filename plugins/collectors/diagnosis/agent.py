@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lens_core.diagnosis import advise
+from lens_core.diagnosis import Advice, Cause, Decision, advise, failures_of
 from lens_core.diagnosis.failures import DEFAULT_MAX_RESTARTS
 
-from .actions import DiagnosisAction, failures_of
+from .actions import DiagnosisAction
 from .base import AgentOptions, DataCollector
 from .discovery import installed_collectors
 from .log import LogCollector, last_lines
@@ -121,19 +121,34 @@ class DiagnosisAgent:
             thread.join(deadline_seconds / (2 * len(threads)))
         self._queue.stop(deadline_seconds / 2)
 
-    def diagnose_training_failure(self, failures: Any = None, restart_count: int = 0) -> DiagnosisAction:
-        """What to do now: restart here, relaunch elsewhere, or stop; `reason` says why. Never raises for odd input.
+    def diagnose_training_failure(self, failures: Any = None, restart_count: Any = 0) -> DiagnosisAction:
+        """What to do now: restart here, relaunch elsewhere, or stop; `reason` says why. Never raises.
 
         `failures`: {"error": text}, {rank: {"exitcode", "message", "datetime"}}, or torch elastic's failures. The end
         of the training log is looked at too. The master is told in the background.
         """
-        path = self.options.training_log_file
+        try:
+            return self._diagnose(failures, _count(restart_count, 0))
+        except Exception as error:  # a launcher asks this while it handles a failure; another one would end the job
+            logger.exception("A failure could not be diagnosed.")
+            reason = f"the failure could not be diagnosed ({type(error).__name__}): restart the processes"
+            return DiagnosisAction.of(Advice(decision=Decision.RESTART_WORKER, cause=Cause.UNKNOWN, reason=reason))
+
+    def _diagnose(self, failures: Any, restart_count: int) -> DiagnosisAction:
         found = failures_of(failures)
-        log = last_lines(Path(path)) if path and Path(path).is_file() else ""
-        advice = advise(found, log, restart_count=restart_count, max_restarts=self.max_restarts)
+        budget = _count(self.max_restarts, DEFAULT_MAX_RESTARTS)
+        advice = advise(found, self._end_of_log(), restart_count=restart_count, max_restarts=budget)
         logger.info("Diagnosed a failure. action=%s reason=%s", advice.decision.name, advice.reason)
         self._tell_master("\n".join(failure.message for failure in found) or advice.evidence, restart_count)
         return DiagnosisAction.of(advice)
+
+    def _end_of_log(self) -> str:
+        path = self.options.training_log_file
+        try:
+            return last_lines(Path(path)) if path and Path(path).is_file() else ""
+        except (OSError, ValueError, TypeError) as error:
+            logger.warning("The training log cannot be read. error=%s", error)
+            return ""
 
     def _tell_master(self, text: str, restart_count: int) -> None:
         report = getattr(self._client, "report_failures", None)
@@ -176,3 +191,11 @@ class DiagnosisAgent:
                     self._queue.put(collector, data)
         except Exception:  # one collector's failure touches no other
             logger.exception("A diagnosis collector failed. collector=%s", collector.what)
+
+
+def _count(given: Any, default: int) -> int:
+    """A number of restarts as callers have it: None, texts and floats included."""
+    try:
+        return max(0, int(given))
+    except (TypeError, ValueError, OverflowError):
+        return default

@@ -41,18 +41,51 @@ class RankProcess(NamedTuple):
 
 
 def find_ranks(own_job: Mapping[str, str] | None = None, limit: int | None = None) -> list[RankProcess]:
-    """The ranks that run here, of one job if its variables are given; without any rank the caller's children.
+    """The ranks that run here: all of the machine, or those of the job whose variables `own_job` are.
 
     A launcher (that has no rank itself) finds those that it has started. The children of a rank (data loaders)
-    inherit its environment; only the first of each line is a rank.
+    inherit its environment; only the first of each line is a rank. A job without ranks is what the caller has
+    launched, else the caller itself. Of a job, no process of another user is looked at, nor one of another session
+    that does not say that it belongs to this job.
     """
-    wanted = {name: own_job[name] for name in _JOB if own_job and own_job.get(name)}
-    if own_job is not None and _numbers(own_job) == (None, None):
+    if own_job is None:
+        return (_ranks_among(psutil.process_iter(), {}) or list(children_of(os.getpid())))[:limit]
+    if _numbers(own_job) == (None, None):
         below = _ranks_among(psutil.Process().children(recursive=True), {})
         if below:
             return below[:limit]
-    ranks = _ranks_among(psutil.process_iter(), wanted)
-    return ranks[:limit] if ranks else list(children_of(os.getpid()))[:limit]
+    wanted = {name: own_job[name] for name in _JOB if own_job.get(name)}
+    ranks = _ranks_among(_same_job(psutil.process_iter(), is_named=_names_job(wanted)), wanted)
+    return (ranks or _without_ranks())[:limit]
+
+
+def _names_job(wanted: Mapping[str, str]) -> bool:
+    """Whether these variables tell one job from another; an address alone, or torchrun's default id, does not."""
+    run_id = wanted.get("TORCHELASTIC_RUN_ID", "none")
+    by_address = "MASTER_ADDR" in wanted and "MASTER_PORT" in wanted
+    return by_address or run_id != "none" or not wanted.keys().isdisjoint(("WORKLOAD_UID", "POD_UID", "SLURM_JOB_ID"))
+
+
+def _same_job(processes: Iterable[psutil.Process], *, is_named: bool) -> Iterator[psutil.Process]:
+    """Those of this user and this session; of other sessions (torchrun gives each rank one) only of a named job."""
+    user, session = os.getuid(), os.getsid(0)
+    for process in processes:
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.uids().real == user and (is_named or os.getsid(process.pid) == session):
+                yield process
+
+
+def _without_ranks() -> list[RankProcess]:
+    """The programs that this process has launched; its own process if it is the training itself."""
+    own = psutil.Process()
+    launched = []
+    for rank in children_of(own.pid):
+        with contextlib.suppress(psutil.Error):
+            command = psutil.Process(rank.pid).cmdline()
+            # Data loaders and resource trackers: forked, or started by multiprocessing.
+            if command != own.cmdline() and not any("multiprocessing" in argument for argument in command):
+                launched.append(rank)
+    return launched or [_rank(own, _environment(own))]
 
 
 def _ranks_among(processes: Iterable[psutil.Process], wanted: Mapping[str, str]) -> list[RankProcess]:

@@ -49,7 +49,8 @@ class WandbCloud(Collector):
         filters = window_filter(now - self.settings.window_hours * 3600)
         runs = list_runs(api, access, filters, self.settings.page_size, take)
         self.context.logger.debug("Listed runs. project=%s runs=%d", access.path, runs)
-        return [*figures.measurements(units()), *history.rows(access)]
+        tags = {"source": "wandb", "entity": access.entity, "project": access.project}
+        return [*figures.measurements(units(), tags), *history.rows(access)]
 
     async def stored(self) -> None:
         """The rows are safe: the next run goes on behind them."""

@@ -96,15 +96,16 @@ class Figures:
             "wandb.sweep.success_rate_pct": sweep.success_rate_pct,
         }
 
-    def measurements(self, units: Mapping[str, str]) -> list[Measurement]:
-        """The metrics as gauges at the time of the run; `units` by name."""
+    def measurements(self, units: Mapping[str, str], tags: Mapping[str, str]) -> list[Measurement]:
+        """The metrics as gauges at the time of the run; `units` by name. The settings' tags win over `tags`."""
+        together = {**tags, **self._settings.tags}
         return [
             Measurement(
                 name=name,
                 value=None if value is None else float(value),
                 unit=units.get(name, ""),
                 event_time=self._now,
-                tags=self._settings.tags,
+                tags=together,
             )
             for name, value in self.values().items()
         ]

@@ -15,12 +15,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
+
 from lens_core import LensError
 
 from .settings import Access
 
 Node = Mapping[str, Any]
 T = TypeVar("T")
+
+_REACH_SECONDS = 5.0
 
 
 def window_filter(begins: float) -> dict[str, Any]:
@@ -34,6 +38,7 @@ def connect(access: Access, request_timeout_seconds: int, folder: Path) -> Any:
 
     Whatever wandb keeps on disk goes to `folder`: neither a home nor a settings file of somebody's is read or written.
     """
+    _ensure_reachable(access, request_timeout_seconds)
     folders = dict.fromkeys(("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"), str(folder))
     os.environ.update(folders, WANDB_SILENT="true", WANDB_ERROR_REPORTING="false", WANDB_BASE_URL=access.base_url)
     import wandb
@@ -46,6 +51,22 @@ def connect(access: Access, request_timeout_seconds: int, folder: Path) -> Any:
             timeout=request_timeout_seconds,
         ),
     )
+
+
+def _ensure_reachable(access: Access, request_timeout_seconds: int) -> None:
+    """Raise LensError if nothing answers there: wandb tries for half a minute and then calls it a refused key."""
+    limit = min(_REACH_SECONDS, float(request_timeout_seconds))
+    try:
+        httpx.head(access.base_url, timeout=httpx.Timeout(limit, connect=limit))
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
+        if "certificate" in str(error).lower() or "ssl" in str(error).lower():
+            return  # wandb's own client may know a certificate that this one does not
+        raise LensError(
+            f"{access.base_url} cannot be reached: {type(error).__name__}: {error}; check `base_url`, the network "
+            "and the proxy"
+        ) from None
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return  # something is there; what it says is for wandb to judge
 
 
 def list_runs(api: Any, access: Access, filters: dict[str, Any], page_size: int, take: Callable[[Node], None]) -> int:

@@ -147,7 +147,7 @@ class Datadog(Sink):
         try:
             response = await (await self._open()).post(f"{self._base}/api/v2/series", content=payload.body)
         except httpx.HTTPError as error:
-            return Retry(f"{type(error).__name__}: {error}")
+            return Retry(f"{type(error).__name__}: {error}", timed_out=isinstance(error, httpx.TimeoutException))
         except LensError as error:
             return Retry(str(error), _KEY_PAUSE_SECONDS)
         if response.status_code == 413:
@@ -197,7 +197,7 @@ class Datadog(Sink):
     def _about_the_key(self, status: int) -> str:
         return (
             f"Datadog refused the API key (HTTP {status}) at {self._base}: it must be an API key (not an application "
-            "key) of an organisation on this site; see `api_key` and `site`. Nothing is lost meanwhile."
+            "key) of an organisation on this site; see `api_key` and `site`."
         )
 
     @property

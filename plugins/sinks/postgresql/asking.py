@@ -25,6 +25,7 @@ from lens_core import (
 from lens_core.http.overview import OverviewPage
 
 from . import exporting, listing, news, pace, points, upkeep
+from .compacting import Compactor
 from .database import Database
 from .diagnoses import read_diagnoses
 from .overview import overview
@@ -34,6 +35,7 @@ class Asking(Store):
     """Answers the query routes out of a database; the sink that inherits brings it."""
 
     _database: Database
+    _compactor: Compactor
 
     async def metric_sources(self, workload_uid: str) -> list[SourceCount]:
         """The data sources of a workload and their number of rows."""
@@ -47,23 +49,23 @@ class Asking(Store):
 
     async def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """The points of a query, in pieces."""
-        async with aclosing(points.metric_columns(self._database, query)) as pieces:
+        async with aclosing(points.metric_columns(self._database, query, self._compactor.watch)) as pieces:
             async for piece in pieces:
                 yield piece.points()
 
     async def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """When was which step reached, in pieces."""
-        async with aclosing(points.iteration_columns(self._database, query)) as pieces:
+        async with aclosing(points.iteration_columns(self._database, query, self._compactor.watch)) as pieces:
             async for piece in pieces:
                 yield piece.points()
 
     def metric_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
         """The points of a query as columns, in pieces."""
-        return points.metric_columns(self._database, query)
+        return points.metric_columns(self._database, query, self._compactor.watch)
 
     def iteration_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
         """When was which step reached, as columns."""
-        return points.iteration_columns(self._database, query)
+        return points.iteration_columns(self._database, query, self._compactor.watch)
 
     async def news(self, query: PointQuery, cursor: str) -> News:
         """What came since the cursor. Raises BadRequest for one that this did not give."""

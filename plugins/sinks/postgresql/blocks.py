@@ -1,28 +1,32 @@
-"""A block: a finished range of a stream's rows as one array per metric, with what is extreme in it. Pure, no I/O."""
+"""A block: a finished range of a stream's rows as one array per metric, with what is extreme in it. Pure, no I/O.
+
+Arrays are little endian: 64 bit numbers, positions 16 bit. Evenly spaced whole numbers (more than two) are the first
+and the difference.
+"""
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
-from .arrays import pack, pack_positions, pack_spaced, unpack_doubles, unpack_integers
+from .series import Doubles, Integers, Series, extremes, total_of
 
 BLOCK_ROWS = 4096
 # What is left of a stream that has gone quiet becomes a block from so many rows on.
 PARTIAL_ROWS = 256
 SUMMARY_POINTS = 128
-# A span, the next coarser level, holds so many blocks, or spans of the level below. A part of a summary is in the one
-# below it about the lowest and the highest of each part, so that one part comes of so many parts there, too.
-SPAN_PARTS = 16
-_SPAN_POINTS = 2 * SPAN_PARTS
-_POINT_BYTES = 24  # of a summary: iteration, time, value
+POINT_BYTES = 24  # of a summary: iteration, time, value
 LOWEST_STEP = -(2**63)
+_SPACED_BYTES = 16
 _decode_metrics = msgspec.json.Decoder(list[dict[str, float | str]]).decode
-_decode_integers = msgspec.json.Decoder(list[int]).decode
+# How PostgreSQL's array_send writes an array of 64 bit numbers without nulls: a head, then each with its length.
+_SENT_HEAD = 20
+_SENT_INTEGERS = np.dtype([("length", ">i4"), ("number", ">i8")])
+_SENT_DOUBLES = np.dtype([("length", ">i4"), ("number", ">f8")])
 
 
 class Column(NamedTuple):
@@ -53,81 +57,57 @@ class Block(NamedTuple):
     columns: list[Column]
 
 
-class Series(NamedTuple):
-    """Points of one metric of one stream, in the order of their steps; times are microseconds since the epoch."""
+class Frame(NamedTuple):
+    """Rows without their metrics."""
 
-    iterations: array[int]
-    times: array[int]
-    values: array[float]
-    steps: array[int]
+    steps: Integers
+    iterations: Integers
+    times: Integers
 
-    @staticmethod
-    def empty() -> Series:
-        """No points."""
-        return Series(array("q"), array("q"), array("d"), array("q"))
-
-    def extend(self, other: Series) -> None:
-        """Add what comes after."""
-        self.iterations.extend(other.iterations)
-        self.times.extend(other.times)
-        self.values.extend(other.values)
-        self.steps.extend(other.steps)
-
-    def at(self, positions: Sequence[int]) -> Series:
-        """The same values, of which the positions among the others are given."""
-        return Series(
-            array("q", [self.iterations[p] for p in positions]),
-            array("q", [self.times[p] for p in positions]),
-            self.values,
-            array("q", [self.steps[p] for p in positions]),
-        )
-
-    def select(self, positions: Sequence[int]) -> Series:
-        """Those at the given positions."""
-        return Series(
-            array("q", [self.iterations[p] for p in positions]),
-            array("q", [self.times[p] for p in positions]),
-            array("d", [self.values[p] for p in positions]),
-            array("q", [self.steps[p] for p in positions]),
-        )
-
-    def part(self, low: int, high: int) -> Series:
-        """Those from position `low` up to, not with, `high`."""
-        return Series(self.iterations[low:high], self.times[low:high], self.values[low:high], self.steps[low:high])
-
-
-class _Points(NamedTuple):
-    """One metric of rows: which of them have it, and its values."""
-
-    positions: array[int]
-    values: array[float]
+    def points(self, positions: Integers | None, values: Doubles, stream: int) -> Series:
+        """The points of a metric that has these values, in all rows or at some positions."""
+        columns = self if positions is None else [column[positions] for column in self]
+        return Series.of(columns, values, stream)
 
 
 class Rows:
-    """Rows in the order of their steps, column by column; times are microseconds since the epoch.
+    """Rows in the order of their steps, column by column.
 
     They are added piece by piece, so that no more than a piece is there as documents, which take ten times the memory.
     """
 
     def __init__(self) -> None:
-        self.steps, self.iterations, self.times = array("q"), array("q"), array("q")
-        self.points: dict[str, _Points] = {}
+        self._frames: list[Frame] = []
+        self._points: dict[str, tuple[array[int], array[float]]] = {}
+        self.count = 0
 
-    def add(self, steps: str, iterations: str, times: str, metrics: str) -> None:
-        """Rows as comma-separated numbers and JSON objects: one text for each column costs least on both sides."""
-        first = len(self.steps)
-        self.steps.extend(_decode_integers(f"[{steps}]"))
-        self.iterations.extend(_decode_integers(f"[{iterations}]"))
-        self.times.extend(_decode_integers(f"[{times}]"))
-        for metric, positions, values in _by_metric(_decode_metrics(f"[{metrics}]"), first):
-            points = self.points.setdefault(metric, _Points(array("H"), array("d")))
-            points.positions.extend(positions)
-            points.values.extend(_doubles(values))
+    def add(self, steps: bytes, iterations: bytes, times: bytes, metrics: str) -> None:
+        """Add rows: sent arrays, and JSON objects with commas between them."""
+        self._frames.append(Frame(sent_integers(steps), sent_integers(iterations), sent_integers(times)))
+        for metric, positions, values in _by_metric(_decode_metrics(f"[{metrics}]"), self.count):
+            known = self._points.setdefault(metric, (array("q"), array("d")))
+            known[0].extend(positions)
+            known[1].extend(_numbers(values))
+        self.count += self._frames[-1].steps.size
+
+    def frame(self) -> Frame:
+        """All rows without their metrics."""
+        if not self._frames:
+            return Frame(*[np.empty(0, np.int64)] * 3)
+        return Frame._make(map(np.concatenate, zip(*self._frames, strict=True)))
+
+    def columns(self) -> dict[str, tuple[Integers | None, Doubles]]:
+        """The positions (None: all) and values of each metric, in the order of the names."""
+        found: dict[str, tuple[Integers | None, Doubles]] = {}
+        for metric in sorted(self._points):
+            positions, values = map(np.array, self._points[metric])
+            found[metric] = (None if values.size == self.count else positions, values)
+        return found
 
 
 def _by_metric(
     documents: Sequence[dict[str, float | str]], first: int
-) -> Iterable[tuple[str, Iterable[int], Sequence[float | str]]]:
+) -> Iterable[tuple[str, Iterable[int], Sequence[Any]]]:
     """The values of each metric with the positions of their rows, which begin at `first`."""
     names = documents[0].keys()
     if all(document.keys() == names for document in documents):
@@ -136,18 +116,16 @@ def _by_metric(
         return [
             (name, range(first, first + len(documents)), values) for name, values in zip(names, columns, strict=True)
         ]
-    found: dict[str, tuple[list[int], list[float | str]]] = {}
+    found: dict[str, tuple[list[int], list[Any]]] = {}
     for position, document in enumerate(documents, first):
         for metric, value in document.items():
-            present = found.get(metric)
-            if present is None:
-                present = found[metric] = ([], [])
-            present[0].append(position)
-            present[1].append(value)
+            positions, values = found.setdefault(metric, ([], []))
+            positions.append(position)
+            values.append(value)
     return [(metric, *columns) for metric, columns in found.items()]
 
 
-def _doubles(given: Sequence[Any]) -> array[float]:
+def _numbers(given: Sequence[Any]) -> array[float]:
     try:
         return array("d", given)
     except TypeError:  # the special values are strings
@@ -156,101 +134,109 @@ def _doubles(given: Sequence[Any]) -> array[float]:
 
 def build_block(first_step: int, last_step: int, rows: Rows) -> Block:
     """A block of rows, at least one."""
-    iterations = rows.iterations.tolist()
+    frame = rows.frame()
+    steps, iterations, times = frame
     return Block(
         first_step=first_step,
         last_step=last_step,
-        rows=len(rows.steps),
-        ordered=iterations == sorted(iterations),
-        first_iteration=min(iterations),
-        last_iteration=max(iterations),
-        first_us=min(rows.times),
-        last_us=max(rows.times),
-        steps=pack_spaced(rows.steps),
-        iterations=None if rows.steps == rows.iterations else pack_spaced(rows.iterations),
-        times=pack_spaced(rows.times),
-        columns=[_column(metric, rows.points[metric], rows) for metric in sorted(rows.points)],
+        rows=rows.count,
+        ordered=bool((iterations[1:] >= iterations[:-1]).all()),
+        first_iteration=int(iterations.min()),
+        last_iteration=int(iterations.max()),
+        first_us=int(times.min()),
+        last_us=int(times.max()),
+        steps=pack_spaced(steps),
+        iterations=None if np.array_equal(steps, iterations) else pack_spaced(iterations),
+        times=pack_spaced(times),
+        columns=[
+            Column(
+                metric,
+                values.size,
+                None if positions is None else positions.astype("<u2").tobytes(),
+                pack_summary(frame.points(positions, values, 0).select(summary_positions(values))),
+                values.astype("<f8").tobytes(),
+                total_of(values),
+            )
+            for metric, (positions, values) in rows.columns().items()
+        ],
     )
 
 
-def _column(metric: str, points: _Points, rows: Rows) -> Column:
-    values = points.values
-    everywhere = len(values) == len(rows.steps)
-    kept = _telling(values, SUMMARY_POINTS)
-    at = kept if everywhere else [points.positions[position] for position in kept]
-    summary = Series(
-        array("q", [rows.iterations[p] for p in at]),
-        array("q", [rows.times[p] for p in at]),
-        array("d", [values[p] for p in kept]),
-        array("q"),
-    )
-    packed = None if everywhere else pack_positions(points.positions)
-    return Column(metric, len(values), packed, pack_summary(summary), pack(values), total_of(values))
-
-
-def total_of(values: Sequence[float]) -> float:
-    """The sum of values as exact as can be, without those that are NaN; infinities of both signs have none (NaN)."""
-    numbers = values if math.isfinite(sum(values)) else [value for value in values if value == value]
-    try:
-        return math.fsum(numbers)
-    except (OverflowError, ValueError):  # beyond the largest double on the way, or infinities of both signs
-        return float(sum(numbers))
-
-
-def _telling(values: array[float], part: int) -> list[int]:
+def summary_positions(values: Doubles) -> Integers:
     """Positions of what a summary keeps: both ends, and what is extreme in each part of so many values.
 
     All of so few that a summary is not longer for it: rare metrics are then read out of summaries alone.
     """
-    if len(values) <= part // 2:
-        return list(range(len(values)))
-    parts = range(0, len(values), part)
-    return sorted({0, len(values) - 1, *(p for low in parts for p in extremes(values, low, low + part))})
-
-
-def coarser(series: Series, level: int, wanted: int) -> Series:
-    """Points of a level (0: all) as coarse as those of another above it, so that they have the same weight."""
-    if level >= wanted or not series.values:
-        return series
-    part = _SPAN_POINTS if level else SUMMARY_POINTS
-    return coarser(series.select(_telling(series.values, part)), level + 1, wanted)
-
-
-def points_of_part(level: int) -> int:
-    """Of how many points a summary of a level keeps the extremes, or of fewer."""
-    points: int = SUMMARY_POINTS * SPAN_PARTS ** (level - 1)
-    return points
-
-
-def extremes(values: array[float], low: int, high: int) -> list[int]:
-    """Positions of the lowest, the highest and the first NaN of a range of values, in their order, each once."""
-    part = values[low:high]
-    lowest, highest = min(part), max(part)
-    total = sum(part)
-    if total == total:  # without NaN; infinities of both signs make one too, and are then looked at singly
-        return sorted({low + part.index(lowest), low + part.index(highest)})
-    numbers = [(value, position) for position, value in enumerate(part, low) if value == value]
-    kept = {min(numbers)[1], max(numbers, key=lambda n: n[0])[1]} if numbers else set()
-    nan = next((position for position, value in enumerate(part, low) if value != value), None)
-    return sorted(kept if nan is None else kept | {nan})
-
-
-def holds_all(summary: str, points: str) -> str:
-    """Whether a summary holds all points, in SQL: the names of the two columns."""
-    return f"octet_length({summary}) = {_POINT_BYTES} * {points}"
+    if values.size <= SUMMARY_POINTS // 2:
+        return np.arange(values.size)
+    found = extremes(values, np.arange(0, values.size, SUMMARY_POINTS))
+    return np.unique(np.concatenate([found, [0, values.size - 1]]))
 
 
 def pack_summary(series: Series) -> bytes:
-    """Points as a summary in the database."""
-    return pack(series.iterations) + pack(series.times) + pack(series.values)
-
-
-def summary_series(summaries: Sequence[bytes]) -> Series:
-    """The points of summaries, one after the other; their steps are not known (zero)."""
-    ends = [len(summary) // 3 for summary in summaries]
-    iterations = b"".join([data[:end] for data, end in zip(summaries, ends, strict=True)])
-    times = b"".join([data[end : 2 * end] for data, end in zip(summaries, ends, strict=True)])
-    values = b"".join([data[2 * end :] for data, end in zip(summaries, ends, strict=True)])
-    return Series(
-        unpack_integers(iterations), unpack_integers(times), unpack_doubles(values), array("q", bytes(len(values)))
+    """Points as a summary in the database: iterations, times, values."""
+    return b"".join(
+        [
+            series.iterations.astype("<i8").tobytes(),
+            series.times.astype("<i8").tobytes(),
+            series.values.astype("<f8").tobytes(),
+        ]
     )
+
+
+def unpack_summaries(summaries: Sequence[bytes], points: Sequence[int], streams: Sequence[int]) -> Series:
+    """The points of summaries, each of which stands for so many points of a stream; their steps are not known (0)."""
+    counts = np.array([len(summary) // POINT_BYTES for summary in summaries], np.int64)
+    thirds = [
+        b"".join([data[third * len(data) // 3 : (third + 1) * len(data) // 3] for data in summaries])
+        for third in range(3)
+    ]
+    iterations, times = (unpack_integers(data) for data in thirds[:2])
+    weights = np.repeat(np.array(points) / np.maximum(counts, 1), counts)
+    owners = np.repeat(np.array(streams, np.int64), counts)
+    return Series(np.zeros_like(times), iterations, times, unpack_doubles(thirds[2]), owners, weights)
+
+
+def pack_spaced(numbers: Integers) -> bytes:
+    """Whole numbers as bytes; evenly spaced ones (more than two) as the first and the difference."""
+    differences = np.diff(numbers)  # modulo 2**64, as the sums that `unpack_spaced` makes of them
+    if numbers.size > 2 and (differences == differences[0]).all():
+        numbers = np.array([numbers[0], differences[0]])
+    return numbers.astype("<i8").tobytes()
+
+
+def unpack_spaced(data: bytes, count: int) -> Integers:
+    """What `pack_spaced` made of `count` numbers."""
+    found = unpack_integers(data)
+    if count <= 2 or len(data) != _SPACED_BYTES:
+        return found
+    return found[:1] + found[1:] * np.arange(count)
+
+
+def unpack_integers(data: bytes) -> Integers:
+    """64 bit whole numbers out of bytes."""
+    return np.frombuffer(data, "<i8").astype(np.int64, copy=False)
+
+
+def unpack_doubles(data: bytes) -> Doubles:
+    """Doubles out of bytes."""
+    return np.frombuffer(data, "<f8").astype(np.float64, copy=False)
+
+
+def unpack_positions(data: bytes | None) -> Integers | None:
+    """Positions of a column, None for all."""
+    return None if data is None else np.frombuffer(data, "<u2").astype(np.int64)
+
+
+def sent_integers(data: bytes | None) -> Integers:
+    """What array_send made of whole numbers; nothing of a null."""
+    if data is None or len(data) < _SENT_HEAD:
+        return np.empty(0, np.int64)
+    return np.frombuffer(data, _SENT_INTEGERS, offset=_SENT_HEAD)["number"].astype(np.int64)
+
+
+def sent_doubles(data: bytes | None) -> Doubles:
+    """What array_send made of doubles; nothing of a null."""
+    if data is None or len(data) < _SENT_HEAD:
+        return np.empty(0)
+    return np.frombuffer(data, _SENT_DOUBLES, offset=_SENT_HEAD)["number"].astype(np.float64)

@@ -8,16 +8,16 @@ advisory lock makes this one daemon's work at a time for each stream.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import psycopg
 
 from .address import NotReady
 from .blocks import BLOCK_ROWS, LOWEST_STEP, PARTIAL_ROWS, Block, Rows, build_block
-from .coarsening import make_spans, mark_spans, spans_are_due
 from .database import Database
 from .encoding import StreamChange
 from .errors import describe
@@ -28,6 +28,7 @@ from .sessions import only_here
 from .waiting import IDLE_SECONDS, Waiting
 
 _PAUSE_SECONDS = 2.0
+_SHORTEST_PAUSE_SECONDS = 0.1
 _RESCAN_SECONDS = 600.0
 _RETAIN_SECONDS = 3600.0
 _LOCK = 0x4C454E53 << 32
@@ -37,8 +38,8 @@ _PIECE_ROWS = 1024
 _COPY = b"""copy lens_column (stream_id, metric, last_step, points, positions, summary, "values", total)
     from stdin (format binary)"""
 _ROWS = b"""
-    select count(*), string_agg(row_step::text, ','), string_agg(iteration::text, ','), string_agg(at::text, ','),
-        string_agg(metrics::text, ',')
+    select count(*), max(row_step), array_send(array_agg(row_step)), array_send(array_agg(iteration)),
+        array_send(array_agg(at)), string_agg(metrics::text, ',')
     from (select row_step, iteration, coalesce(event_time_us, received_us) as at, metrics from lens_row
         where stream_id = %s and row_step >= %s and row_step <= coalesce(%s, 9223372036854775807)
         order by row_step limit %s) rows
@@ -68,7 +69,9 @@ class Compactor:
         self._waiting = Waiting()
         self._task: asyncio.Task[None] | None = None
         self._ending = False
+        self._urgent = asyncio.Event()
         self._scanned = -_RESCAN_SECONDS
+        self._pending: dict[int, bool] = {}  # streams to be compacted, and whether each is idle
 
     def start(self) -> None:
         """Begin to work in the background."""
@@ -87,7 +90,15 @@ class Compactor:
         """A batch changed this about these streams."""
         now = time.monotonic()
         for stream_id, change in changes.items():
-            self._waiting.grew(stream_id, change.new_rows, now, late=bool(change.late_steps))
+            if self._waiting.grew(stream_id, change.new_rows, now, late=bool(change.late_steps)):
+                self._urgent.set()
+
+    def watch(self, stream_ids: Iterable[int]) -> None:
+        """Somebody reads these streams: of what is written to them blocks are made sooner."""
+        now = time.monotonic()
+        for stream_id in stream_ids:
+            if self._waiting.watch(stream_id, now):
+                self._urgent.set()
 
     async def _run(self) -> None:
         # A connection that is interrupted may answer with an error of its own in place of the cancellation.
@@ -101,36 +112,47 @@ class Compactor:
             except Exception:
                 self._logger.exception("blocks could not be made, trying again")
             if not self._ending:
-                await asyncio.sleep(_PAUSE_SECONDS)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait for the next round: a short while where a stream has run out of patience."""
+        await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._urgent.wait(), _PAUSE_SECONDS)
+        self._urgent.clear()
 
     async def _round(self) -> None:
         now = time.monotonic()
         rescan = now - self._scanned >= _RESCAN_SECONDS
-        due = self._waiting.due(now)
+        self._pending.update(self._waiting.due(now))
         retain_now = not self._policy.is_empty and now - self._retained >= _RETAIN_SECONDS
-        if not due and not rescan and not retain_now:
-            return
-        connection = await self._database.connect_when_ready()
-        try:
-            due = await _worth_it(connection, due)
-            if rescan:
-                due = {**await _unfinished(connection), **due}
-                self._scanned = now
-            for stream_id, idle in due.items():
-                await compact_stream(connection, stream_id, partial=idle)
-        finally:
-            await connection.close()
+        if self._pending or rescan:
+            async with await self._database.connect_when_ready() as connection:
+                self._pending = await _worth_it(connection, self._pending)
+                if rescan:
+                    self._pending = {**await _unfinished(connection), **self._pending}
+                    self._scanned = now
+                await self._compact_pending(connection)
         if retain_now:
             self._retained = now
             await self._retain()
 
+    async def _compact_pending(self, connection: Connection) -> None:
+        """Compact what is pending; a stream that fails is tried again when it grows, or at the next look at all."""
+        while self._pending:
+            stream_id = next(iter(self._pending))
+            try:
+                await compact_stream(connection, stream_id, partial=self._pending[stream_id])
+            except Exception as error:
+                if connection.closed:
+                    raise  # that says nothing about the stream, which stays pending
+                self._logger.warning("could not make blocks of stream %d: %s", stream_id, describe(error))
+            del self._pending[stream_id]
+
     async def _retain(self) -> None:
         """Remove what is too old. In a large store that takes longer than a statement of a write may."""
-        connection = await self._database.connect_when_ready(timeout_seconds=0)
-        try:
+        async with await self._database.connect_when_ready(timeout_seconds=0) as connection:
             found = await retain(connection, self._policy, time.time_ns() // 1000)
-        finally:
-            await connection.close()
         if any(found.values()):
             self._logger.info("Old data were removed. %s", describe_retained(found))
 
@@ -144,34 +166,30 @@ async def _worth_it(connection: Connection, due: Mapping[int, bool]) -> dict[int
     cursor = await connection.execute(
         "select id from lens_stream s where id = any(%s) and"
         f" (rows - blocked_rows >= case when id = any(%s) then {PARTIAL_ROWS} else {BLOCK_ROWS} end"
-        f" or exists (select from lens_block b where b.stream_id = s.id and b.dirty) or {spans_are_due()})".encode(),
+        " or exists (select from lens_block b where b.stream_id = s.id and b.dirty))".encode(),
         [list(due), idle],
     )
     return {int(row[0]): due[int(row[0])] for row in await cursor.fetchall()}
 
 
 async def _unfinished(connection: Connection) -> dict[int, bool]:
-    """Streams that have rows outside blocks, or blocks or spans to be made: what was left when a daemon ended."""
+    """Streams that have rows outside blocks, or blocks to be made anew: what was left when a daemon ended."""
     idle_us = (time.time() - IDLE_SECONDS) * 1_000_000
     cursor = await connection.execute(
         "select id, coalesce(last_seen_us, 0) < %s from lens_stream s where rows - blocked_rows >= %s"
-        f" or exists (select from lens_block b where b.stream_id = s.id and b.dirty) or {spans_are_due()}".encode(),
+        " or exists (select from lens_block b where b.stream_id = s.id and b.dirty)",
         [int(idle_us), PARTIAL_ROWS],
     )
     return {int(row[0]): bool(row[1]) for row in await cursor.fetchall()}
 
 
 async def compact_stream(connection: Connection, stream_id: int, *, partial: bool) -> int:
-    """Make all blocks of a stream that are due, a last one of fewer rows if `partial`, then its spans; how many blocks.
+    """Make all blocks of a stream that are due, a last one of fewer rows if `partial`; how many.
 
-    Where this fails or is interrupted the connection is to be closed, which gives the stream's lock back.
+    Where this is interrupted the connection is to be closed, which gives the stream's lock back.
     """
     async with only_here(connection, _LOCK + stream_id) as is_ours:
-        if not is_ours:
-            return 0
-        made = await _make_blocks(connection, stream_id, partial=partial)
-        await make_spans(connection, stream_id)
-    return made
+        return await _make_blocks(connection, stream_id, partial=partial) if is_ours else 0
 
 
 async def _make_blocks(connection: Connection, stream_id: int, *, partial: bool) -> int:
@@ -181,10 +199,10 @@ async def _make_blocks(connection: Connection, stream_id: int, *, partial: bool)
         range_ = await _next_range(connection, stream_id)
         if range_ is None or (range_.last_step is None and range_.rows < (PARTIAL_ROWS if partial else BLOCK_ROWS)):
             break
-        rows = await _read(connection, stream_id, range_)
-        if not rows.steps:
+        rows, last_step = await _read(connection, stream_id, range_)
+        if not rows.count:
             break
-        block = await asyncio.to_thread(build_block, range_.first_step, _last_step(range_, rows), rows)
+        block = await asyncio.to_thread(build_block, range_.first_step, last_step, rows)
         if await _put(connection, stream_id, range_, block):
             made += 1
         else:
@@ -214,29 +232,25 @@ async def _next_range(connection: Connection, stream_id: int) -> _Range | None:
     return _Range(LOWEST_STEP if blocked_step is None else blocked_step + 1, None, outside)
 
 
-async def _read(connection: Connection, stream_id: int, range_: _Range) -> Rows:
-    """The rows of a range; of one that has grown only the beginning, so that memory stays bounded.
+async def _read(connection: Connection, stream_id: int, range_: _Range) -> tuple[Rows, int]:
+    """The rows of a range, and the step where their block ends; of one that has grown only the beginning.
 
-    Rows that are written meanwhile are read, or come after all that were read, or leave their step in `late_step`.
+    So memory stays bounded. Rows that are written meanwhile are read, or come after all that were read, or leave their
+    step in `late_step`.
     """
     rows = Rows()
-    left = BLOCK_ROWS if range_.last_step is None or range_.rows > _GROWN_ROWS else range_.rows
-    first_step = range_.first_step
-    while left > 0:
-        cursor = await connection.execute(_ROWS, [stream_id, first_step, range_.last_step, min(left, _PIECE_ROWS)])
-        piece = await cursor.fetchone()
-        if piece is None or not piece[0]:
+    is_whole = range_.last_step is not None and range_.rows <= _GROWN_ROWS
+    wanted = range_.rows if is_whole else BLOCK_ROWS
+    last_step = range_.first_step - 1
+    while rows.count < wanted:
+        most = min(wanted - rows.count, _PIECE_ROWS)
+        cursor = await connection.execute(_ROWS, [stream_id, last_step + 1, range_.last_step, most], binary=True)
+        ((count, reached, *columns),) = await cursor.fetchall()
+        if not count:
             break
-        await asyncio.to_thread(rows.add, *piece[1:])
-        left -= piece[0]
-        first_step = rows.steps[-1] + 1
-    return rows
-
-
-def _last_step(range_: _Range, rows: Rows) -> int:
-    """Where the block of what was read ends."""
-    whole = range_.last_step is not None and range_.rows <= _GROWN_ROWS
-    return range_.last_step if whole and range_.last_step is not None else rows.steps[-1]
+        await asyncio.to_thread(rows.add, *columns)
+        last_step = reached
+    return rows, range_.last_step if is_whole and range_.last_step is not None else last_step
 
 
 async def _put(connection: Connection, stream_id: int, range_: _Range, block: Block) -> bool:
@@ -266,8 +280,6 @@ async def _put(connection: Connection, stream_id: int, range_: _Range, block: Bl
                 "update lens_block set first_step = %s where stream_id = %s and last_step = %s",
                 [block.last_step + 1, stream_id, range_.last_step],
             )
-        if range_.last_step is not None:
-            await mark_spans(connection, stream_id, 1, range_.first_step, range_.last_step)
         await _insert(connection, stream_id, block)
         await connection.execute(
             "update lens_stream set blocked_rows = blocked_rows + %s, blocked_step = greatest(blocked_step, %s)"

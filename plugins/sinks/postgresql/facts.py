@@ -136,6 +136,20 @@ async def write_pods(connection: Connection, pods: Iterable[Pod], cluster: str, 
     )
 
 
+async def write_told_memberships(connection: Connection, told: Iterable[tuple[str, str, str]], now_us: int) -> None:
+    """Store what senders say that know both: this pod (uid) belongs to this workload; no feed is overruled."""
+    await _many(
+        connection,
+        "insert into lens_membership (cluster, pod_uid, namespace, pod_name, workload_uid, workload_name, kind,"
+        " parent_uid, workload_namespace, node, first_seen_us, last_seen_us)"
+        " select cluster, pod_uid, '', '', workload_uid, '', '', '', '', '', now_us, now_us"
+        " from (values (%s::text, %s::text, %s::text, %s::bigint)) told (cluster, pod_uid, workload_uid, now_us)"
+        " where not exists (select from lens_membership known where known.workload_uid = told.workload_uid"
+        " and known.cluster = told.cluster and known.pod_uid = told.pod_uid) on conflict do nothing",
+        [(*one, now_us) for one in sorted(told)],
+    )
+
+
 def _lineage(pod: Pod) -> set[tuple[str, str]]:
     """(ancestor, workload) for every workload of a pod, parents followed upward; a circle ends where it began."""
     parents = {clean(workload.uid): clean(workload.parent_uid) for workload in pod.workloads}

@@ -16,6 +16,7 @@ LOG_SOURCE = "log"
 UNKNOWN_RANK = -1
 _WORKLOAD = "workload:"
 _MAX_BIGINT = 2**63 - 1
+_MIN_BIGINT = -(2**63)
 _MAX_INTEGER = 2**31 - 1
 _REMEMBERED_NAMES = 200_000
 
@@ -110,9 +111,9 @@ def row_problem(row: StepMetrics) -> str | None:
     """Why the numbers of a row cannot be stored; None when they can."""
     iteration = row.iteration
     if not (
-        -_MAX_BIGINT <= row.row_step <= _MAX_BIGINT
-        and -_MAX_BIGINT <= row.sequence <= _MAX_BIGINT
-        and (iteration is None or -_MAX_BIGINT <= iteration <= _MAX_BIGINT)
+        _MIN_BIGINT <= row.row_step <= _MAX_BIGINT
+        and _MIN_BIGINT <= row.sequence <= _MAX_BIGINT
+        and (iteration is None or _MIN_BIGINT <= iteration <= _MAX_BIGINT)
     ):
         return "row_step, iteration or sequence does not fit in 64 bits"
     return None

@@ -21,6 +21,7 @@ from lens_core.model.queries import metric_name
 
 from .identity import Connection
 from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search
+from .text import bigint
 
 EVENT = "type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, rank, pod_name, node"
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
@@ -71,7 +72,7 @@ def _read_cursor(cursor: str) -> tuple[int, str] | None:
         return None
     seen, _, uid = cursor.partition(":")
     try:
-        return int(seen), uid
+        return bigint(seen), uid
     except ValueError:
         raise BadRequest("cursor is none that this server gave") from None
 

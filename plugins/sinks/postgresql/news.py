@@ -1,7 +1,8 @@
 """What is new about a workload since somebody looked: rows beyond the steps that they have seen, and events.
 
-A cursor holds the last step of each stream. Of more than a hundred streams only those written last are in it; a stream
-that is not, but is older than the newest in it, counts as seen.
+A cursor holds the last step of each stream. Of more than a hundred streams only those written last are in it, and as
+many that have no row yet; a stream that is not, but is older than the newest in it, counts as seen. Of events it holds
+the newest that were shown by their numbers, because one with a lower number may be committed later.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 from array import array
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,22 +20,28 @@ from lens_core.model.queries import metric_name
 
 from .identity import Connection
 from .listing import EVENT, event_row
-from .text import metric_key
+from .text import bigint, metric_key
 
 _ROWS = 500
 _LATE_ROWS = 100
 _STREAMS = 100
 _EVENTS = 200
+_REMEMBERED_EVENTS = 100
+_NO_STEP = -(2**63)
 _TIME = "coalesce(event_time_us, received_us)"
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 
 
 class _Seen(msgspec.Struct, array_like=True):
-    """`streams`: the last step and the number of late writes of each; `newest_stream` the highest id there was."""
+    """`streams`: the last step and the number of late writes of each; `newest_stream` the highest id there was.
+
+    Events up to `last_event` count as shown, and those that are `shown_events` numbers behind it were.
+    """
 
     newest_stream: int
     last_event: int
     streams: dict[int, tuple[int, int]]
+    shown_events: list[int] = []
 
 
 class _Grown(NamedTuple):
@@ -43,21 +51,24 @@ class _Grown(NamedTuple):
     run_id: str
     attempt: int
     data_source: str
+    rows: int
 
 
 async def news(connection: Connection, query: PointQuery, cursor: str) -> News:
     """Points and events since the cursor. Raises BadRequest for one that this did not give."""
     seen = _read(cursor)
     streams = await _streams(connection, query)
-    events, last_event = await _events(connection, query, None if seen is None else seen.last_event)
-    newest = max((stream.id for stream in streams), default=0)
+    events, last_event, shown = await _events(connection, query, seen)
     if seen is None:
-        known = {stream.id: (stream.last_step, stream.late_version) for stream in streams[:_STREAMS]}
-        return News(points=[], events=[], cursor=_text(_Seen(newest, last_event, known)))
+        known = {stream.id: (stream.last_step, stream.late_version) for stream in streams}
+        return News(points=[], events=[], cursor=_text(_remember(streams, known, 0, last_event, shown)))
     points: list[PointColumns] = []
     changed = more = False
     for stream in streams:
         step, late = seen.streams.get(stream.id, (None, 0))
+        if not stream.rows:
+            seen.streams.setdefault(stream.id, (_NO_STEP, stream.late_version))
+            continue
         if step is None and stream.id <= seen.newest_stream:
             continue
         was_late = late != stream.late_version and step is not None
@@ -66,18 +77,34 @@ async def news(connection: Connection, query: PointQuery, cursor: str) -> News:
         points += found
         more |= reached < stream.last_step
         seen.streams[stream.id] = (reached, stream.late_version)
-    kept = {stream.id: seen.streams[stream.id] for stream in streams if stream.id in seen.streams}
-    latest = dict(list(kept.items())[:_STREAMS])
-    now = _Seen(max(newest, seen.newest_stream), last_event, latest)
+    now = _remember(streams, seen.streams, seen.newest_stream, last_event, shown)
     return News(points=points, events=events, cursor=_text(now), changed=changed, more=more)
+
+
+def _remember(
+    streams: list[_Grown], reached: dict[int, tuple[int, int]], newest: int, last_event: int, shown: list[int]
+) -> _Seen:
+    """What the next look has to know; of too many streams without a row those that are left out are news later."""
+    written = [stream.id for stream in streams if stream.rows and stream.id in reached][:_STREAMS]
+    empty = sorted((stream.id for stream in streams if not stream.rows), reverse=True)
+    known = {stream: reached[stream] for stream in [*written, *empty[:_STREAMS]]}
+    newest = max([newest, *(stream.id for stream in streams)])
+    if len(empty) > _STREAMS:
+        newest = min(newest, empty[-1] - 1)
+    return _Seen(newest, last_event, known, shown)
 
 
 def _read(cursor: str) -> _Seen | None:
     if not cursor:
         return None
     try:
-        return msgspec.msgpack.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=_Seen)
-    except (ValueError, msgspec.DecodeError):
+        seen = msgspec.msgpack.decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=_Seen)
+        for number in (*seen.streams, *(part for pair in seen.streams.values() for part in pair)):
+            bigint(number or 0)
+        bigint(seen.newest_stream)
+        bigint(seen.last_event)
+        return seen
+    except (ValueError, msgspec.DecodeError, RecursionError):
         raise BadRequest("cursor is none that this server gave") from None
 
 
@@ -88,11 +115,11 @@ def _text(seen: _Seen) -> str:
 async def _streams(connection: Connection, query: PointQuery) -> list[_Grown]:
     """The streams of a query, those written last first."""
     cursor = await connection.execute(
-        "select id, last_step, late_version, run_id, attempt, data_source from lens_stream"
-        f" where rows > 0 and subject_id in {_SUBJECTS}"
+        f"select id, coalesce(last_step, {_NO_STEP}), late_version, run_id, attempt, data_source, rows from lens_stream"
+        f" where subject_id in {_SUBJECTS}"
         " and (%(source)s = '' or data_source = %(source)s)"
         " and (%(run)s::text is null or run_id = %(run)s)"
-        " and (%(attempt)s::bigint is null or attempt = %(attempt)s) order by last_seen_us desc, id desc",
+        " and (%(attempt)s::bigint is null or attempt = %(attempt)s) order by last_seen_us desc nulls last, id desc",
         {"uid": query.workload_uid, "source": query.data_source, "run": query.run_id, "attempt": query.attempt},
     )
     return [_Grown(*row) for row in await cursor.fetchall()]
@@ -102,7 +129,6 @@ async def _new_rows(
     connection: Connection, query: PointQuery, stream: _Grown, step: int | None, *, again: bool
 ) -> tuple[int, list[PointColumns]]:
     """The rows beyond a step, as columns, and the step that was reached; `again`: some before it once more."""
-    lowest = -(2**63)
     if step == stream.last_step and not again:
         return step, []
     if step is not None and again:
@@ -116,7 +142,7 @@ async def _new_rows(
     cursor = await connection.execute(
         f"select row_step, iteration, {_TIME} / 1000, metrics from lens_row"
         " where stream_id = %s and row_step > %s order by row_step limit %s",
-        [stream.id, lowest if step is None else step, _ROWS],
+        [stream.id, _NO_STEP if step is None else step, _ROWS],
     )
     rows = await cursor.fetchall()
     return rows[-1][0] if rows else stream.last_step, _columns(query, stream, rows)
@@ -148,18 +174,31 @@ def _columns(query: PointQuery, stream: _Grown, rows: list[tuple[Any, ...]]) -> 
     ]
 
 
-async def _events(connection: Connection, query: PointQuery, after: int | None) -> tuple[list[EventRow], int]:
-    """Events that came after the one with the given id (None: none of them), oldest first, and the newest's id."""
-    if after is None:
+async def _events(
+    connection: Connection, query: PointQuery, seen: _Seen | None
+) -> tuple[list[EventRow], int, list[int]]:
+    """Events that were not shown yet, oldest first, then the numbers that the next look has to know."""
+    if seen is None:
         cursor = await connection.execute(
-            f"select coalesce(max(id), 0) from lens_event where subject_id in {_SUBJECTS}", {"uid": query.workload_uid}
+            f"select id from lens_event where subject_id in {_SUBJECTS} order by id desc limit %(limit)s",
+            {"uid": query.workload_uid, "limit": _REMEMBERED_EVENTS + 1},
         )
-        row = await cursor.fetchone()
-        return [], 0 if row is None else int(row[0])
+        return [], *_shown(int(row[0]) for row in await cursor.fetchall())
+    before = [seen.last_event + distance for distance in seen.shown_events]
     cursor = await connection.execute(
         f"select {EVENT}, id from lens_event"
-        f" where subject_id in {_SUBJECTS} and id > %(after)s order by id limit %(limit)s",
-        {"uid": query.workload_uid, "after": after, "limit": _EVENTS},
+        f" where subject_id in {_SUBJECTS} and id > %(after)s and id <> all(%(shown)s::bigint[])"
+        " order by id limit %(limit)s",
+        {"uid": query.workload_uid, "after": seen.last_event, "shown": before, "limit": _EVENTS},
     )
     rows = await cursor.fetchall()
-    return [event_row(row) for row in rows], int(rows[-1][-1]) if rows else after
+    return [event_row(row) for row in rows], *_shown([*before, *(int(row[-1]) for row in rows)], seen.last_event)
+
+
+def _shown(numbers: Iterable[int], floor: int = 0) -> tuple[int, list[int]]:
+    """The number up to which events count as shown, and how far behind it those are that were."""
+    ordered = sorted(numbers)
+    kept = ordered[-_REMEMBERED_EVENTS:]
+    if len(ordered) > len(kept):
+        floor = max(floor, ordered[-len(kept) - 1])
+    return floor, [number - floor for number in kept]

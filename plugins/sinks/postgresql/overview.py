@@ -10,6 +10,7 @@ from lens_core.http.overview import ATTENTION_DAYS, ATTENTION_EVENTS, GOES_ON_MS
 
 from .identity import Connection
 from .shown import LINES, Line, Name, Search, in_order, newest_lines, of_names, place, search
+from .text import bigint
 
 _FAILED_LATELY = (
     "select distinct subject_id from lens_event"
@@ -135,6 +136,6 @@ def _read_cursor(cursor: str) -> tuple[bool, tuple[int, str] | None]:
     attention, _, rest = cursor.partition(":")
     seen, _, uid = rest.partition(":")
     try:
-        return bool(int(attention)), (int(seen), uid)
+        return bool(int(attention)), (bigint(seen), uid)
     except ValueError:
         raise BadRequest("cursor is none that this server gave") from None

@@ -19,7 +19,7 @@ _TIME = "coalesce(event_time_us, received_us)"
 # The speed is that of the last rows: how many iterations lie between the first and the last of them, in which time.
 _LAST_ROWS = f"""
     cross join lateral (
-        select max(iteration) as iteration, max(iteration) - min(iteration) as passed, max(at) as seen_us,
+        select max(iteration) as iteration, max(iteration)::numeric - min(iteration) as passed, max(at) as seen_us,
             max(at) - min(at) as took_us, jsonb_agg(metrics order by place) filter (where place <= {_VALUE_ROWS})
                 as newest
         from (select iteration, {_TIME} as at, metrics, row_number() over (order by row_step desc) as place
@@ -61,7 +61,8 @@ async def run_progress(connection: Connection, query: PointQuery) -> list[Progre
 
 def _progress(row: Sequence[Any]) -> Progress:
     run_id, attempt, data_source, rank, iteration, target, passed, seen_us, took_us, newest = row
-    figures: Any = progress_of(iteration, target, seen_us // 1000, passed, took_us / 1e6)
+    # Numeric in the database: the difference of two steps may have more than 64 bits.
+    figures: Any = progress_of(iteration, target, seen_us // 1000, int(passed), took_us / 1e6)
     values: dict[str, float] = {}
     for metrics in newest or []:
         for stored, value in metrics.items():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from lens_core import BadRequest, PointQuery
 
-from .blocks import Series
+from .series import Series
 from .streams import Stream
+from .text import bigint, refuse_nul
 
 
 class Place(NamedTuple):
@@ -36,8 +38,11 @@ def place_of(cursor: str) -> Place | int | None:
         return None
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        return msgspec.json.decode(text, type=Place | int)
-    except (ValueError, msgspec.DecodeError):
+        place: Place | int = msgspec.json.decode(text, type=Place | int)
+        for part in place if isinstance(place, Place) else (place,):
+            bigint(part) if isinstance(part, int) else refuse_nul(part)
+        return place
+    except (ValueError, msgspec.DecodeError, RecursionError):
         raise BadRequest("cursor is none that this server gave") from None
 
 
@@ -68,37 +73,26 @@ class Page:
         """Whether there is more than fits; `next_cursor` says where it begins."""
         return bool(self.next_cursor)
 
-    def take(self, metric: str, stream: Stream, series: Series) -> Series:
-        """What of a piece belongs to this page; nothing once it is full. `seen` counts all."""
-        self.seen += len(series.values)
+    def cut(self, metric: str, streams: Sequence[Stream], series: Series) -> Series:
+        """The points that belong to this page; none once it is full. `seen` counts all."""
+        self.seen += series.size
         if self.is_full:
-            return Series.empty()
+            return series.select(slice(0))
         if self._skip:
-            skipped = min(self._skip, len(series.values))
+            skipped = min(self._skip, series.size)
             self._skip -= skipped
-            series = series.part(skipped, len(series.values))
+            series = series.select(slice(skipped, None))
         if self.remaining is None:
             return series
-        count = len(series.values)
-        if count <= self.remaining:
-            self.remaining -= count
-            self._answered += count
-            if count:
-                self._last = self._at(metric, stream, series, count - 1)
-            return series
-        taken, self.remaining = self.remaining, 0
-        last = self._at(metric, stream, series, taken - 1) if taken else self._last
-        self.next_cursor = cursor_of(self._answered + taken if self.is_counted or last is None else last)
-        return series.part(0, taken)
-
-    def _at(self, metric: str, stream: Stream, series: Series, position: int) -> Place:
-        return Place(
-            metric,
-            stream.run_id,
-            stream.attempt,
-            series.iterations[position],
-            series.times[position],
-            stream.data_source,
-            stream.rank,
-            series.steps[position],
-        )
+        count = min(self.remaining, series.size)
+        if count:
+            stream = streams[series.streams[count - 1]]
+            numbers = (series.iterations, series.times, series.steps)
+            iteration, time_us, step = (int(column[count - 1]) for column in numbers)
+            where = (stream.run_id, stream.attempt, iteration, time_us, stream.data_source, stream.rank, step)
+            self._last = Place(metric, *where)
+        self.remaining -= count
+        self._answered += count
+        if count < series.size:
+            self.next_cursor = cursor_of(self._answered if self.is_counted or self._last is None else self._last)
+        return series.select(slice(count))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -37,19 +38,22 @@ from .asking import Asking
 from .compacting import Compactor
 from .database import Database
 from .diagnoses import write_diagnoses
-from .embedded import running_dsn
+from .embedded import check_installed, running_dsn
 from .errors import DATA_ERRORS, StreamsGone, answer_for, describe
-from .facts import write_detections, write_events, write_evidence, write_pods
+from .facts import write_detections, write_events, write_evidence, write_pods, write_told_memberships
 from .figures import touch_subjects
 from .grouping import NameCache
 from .identity import Connection, Identities
 from .progress import already_written, move_cursor, read_position
 from .retention import policy_of
 from .settings import PostgreSQLSettings
-from .sorting import Sorted, sort_batch, source_label
+from .sorting import KNOWN_SOURCES, Sorted, sort_batch, source_label
+from .text import clean
 from .writer import write_rows
 
 _IN_THREAD_RECORDS = 1000
+_DAY_US = 86_400_000_000
+_MOST_MEMBERSHIPS = 100_000
 _RECONNECT_SECONDS = 1.0
 
 
@@ -69,7 +73,14 @@ class PostgreSQL(Asking):
         self._database = Database(settings, context)
         self._compactor = Compactor(self._database, context.logger, policy_of(settings))
         self._identities = Identities()
+        # Those that were written today: retention may remove them, so that they are written again each day.
+        self._memberships: set[tuple[str, str, str]] = set()
+        self._memberships_day = 0
         self._names = NameCache()
+        for source in (*KNOWN_SOURCES, "other"):
+            context.metrics.training_performance_save.inc(0, data_source=source)
+            for reason in ("retry", "poisoned"):
+                context.metrics.training_performance_save_errors.inc(0, data_source=source, reason=reason)
 
     @property
     def database(self) -> Database:
@@ -104,9 +115,11 @@ class PostgreSQL(Asking):
         await self._database.stop()
 
     async def check(self) -> None:
-        """Connect once; nothing for the embedded server. Raises psycopg.Error or LensError with the reason."""
+        """Connect once, or see that the embedded server can be run. Raises psycopg.Error or LensError."""
         if self._options.dsn is not None:
             await self._database.check()
+        else:
+            check_installed()
 
     def limits(self) -> BatchLimits:
         """Large batches: a transaction's fixed costs are shared by more rows."""
@@ -146,6 +159,7 @@ class PostgreSQL(Asking):
             sorted_ = self._sort(batch, skip)
         await self._write(connection, batch, sorted_)
         self._count_success(sorted_)
+        self._log_wandb(batch, sorted_)
         if sorted_.rows.rejected:
             return Rejected(sorted_.rows.rejected, sorted_.filtered)
         return Delivered(sorted_.filtered)
@@ -172,10 +186,25 @@ class PostgreSQL(Asking):
             await write_detections(connection, sorted_.detections, subjects, now_us)
             await write_diagnoses(connection, sorted_.diagnoses, subjects, now_us)
             await write_pods(connection, sorted_.pods, self.context.cluster, now_us)
+            told = self._told_memberships(batch)
+            if self._memberships_day != now_us // _DAY_US or len(self._memberships) > _MOST_MEMBERSHIPS:
+                self._memberships, self._memberships_day = set(), now_us // _DAY_US
+            await write_told_memberships(connection, told - self._memberships, now_us)
             owners = {streams[key].stream_id: streams[key].subject_id for key in grouped.streams}
             await touch_subjects(connection, changes, owners, {subjects[key]: now_us for key in sorted_.fact_subjects})
+        self._memberships |= told
         if self._options.blocks:
             self._compactor.notice(changes)
+
+    def _told_memberships(self, batch: Batch) -> set[tuple[str, str, str]]:
+        """(cluster, pod uid, workload uid) of every origin that names both."""
+        origins = {id(record.origin): record.origin for record in batch.records}.values()
+        cluster = self.context.cluster
+        return {
+            (clean(origin.cluster) or cluster, clean(origin.pod_uid), clean(origin.workload_uid))
+            for origin in origins
+            if origin.pod_uid and origin.workload_uid
+        }
 
     def _count_success(self, sorted_: Sorted) -> None:
         metrics = self.context.metrics
@@ -185,6 +214,16 @@ class PostgreSQL(Asking):
             metrics.wandb_metrics_store.inc(sorted_.wandb_points)
         if sorted_.events:
             metrics.workload_event_create.inc(len(sorted_.events), operation="create")
+
+    def _log_wandb(self, batch: Batch, sorted_: Sorted) -> None:
+        """The messages that Primus Lens' documentation tells people to look for, at `LOG_LEVEL=debug`."""
+        logger = self.context.logger
+        if not sorted_.wandb_points or not logger.isEnabledFor(logging.DEBUG):
+            return
+        logger.debug("✓ WandB metrics stored to MetricsStorage: %d success", sorted_.wandb_points)
+        rows = (record for record in batch.records if isinstance(record, StepMetrics) and record.data_source == "wandb")
+        for workload in sorted({row.origin.workload_uid or row.origin.pod_uid or row.origin.pod_name for row in rows}):
+            logger.debug("✓ Updated WandB training data for workload %s", workload)
 
     def _count_failure(self, batch: Batch, reason: str) -> None:
         metrics = self.context.metrics

@@ -10,9 +10,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from .blocks import LOWEST_STEP
 from .identity import Connection
+from .sessions import only_here
 from .settings import PostgreSQLSettings
 
+_LOCK = (0x4C454E53 << 32) - 1  # beside the numbers of compacting.py, of which there is one for each stream
 _DAY_US = 86_400 * 1_000_000
 _QUIET_US = 3_600 * 1_000_000
 _ROWS_AT_ONCE = 20_000
@@ -106,14 +109,16 @@ def _beyond(oldest_first: Sequence[StreamSize], most: int, now_us: int) -> list[
 
 
 async def retain(connection: Connection, policy: Policy, now_us: int) -> dict[str, int]:
-    """Remove what the policy does not keep; how many attempts and rows that were."""
-    if policy.is_empty:
-        return {"attempts_removed": 0, "rows_removed": 0}
-    chosen = choose([stream async for stream in _streams(connection, policy, now_us)], policy, now_us)
-    rows = sum([await _remove(connection, stream) for stream in chosen])
-    if policy.days is not None:
-        await _remove_facts(connection, int(now_us - policy.days * _DAY_US))
-    return {"attempts_removed": len(chosen), "rows_removed": rows}
+    """Remove what the policy does not keep; how many attempts and rows that were: none while another daemon does it."""
+    attempts = rows = 0
+    async with only_here(connection, _LOCK) as is_ours:
+        if is_ours and not policy.is_empty:
+            for stream in choose([stream async for stream in _streams(connection, policy, now_us)], policy, now_us):
+                removed, is_gone = await _remove(connection, stream, now_us)
+                attempts, rows = attempts + is_gone, rows + removed
+            if policy.days is not None:
+                await _remove_facts(connection, int(now_us - policy.days * _DAY_US))
+    return {"attempts_removed": attempts, "rows_removed": rows}
 
 
 async def _streams(connection: Connection, policy: Policy, now_us: int) -> AsyncIterator[StreamSize]:
@@ -126,7 +131,7 @@ async def _streams(connection: Connection, policy: Policy, now_us: int) -> Async
         last_id = portion[-1].id
 
 
-async def _portion(connection: Connection, last_id: int, now_us: int) -> list[StreamSize]:
+async def _portion(connection: Connection, last_id: int, now_us: int, count: int | None = None) -> list[StreamSize]:
     """The next streams. One without rows, of which only events tell, is as old as the last word of its subject."""
     cursor = await connection.execute(
         "select s.id, s.subject_id, coalesce(nullif(u.workload_uid, ''), nullif(u.pod_uid, ''), u.pod_name), u.name,"
@@ -146,57 +151,107 @@ async def _portion(connection: Connection, last_id: int, now_us: int) -> list[St
             "sampled": _SAMPLED_ROWS,
             "last_id": last_id,
             "now": now_us,
-            "portion": _STREAMS_AT_ONCE,
+            "portion": count or _STREAMS_AT_ONCE,
         },
     )
     return [StreamSize(*row) for row in await cursor.fetchall()]
 
 
-async def _remove(connection: Connection, stream: StreamSize) -> int:
-    """Remove an attempt: first it is in no answer any more, then its rows go piece by piece, then itself.
+class _State(NamedTuple):
+    """How much a stream has and when it was seen last: different after every write of new rows."""
 
-    Somebody may write to it meanwhile: then it has rows again, and stays with those.
+    rows: int
+    last_seen_us: int | None
+
+
+async def _remove(connection: Connection, stream: StreamSize, now_us: int) -> tuple[int, bool]:
+    """Remove an attempt, portion by portion; how many rows went, and whether all of it did.
+
+    Each portion is one transaction with the figures that tell of it. Somebody may write to the attempt in between: then
+    it stays, with what it still has.
     """
     async with connection.transaction():
-        found = await (
-            await connection.execute("select rows from lens_stream where id = %s for update", [stream.id])
-        ).fetchone()
-        if found is None:
-            return 0
-        for table in ("lens_span", "lens_block", "lens_catalogue"):
-            await connection.execute(f"delete from {table} where stream_id = %s".encode(), [stream.id])
+        state = await _lock(connection, stream.id)
+        current = await _portion(connection, stream.id - 1, now_us, 1)
+        if state is None or not current or current[0].written_us > stream.written_us:
+            return 0, False
+        await connection.execute("delete from lens_block where stream_id = %s", [stream.id])
         await connection.execute(
-            "update lens_stream set rows = 0, blocked_rows = 0, blocked_step = null where id = %s", [stream.id]
+            "update lens_stream set blocked_rows = 0, blocked_step = null where id = %s", [stream.id]
         )
-        await connection.execute(
-            "update lens_subject set rows = greatest(0, rows - %s), version = version + 1 where id = %s",
-            [found[0], stream.subject_id],
-        )
-    removed = 0
+    removed, after = 0, LOWEST_STEP
     while True:
-        cursor = await connection.execute(
-            "delete from lens_row r using (select l.stream_id, l.row_step from lens_row l join lens_stream s"
-            "  on s.id = l.stream_id where l.stream_id = %s and s.rows = 0 limit %s) o"
-            " where r.stream_id = o.stream_id and r.row_step = o.row_step",
-            [stream.id, _ROWS_AT_ONCE],
-        )
-        removed += cursor.rowcount
-        if cursor.rowcount < _ROWS_AT_ONCE:
-            break
-    await connection.execute("delete from lens_stream where id = %s and rows = 0", [stream.id])
-    return removed
+        async with connection.transaction():
+            if await _lock(connection, stream.id) != state:
+                return removed, False
+            count, after = await _remove_rows(connection, stream, after)
+            removed, state = removed + count, state._replace(rows=state.rows - count)
+            if count < _ROWS_AT_ONCE:
+                await connection.execute("delete from lens_stream where id = %s", [stream.id])
+                return removed, True
+
+
+async def _lock(connection: Connection, stream_id: int) -> _State | None:
+    cursor = await connection.execute(
+        "select rows, last_seen_us from lens_stream where id = %s for update", [stream_id]
+    )
+    row = await cursor.fetchone()
+    return None if row is None else _State(*row)
+
+
+async def _remove_rows(connection: Connection, stream: StreamSize, after: int) -> tuple[int, int]:
+    """Remove the next rows after a step, with all figures that count them; how many, and the last one's step."""
+    cursor = await connection.execute(
+        "with chosen as (select row_step from lens_row where stream_id = %(id)s and row_step >= %(after)s"
+        "  order by row_step limit %(most)s),"
+        " gone as (delete from lens_row r using chosen where r.stream_id = %(id)s and r.row_step = chosen.row_step"
+        "  returning r.row_step, r.metrics),"
+        " counted as (select metric, count(*) as points from gone, jsonb_object_keys(metrics) metric group by metric),"
+        " catalogue as (update lens_catalogue c set points = c.points - counted.points from counted"
+        "  where c.stream_id = %(id)s and c.metric = counted.metric)"
+        " select count(*), coalesce(max(row_step), %(after)s) from gone",
+        {"id": stream.id, "after": after, "most": _ROWS_AT_ONCE},
+    )
+    count, last_step = (await cursor.fetchall())[0]
+    await connection.execute("delete from lens_catalogue where stream_id = %s and points <= 0", [stream.id])
+    await connection.execute(
+        "update lens_stream s set rows = rows - %(count)s, first_iteration = r.iteration, first_seen_us = r.at"
+        " from (select min(iteration) as iteration, min(coalesce(event_time_us, received_us)) as at from"
+        "  (select * from lens_row where stream_id = %(id)s and row_step > %(step)s order by row_step limit 1000) l) r"
+        " where s.id = %(id)s",
+        {"count": count, "id": stream.id, "step": last_step},
+    )
+    await connection.execute(
+        "update lens_subject set rows = greatest(0, rows - %s), version = version + 1 where id = %s",
+        [count, stream.subject_id],
+    )
+    return count, last_step
 
 
 async def _remove_facts(connection: Connection, before_us: int) -> None:
     """Events of long ago, and whatever is known of those who have no rows and were not seen since."""
-    statements = (
-        "delete from lens_event where event_time_us < %s",
-        "delete from lens_subject u where coalesce(last_seen_us, 0) < %s"
+    while await _remove_events(connection, before_us) == _ROWS_AT_ONCE:
+        pass
+    await connection.execute(
+        "delete from lens_subject u where (last_seen_us < %s or last_seen_us is null)"
         " and not exists (select from lens_stream s where s.subject_id = u.id)",
-        "delete from lens_membership where last_seen_us < %s",
+        [before_us],
     )
-    for statement in statements:
-        await connection.execute(statement.encode(), [before_us])
+    await connection.execute("delete from lens_membership where last_seen_us < %s", [before_us])
+    # Each start of a daemon has a cursor of its own.
+    await connection.execute("delete from lens_cursor where moved_at < to_timestamp(%s / 1e6)", [before_us])
+
+
+async def _remove_events(connection: Connection, before_us: int) -> int:
+    """Remove a portion of old events, the oldest first; how many."""
+    cursor = await connection.execute(
+        "with gone as (delete from lens_event where id in (select id from lens_event where event_time_us < %s"
+        "  order by event_time_us limit %s) returning subject_id),"
+        " told as (update lens_subject set version = version + 1 where id in (select subject_id from gone))"
+        " select count(*) from gone",
+        [before_us, _ROWS_AT_ONCE],
+    )
+    return int((await cursor.fetchall())[0][0])
 
 
 def describe(found: dict[str, Any]) -> str:

@@ -1,145 +1,92 @@
-"""Reading one metric of one stream: out of blocks where there are any, out of rows everywhere else.
-
-Whole, that is; what charts read is in `charts.py`.
-"""
+"""Points of one metric as columns of numpy arrays. Pure, no I/O."""
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeAlias
 
-from .arrays import unpack_doubles, unpack_positions
-from .blocks import Series
-from .reader import Frame, Reader
-from .reducing import in_time
-from .streams import Header, Segment, Stream, Window, segments
+import numpy as np
+import numpy.typing as npt
 
-_PIECE_ROWS = 5_000
-_PIECE_BLOCKS = 8
-_TIME = "coalesce(r.event_time_us, r.received_us)"
+Integers: TypeAlias = npt.NDArray[np.int64]
+Doubles: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-async def read_whole(
-    reader: Reader,
-    stream: Stream,
-    blocks: Sequence[Header],
-    metric: str | None,
-    window: Window,
-    after_step: int | None = None,
-    *,
-    at_once: int = _PIECE_BLOCKS,
-) -> AsyncIterator[Series]:
-    """All points in the order of their steps, in pieces; `metric` None: the iterations themselves.
+class Series(NamedTuple):
+    """Points as columns of one length; times are microseconds since the epoch.
 
-    `at_once`: so many blocks are read at one time.
+    `streams`: the place of each point's stream in the list that was asked for. `weights`: how many points each stands
+    for, so that a block's extremes count as much as the rows that they were chosen from.
     """
-    gathered = reader.gathered(stream)
-    if gathered is not None:
-        known = _beyond(in_time(gathered, window.start_us, window.end_us), after_step)
-        if known.values:
-            yield known
-        return
-    for segment in segments(stream, blocks, window, after_step):
-        async for piece in read_segment(reader, stream, segment, metric, window, at_once):
-            known = _beyond(piece, after_step)
-            if known.values:
-                yield known
+
+    steps: Integers
+    iterations: Integers
+    times: Integers
+    values: Doubles
+    streams: Integers
+    weights: Doubles
+
+    @staticmethod
+    def of(rows: Iterable[Integers], values: Doubles, stream: int) -> Series:
+        """Points of one stream: steps, iterations and times, and the values beside them."""
+        steps, iterations, times = rows
+        return Series(steps, iterations, times, values, np.full(values.size, stream), np.ones(values.size))
+
+    @property
+    def size(self) -> int:
+        """How many points there are."""
+        return self.values.size
+
+    def select(self, which: Any) -> Series:
+        """The points at these positions; a slice or a mask will do, too."""
+        return Series._make(column[which] for column in self)
+
+    def between(self, start_us: int, end_us: int, low: int, high: int) -> Series:
+        """The points in a range of times and in one of iterations, both ends included."""
+        is_in = (self.times >= start_us) & (self.times <= end_us) & (self.iterations >= low) & (self.iterations <= high)
+        return self if is_in.all() else self.select(is_in)
+
+    def by_step(self) -> Series:
+        """Points of one stream in the order of their steps."""
+        return self if (np.diff(self.steps) > 0).all() else self.select(np.argsort(self.steps))
+
+    def ordered(self, groups: Integers, sides: Integers) -> Series:
+        """The points in the order group, iteration, time, side, step."""
+        if (np.diff(groups) == 0).all() and (np.diff(self.iterations) > 0).all():
+            return self
+        return self.select(np.lexsort((self.steps, sides, self.times, self.iterations, groups)))
 
 
-def _beyond(series: Series, step: int | None) -> Series:
-    if step is None or not series.steps or series.steps[0] > step:
-        return series
-    return series.part(bisect_right(series.steps, step), len(series.steps))
+def concatenated(pieces: Iterable[Series]) -> Series:
+    """All pieces one after the other."""
+    found = list(pieces)
+    if not found:
+        nothing = np.empty(0, np.int64)
+        return Series(nothing, nothing, nothing, np.empty(0), nothing, np.empty(0))
+    return found[0] if len(found) == 1 else Series._make(map(np.concatenate, zip(*found, strict=True)))
 
 
-async def read_segment(
-    reader: Reader, stream: Stream, segment: Segment, metric: str | None, window: Window, at_once: int = _PIECE_BLOCKS
-) -> AsyncIterator[Series]:
-    """All points of a segment in a window, in pieces of so many blocks or rows."""
-    if segment.blocks:
-        for low in range(0, len(segment.blocks), at_once):
-            blocks = segment.blocks[low : low + at_once]
-            async for piece in read_blocks(reader, stream, blocks, metric, window):
-                yield piece
-    else:
-        async for piece in _rows(reader, stream, segment, metric, window):
-            yield piece
+def extremes(values: Doubles, starts: Integers) -> Integers:
+    """Positions of the lowest, the highest and the first NaN of each part of values, ascending.
+
+    `starts`: where the parts begin, ascending from 0; none of them is empty.
+    """
+    lengths = np.diff(starts, append=values.size)
+    parts = np.repeat(np.arange(starts.size), lengths)
+    found = [_first_of_parts(np.isnan(values), parts)]
+    for bound in (np.fmin, np.fmax):
+        found.append(_first_of_parts(values == np.repeat(bound.reduceat(values, starts), lengths), parts))
+    return np.unique(np.concatenate(found))
 
 
-async def read_blocks(
-    reader: Reader, stream: Stream, blocks: Sequence[Header], metric: str | None, window: Window
-) -> AsyncIterator[Series]:
-    """All points of a few blocks in a window."""
-    frames = await reader.frames(stream, blocks)
-    if metric is None:
-        for last_step in sorted(frames):
-            steps, iterations, times = frames[last_step]
-            whole = Series(iterations, times, array("d", iterations), steps)
-            yield in_time(whole, window.start_us, window.end_us)
-        return
-    cursor = await reader.connection.execute(
-        'select last_step, positions, "values" from lens_column'
-        " where stream_id = %s and metric = %s and last_step = any(%s) order by last_step",
-        [stream.id, metric, [block.last_step for block in blocks]],
-        binary=True,
-    )
-    for last_step, positions, values in await cursor.fetchall():
-        yield in_time(_unpacked(frames[last_step], positions, values), window.start_us, window.end_us)
+def _first_of_parts(is_wanted: Mask, parts: Integers) -> Integers:
+    """The first wanted position of each part that has one."""
+    positions = np.flatnonzero(is_wanted)
+    return positions[np.diff(parts[positions], prepend=-1) > 0]
 
 
-def _unpacked(frame: Frame, positions: bytes | None, values: bytes) -> Series:
-    whole = Series(frame.iterations, frame.times, unpack_doubles(values), frame.steps)
-    return whole if positions is None else whole.at(unpack_positions(positions))
-
-
-async def _rows(
-    reader: Reader, stream: Stream, segment: Segment, metric: str | None, window: Window
-) -> AsyncIterator[Series]:
-    """Rows by the primary key, piece by piece; the transaction's snapshot keeps the pieces together."""
-    tail = None if metric is None else await reader.tail(stream, segment, metric)
-    if tail is not None:
-        yield in_time(tail, window.start_us, window.end_us)
-        return
-    value = "r.iteration" if metric is None else "r.metrics ->> %(metric)s"
-    statement = f"select r.row_step, r.iteration, {_TIME}, {value} from lens_row r where r.stream_id = %(id)s"
-    statement += " and r.row_step between %(first)s and %(last)s"
-    statement += "" if metric is None else " and r.metrics ? %(metric)s"
-    statement += f" and {_TIME} between %(start)s and %(end)s" if window.is_limited else ""
-    statement += " order by r.row_step limit %(limit)s"
-    first = segment.first_step
-    while first <= segment.last_step:
-        parameters = {"id": stream.id, "metric": metric, "first": first, "last": segment.last_step}
-        parameters |= {"start": window.start_us, "end": window.end_us, "limit": _PIECE_ROWS}
-        found = await (await reader.connection.execute(statement.encode(), parameters)).fetchall()
-        if found:
-            steps, iterations, times, values = zip(*found, strict=True)
-            yield Series(array("q", iterations), array("q", times), array("d", map(float, values)), array("q", steps))
-        if len(found) < _PIECE_ROWS:
-            return
-        first = found[-1][0] + 1
-
-
-async def is_in_order(reader: Reader, stream: Stream, blocks: Sequence[Header]) -> bool:
-    """Whether the stream's iterations never go back, so that the order of its steps is that of its iterations."""
-    if not stream.own_iterations:
-        return True
-    highest = -(2**63)
-    for block in blocks:
-        if block.dirty or not block.ordered or block.first_iteration < highest:
-            return False
-        highest = block.last_iteration
-    cursor = await reader.connection.execute(
-        "select count(*), coalesce(bool_and(iteration >= before), true) from ("
-        " select iteration, coalesce(lag(iteration) over (order by row_step), %(highest)s) as before from ("
-        "  select row_step, iteration from lens_row where stream_id = %(id)s and row_step > %(after)s"
-        "  order by row_step limit %(limit)s) rows) pairs",
-        {
-            "id": stream.id,
-            "highest": highest,
-            "after": highest if stream.blocked_step is None else stream.blocked_step,
-            "limit": 4 * _PIECE_ROWS,
-        },
-    )
-    row = await cursor.fetchone()
-    return row is not None and row[0] < 4 * _PIECE_ROWS and bool(row[1])
+def total_of(values: Doubles) -> float:
+    """The sum of the values that are numbers; NaN where infinities of both signs are among them."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(values[~np.isnan(values)].sum(dtype=np.longdouble))

@@ -62,7 +62,7 @@ class SharedConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
 async def only_here(connection: Connection, number: int) -> AsyncIterator[bool]:
     """Whether nobody else has the advisory lock of this number, which is held meanwhile.
 
-    Where what is done with it fails, the connection is to be closed, which gives the lock back.
+    Where what is done with it is interrupted, the connection is to be closed, which gives the lock back.
     """
     if isinstance(connection, SharedConnection):
         # A transaction that only waits with a lock keeps its session, and nothing from being vacuumed.
@@ -70,9 +70,11 @@ async def only_here(connection: Connection, number: int) -> AsyncIterator[bool]:
             yield await _is_true(holder, "select pg_try_advisory_xact_lock(%s)", number)
         return
     is_ours = await _is_true(connection, "select pg_try_advisory_lock(%s)", number)
-    yield is_ours
-    if is_ours:
-        await connection.execute("select pg_advisory_unlock(%s)", [number])
+    try:
+        yield is_ours
+    finally:
+        if is_ours and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            await connection.execute("select pg_advisory_unlock(%s)", [number])
 
 
 async def _is_true(connection: Connection, statement: str, number: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+from lens_plugins.connection_strings import check_connection_string, with_password
 from msgspec import Meta
 
 from lens_core import Secret
@@ -22,6 +23,10 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     read_dsn: Annotated[
         Secret | None,
         Meta(description="the address of a replica for queries, which `dsn` answers while the replica is away"),
+    ] = None
+    password: Annotated[
+        Secret | None,
+        Meta(description="the password for `dsn` and `read_dsn`, as it is: nothing in it has to be encoded"),
     ] = None
     history_limit: Annotated[
         int, Meta(ge=0, le=1000, description="how many overwritten versions of a row are kept")
@@ -56,3 +61,16 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     def __post_init__(self) -> None:
         if self.read_dsn is not None and self.dsn is None:
             raise ValueError("read_dsn: a replica needs a dsn beside it, of the server that is written to")
+        if self.password is not None and self.dsn is None:
+            raise ValueError("password: it needs a dsn beside it; Lens' own PostgreSQL has no password")
+        for option, dsn in (("dsn", self.dsn), ("read_dsn", self.read_dsn)):
+            if dsn is not None:
+                check_connection_string(option, dsn, self.password)
+
+    def address(self) -> str | None:
+        """The connection string of the server that is written to, with its password; None for Lens' own."""
+        return None if self.dsn is None else with_password(self.dsn, self.password)
+
+    def read_address(self) -> str | None:
+        """The connection string of the replica, with its password."""
+        return None if self.read_dsn is None else with_password(self.read_dsn, self.password)

@@ -48,7 +48,7 @@ def shown(subjects: str) -> str:
     from {subjects} s left join lateral (
         (select m.* from lens_membership m
             where s.workload_uid <> '' and m.workload_uid = s.workload_uid and m.cluster = s.cluster
-            order by m.pod_uid limit 1)
+            order by m.workload_name = '', m.pod_uid limit 1)
         union all
         (select m.* from lens_membership m
             where s.workload_uid = '' and s.pod_uid <> '' and m.pod_uid = s.pod_uid and m.cluster = s.cluster

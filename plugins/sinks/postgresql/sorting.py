@@ -10,7 +10,7 @@ from lens_core import Batch, Detection, Diagnosis, Event, Evidence, Origin, Pod,
 from .diagnoses import diagnosis_problem
 from .grouping import Grouped, NameCache, StreamKey, SubjectKey, group, is_long, origin_problem, stream_key, subject_of
 
-_KNOWN_SOURCES = frozenset({"wandb", "log", "tensorflow"})
+KNOWN_SOURCES = frozenset({"wandb", "log", "tensorflow"})
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Sorted:
 
 def source_label(row: StepMetrics) -> str:
     """The source as a label of Lens' own metrics, which are bounded."""
-    return row.data_source if row.data_source in _KNOWN_SOURCES else "other"
+    return row.data_source if row.data_source in KNOWN_SOURCES else "other"
 
 
 def sort_batch(batch: Batch, skip: int, cluster: str, history_limit: int, names: NameCache) -> Sorted:
@@ -100,7 +100,7 @@ def _fact_problem(record: Event | Evidence | Detection | Diagnosis) -> str | Non
             return problem
     elif isinstance(record, Event):
         texts = (record.type, record.data_source, record.run_id, record.session)
-        if abs(record.iteration or 0) >= 2**63:
+        if not -(2**63) <= (record.iteration or 0) < 2**63:
             return "iteration does not fit in 64 bits"
         if abs(record.attempt or 0) >= 2**31 or abs(record.origin.rank or 0) >= 2**31:
             return "attempt or rank does not fit in 32 bits"

@@ -1,21 +1,33 @@
-"""Which streams a query is about, and in which of their ranges there are blocks."""
+"""Which streams a query is about, and which blocks they have."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lens_core import PointQuery
 from lens_core.model.queries import metric_name
 
-from .blocks import LOWEST_STEP
 from .identity import Connection
 from .text import metric_key
 
 _LOWEST = -(2**63)
 _HIGHEST = 2**63 - 1
+# The order of an answer: run, attempt; within them source and rank.
+_ORDER = attrgetter("run_id", "attempt", "data_source", "rank", "id")
+_STREAM = (
+    "s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.blocked_rows, s.rows,"
+    " coalesce(s.first_iteration, 0), coalesce(s.last_iteration, 0), coalesce(s.last_seen_us, 0)"
+)
+_ASKED = (
+    "s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
+    " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
+    " and (%(source)s = '' or s.data_source = %(source)s)"
+    " and (%(run)s::text is null or s.run_id = %(run)s)"
+    " and (%(attempt)s::bigint is null or s.attempt = %(attempt)s)"
+)
 _HEADER = (
     "b.first_step, b.last_step, b.rows, b.dirty, b.ordered, b.first_iteration, b.last_iteration, b.first_us, b.last_us"
 )
@@ -33,11 +45,14 @@ class Stream(NamedTuple):
     blocked_step: int | None
     blocked_rows: int
     rows: int
+    first_iteration: int
+    last_iteration: int
+    last_seen_us: int
     points: int
 
 
 class Header(NamedTuple):
-    """A block (level 1) without its arrays, or a span (a higher level), of which iterations and order are not known."""
+    """A block without its arrays; `ordered`: its iterations never go back."""
 
     first_step: int
     last_step: int
@@ -48,7 +63,6 @@ class Header(NamedTuple):
     last_iteration: int
     first_us: int
     last_us: int
-    level: int = 1
 
 
 class Window(NamedTuple):
@@ -62,21 +76,9 @@ class Window(NamedTuple):
         """Whether anything is outside."""
         return self.start_us > _LOWEST or self.end_us < _HIGHEST
 
-    def touches(self, block: Header) -> bool:
-        """Whether anything of a block may be in it; of one that is to be made anew the times are not known."""
-        return block.dirty or (block.last_us >= self.start_us and block.first_us <= self.end_us)
-
     def holds(self, block: Header) -> bool:
         """Whether all of a block is in it."""
         return self.start_us <= block.first_us and block.last_us <= self.end_us
-
-
-class Segment(NamedTuple):
-    """A range of steps that is read in one way: out of rows, or out of blocks (by their last steps)."""
-
-    first_step: int
-    last_step: int
-    blocks: tuple[Header, ...] = ()
 
 
 def window_of(query: PointQuery) -> Window:
@@ -92,86 +94,38 @@ async def streams_by_metric(connection: Connection, query: PointQuery) -> list[t
     """The stored names of the wanted metrics in the order of their own names, and the streams that have them."""
     wanted = None if query.metrics is None else sorted({metric_key(name) for name in query.metrics})
     cursor = await connection.execute(
-        "select c.metric, s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step,"
-        " s.blocked_rows, s.rows, c.points"
-        " from lens_stream s join lens_catalogue c on s.id = c.stream_id"
-        " where s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
-        " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
-        " and (%(source)s = '' or s.data_source = %(source)s)"
-        " and (%(run)s::text is null or s.run_id = %(run)s)"
-        " and (%(attempt)s::bigint is null or s.attempt = %(attempt)s)"
-        " and (%(metrics)s::text[] is null or c.metric = any(%(metrics)s))",
+        f"select c.metric, {_STREAM}, c.points from lens_stream s join lens_catalogue c on s.id = c.stream_id"
+        f" where {_ASKED} and (%(metrics)s::text[] is null or c.metric = any(%(metrics)s))".encode(),
         _filter(query, wanted),
     )
     found: dict[str, list[Stream]] = defaultdict(list)
     for metric, *stream in await cursor.fetchall():
         found[metric].append(Stream(*stream))
-    return [(metric, sorted(found[metric], key=stream_order)) for metric in sorted(found, key=metric_name)]
+    return [(metric, sorted(found[metric], key=_ORDER)) for metric in sorted(found, key=metric_name)]
 
 
 async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]:
     """The streams of a query, each with its number of rows."""
     cursor = await connection.execute(
-        "select s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.blocked_rows,"
-        " s.rows, s.rows from lens_stream s"
-        " where s.rows > 0 and s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
-        " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
-        " and (%(source)s = '' or s.data_source = %(source)s)"
-        " and (%(run)s::text is null or s.run_id = %(run)s)"
-        " and (%(attempt)s::bigint is null or s.attempt = %(attempt)s)",
-        _filter(query, None),
+        f"select {_STREAM}, s.rows from lens_stream s where s.rows > 0 and {_ASKED}".encode(), _filter(query, None)
     )
-    return sorted((Stream(*row) for row in await cursor.fetchall()), key=stream_order)
+    return sorted((Stream(*row) for row in await cursor.fetchall()), key=_ORDER)
 
 
-def stream_order(stream: Stream) -> tuple[str, int, str, int, int]:
-    """The order of an answer: run, attempt; within them source and rank."""
-    return stream.run_id, stream.attempt, stream.data_source, stream.rank, stream.id
-
-
-async def headers(connection: Connection, stream_ids: Sequence[int]) -> dict[int, list[Header]]:
-    """The blocks of streams, in the order of their steps."""
+async def headers(connection: Connection, stream_ids: Sequence[int], window: Window) -> dict[int, list[Header]]:
+    """The blocks of streams that a window touches, in the order of their steps."""
     found: dict[int, list[Header]] = defaultdict(list)
     if not stream_ids:
         return found
     cursor = await connection.execute(
-        f"select b.stream_id, {_HEADER} from lens_block b where b.stream_id = any(%s) order by 1, b.last_step".encode(),
-        [list(stream_ids)],
+        f"select b.stream_id, {_HEADER} from lens_block b where b.stream_id = any(%s)"
+        " and (b.dirty or (b.last_us >= %s and b.first_us <= %s)) order by 1, b.last_step".encode(),
+        [list(stream_ids), window.start_us, window.end_us],
         binary=True,
     )
     for stream_id, *rest in await cursor.fetchall():
-        found[stream_id].append(Header(*rest))
+        found[stream_id].append(Header._make(rest))
     return found
-
-
-async def headers_between(connection: Connection, stream_id: int, ranges: Sequence[tuple[int, int]]) -> list[Header]:
-    """The blocks of a stream in ranges of steps, both ends included."""
-    cursor = await connection.execute(
-        f"select {_HEADER} from unnest(%s::bigint[], %s::bigint[]) r (low, high)"
-        " join lens_block b on b.stream_id = %s and b.last_step between r.low and r.high order by b.last_step".encode(),
-        [[low for low, _ in ranges], [high for _, high in ranges], stream_id],
-        binary=True,
-    )
-    return [Header(*row) for row in await cursor.fetchall()]
-
-
-def segments(stream: Stream, blocks: Sequence[Header], window: Window, after_step: int | None = None) -> list[Segment]:
-    """How a stream is read: what is outside of the window, or not beyond `after_step`, is left out."""
-    found: list[Segment] = []
-    wanted = [
-        block for block in blocks if (after_step is None or block.last_step > after_step) and window.touches(block)
-    ]
-    for is_dirty, group in groupby(wanted, lambda block: block.dirty):
-        inside = tuple(group)
-        found.append(Segment(inside[0].first_step, inside[-1].last_step, () if is_dirty else inside))
-    if has_tail(stream, blocks):
-        found.append(Segment(LOWEST_STEP if stream.blocked_step is None else stream.blocked_step + 1, _HIGHEST))
-    return found
-
-
-def has_tail(stream: Stream, blocks: Sequence[Header]) -> bool:
-    """Whether there may be rows beyond all blocks; how many rows a block has that is to be made anew is not known."""
-    return stream.rows != stream.blocked_rows or any(block.dirty for block in blocks)
 
 
 def _filter(query: PointQuery, metrics: list[str] | None) -> dict[str, Any]:

@@ -31,6 +31,21 @@ def clean(text: str) -> str:
     return _REFUSED.sub("\ufffd", text)
 
 
+def bigint(number: str | int) -> int:
+    """A number that somebody else sent and that the database must take. Raises ValueError for one over 64 bits."""
+    found = int(number)
+    if not -(2**63) <= found < 2**63:
+        raise ValueError("the number does not fit in 64 bits")
+    return found
+
+
+def refuse_nul(text: str) -> str:
+    """A text that the database must take. Raises ValueError for one that it refuses."""
+    if _REFUSED.search(text):
+        raise ValueError("the text holds a character that the database refuses")
+    return text
+
+
 def metric_key(name: str) -> str:
     """The key under which a metric is stored: clean, no metadata field, short enough for an index.
 

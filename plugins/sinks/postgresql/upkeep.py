@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .coarsening import spans_are_due
 from .compacting import compact_stream
+from .errors import describe
 from .identity import Connection
 from .retention import Policy, retain
 
@@ -56,14 +56,22 @@ async def tidy(connection: Connection, policy: Policy) -> dict[str, Any]:
     removed = await retain(connection, policy, time.time_ns() // 1000)
     cursor = await connection.execute(
         "select id from lens_stream s where rows > blocked_rows"
-        f" or exists (select from lens_block b where b.stream_id = s.id and b.dirty) or {spans_are_due()}".encode()
+        " or exists (select from lens_block b where b.stream_id = s.id and b.dirty)"
     )
-    made = sum([await compact_stream(connection, int(row[0]), partial=True) for row in await cursor.fetchall()])
+    made, failed = 0, {}
+    for (stream_id,) in await cursor.fetchall():
+        try:
+            made += await compact_stream(connection, stream_id, partial=True)
+        except Exception as error:
+            if connection.closed:
+                raise
+            failed[str(stream_id)] = describe(error)
     cursor = await connection.execute(_TABLES)
     tables = [row[0] for row in await cursor.fetchall()]
     for table in tables:
         await connection.execute(f"vacuum (analyze) {table}".encode())
-    return {**removed, "blocks_made": made, "tables_vacuumed": len(tables)}
+    found = {**removed, "blocks_made": made, "tables_vacuumed": len(tables)}
+    return {**found, "streams_failed": failed} if failed else found
 
 
 async def _one(connection: Connection, statement: str) -> tuple[Any, ...]:

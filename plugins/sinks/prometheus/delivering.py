@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import cramjam
 
 from lens_core.base.protobuf import WireError
+from lens_core.base.urls import revealed
 from lens_core.plugin_api.http_answers import is_web_page, retry_after_seconds
 
 from .messages import Packed, pack
@@ -135,7 +136,7 @@ def describe(answered: Answered) -> str:
 
 
 def _fixed_headers(settings: PrometheusSettings) -> Mapping[str, str]:
-    headers = {"Content-Encoding": "snappy", "User-Agent": USER_AGENT, **settings.headers}
+    headers = {"Content-Encoding": "snappy", "User-Agent": USER_AGENT, **revealed(settings.headers)}
     if settings.token is not None:
         headers["Authorization"] = f"Bearer {settings.token.reveal()}"
     elif settings.username:

@@ -72,6 +72,8 @@ class Prometheus(Sink):
         self._latest = LatestValues(
             self.settings.federate_max_series, self.settings.federate_expire_seconds, context.metrics
         )
+        for status in ("400", "413", "422"):
+            context.metrics.prometheus_refused.labels(context.name, f"HTTP {status}")
         self._snapshot_path = context.data_dir / "latest_values.json"
         self._stopping = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None

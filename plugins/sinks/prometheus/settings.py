@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from lens_core import Secret
+from lens_core.base.urls import separate_login
 
 _Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]")]
 _Seconds = Annotated[float, Meta(gt=0)]
@@ -27,7 +29,7 @@ class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     token: Annotated[Secret | None, Meta(description="sent as a bearer token")] = None
     username: Annotated[str, Meta(description="for basic authentication")] = ""
     password: Annotated[Secret | None, Meta(description="for basic authentication")] = None
-    headers: Annotated[dict[str, str], Meta(description="sent as they are, for example X-Scope-OrgID")] = {}
+    headers: Annotated[dict[str, Secret], Meta(description="sent as they are, for example X-Scope-OrgID")] = {}
     ca_file: Annotated[str, Meta(description="certificates to trust instead of the system's")] = ""
     shards: Annotated[
         int,
@@ -45,6 +47,12 @@ class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         _Seconds, Meta(description="a value that was not renewed for so long is gone")
     ] = 900.0
     federate_max_series: Annotated[int, Meta(ge=1, description="more series are refused and counted")] = 50_000
+
+    def __post_init__(self) -> None:
+        if self.url is not None:
+            separate_login(self)
+        if self.ca_file and not Path(self.ca_file).is_file():
+            raise ValueError("ca_file: there is no such file; correct the path")
 
 
 class FederateQuery(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from lens_core.dlrover import Wire, report_from_wire
 from lens_core.dlrover.messages import Request
 
 DATA_SOURCE = "dlrover"
-_MAX_TEXT = 8192
+_MAX_TEXT = 65536
 _NO_ACTION = {
     "timestamp": 0,
     "action_type": "no_action",

@@ -43,6 +43,7 @@ class DlroverMaster(Source):
     """Takes what DLRover's agents report to their master, and lets the nodes of a job find each other."""
 
     name = "dlrover_master"
+    rejects = ("unknown",)
     Settings = DlroverMasterSettings
 
     def __init__(self, settings: DlroverMasterSettings, context: Context) -> None:

@@ -11,6 +11,8 @@ from lens_core.base.self_metrics import SelfMetrics
 
 # Labels are looked at for so many drops in a second; the counts are exact whatever happens.
 NOTED_PER_SECOND = 100
+# Those that a policy of the settings gives; the refusals of the parser come to them.
+REASONS = ("negative", "missing_pod_info", "no_workload_found")
 
 
 class Drops:
@@ -20,6 +22,8 @@ class Drops:
         self.counts: dict[str, int] = {}
         self._recent: deque[dict[str, Any]] = deque(maxlen=recent)
         self._metric = metrics.remote_write_dropped
+        for reason in REASONS:
+            self._metric.labels(reason)
         self._clock = clock
         self._second = 0
         self._noted = 0

@@ -20,7 +20,6 @@ _MEMO_KEYS = 50_000
 
 Key: TypeAlias = tuple[str, ...]
 Keys: TypeAlias = tuple[Key, ...]
-_NO_KEYS: Keys = ()
 
 
 class PodFinder:
@@ -35,20 +34,15 @@ class PodFinder:
         self._device_labels = list(settings.device_labels.items())
         self.telling = {*settings.node_labels, *settings.device_labels, *POD_LABELS, *UID_LABELS, *NAMESPACE_LABELS}
         self.telling |= {EXPORTED_POD, EXPORTED_NAMESPACE}
-        self._known: dict[tuple[bytes, ...], Keys] = {}
-        self._shared: dict[Keys, Keys] = {_NO_KEYS: _NO_KEYS}
+        self._shared: dict[Keys, Keys] = {}
 
     def keys(self, labels: Sequence[Label]) -> Keys:
-        """The keys of a series by its telling labels; none when they name neither a pod nor a device."""
-        pieces = tuple([label[2] for label in labels])
-        keys = self._known.get(pieces)
-        if keys is None:
-            if len(self._known) >= _MEMO_KEYS:
-                self._known, self._shared = {}, {_NO_KEYS: _NO_KEYS}
-            values = {label[0]: label[1] for label in labels}
-            keys = (*self._device_keys(values), *_pod_keys(values))
-            keys = self._known[pieces] = self._shared.setdefault(keys, keys)
-        return keys
+        """The keys of a series by its labels; none when they name neither a pod nor a device."""
+        values = {name: value for name, value, _ in labels if name in self.telling}
+        keys = (*self._device_keys(values), *_pod_keys(values))
+        if len(self._shared) >= _MEMO_KEYS:
+            self._shared = {}
+        return self._shared.setdefault(keys, keys)
 
     def _device_keys(self, labels: Mapping[str, str]) -> list[Key]:
         devices = [(kind, labels[label]) for label, kind in self._device_labels if label in labels]

@@ -5,7 +5,7 @@ A label is a plain tuple, because plain tuples of texts cost the garbage collect
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from functools import lru_cache
 from operator import lt
 from typing import Any, TypeAlias
 
@@ -13,13 +13,13 @@ from google.protobuf.message import DecodeError
 
 from lens_core.base.protobuf import DELIMITED, WireError, delimited, fields, splitter
 
-# Name, value, the bytes of its field (tag and length included), and whether it must be looked at: its name tells
-# something, or it has no value.
-Label: TypeAlias = tuple[str, str, bytes, bool]
+# Name, value, and the bytes of its field (tag and length included).
+Label: TypeAlias = tuple[str, str, bytes]
 
 LABEL_TAG = 0x0A
 METRIC_NAME = "__name__"
 _MEMO_LABELS = 50_000
+_MEMO_LABEL_BYTES = 512
 _Labels: Any = splitter("Labels", {"labels": 1})
 
 
@@ -33,75 +33,35 @@ class RefusedSeries(Exception):
 
 def make_label(name: str, value: str) -> Label:
     """A label of our own."""
-    return name, value, delimited(1, delimited(1, name.encode()) + delimited(2, value.encode())), False
+    return name, value, delimited(1, delimited(1, name.encode()) + delimited(2, value.encode()))
 
 
-class LabelReader:
-    """Reads blocks of label fields; remembers single labels, because most occur in many series.
-
-    `marked` are the names of the labels that somebody will want to look at.
-    """
-
-    def __init__(self, marked: Collection[str] = ()) -> None:
-        self._marked = frozenset(marked)
-        self._memo: dict[bytes, Label] = {}
-
-    def read(self, block: bytes) -> list[Label]:
-        """The labels of a block in its order. Raises WireError unless it is nothing but whole label fields."""
-        try:
-            inners: list[bytes] = list(_Labels.FromString(block).labels)
-        except DecodeError:
-            raise WireError("something else between the labels") from None
-        # With two bytes for tag and length each, nothing is left over: there is nothing else in the block.
-        if sum(map(len, inners)) + 2 * len(inners) != len(block):
-            return self._read_slowly(block)
-        known = self._memo.get
-        found = [known(inner) for inner in inners]
-        if None in found:
-            return [self._learn(inner) if label is None else label for inner, label in zip(inners, found, strict=True)]
-        return found  # type: ignore[return-value]
-
-    def _read_slowly(self, block: bytes) -> list[Label]:
-        found = []
-        for field in fields(block):
-            if field.number != 1 or field.kind != DELIMITED:
-                raise WireError("something else between the labels")
-            label = self._memo.get(field.value) or self._learn(field.value)
-            if label[2] != block[field.start : field.end]:
-                raise WireError("a label whose length is written in an unusual way")
-            found.append(label)
-        return found
-
-    def _learn(self, inner: bytes) -> Label:
-        name, value = _name_and_value(inner)
-        try:
-            text = name.decode()
-            label = (text, value.decode(), delimited(1, inner), text in self._marked or not value)
-        except UnicodeDecodeError:
-            raise RefusedSeries("invalid_utf8", "a label is not UTF-8") from None
-        if len(self._memo) >= _MEMO_LABELS:
-            self._memo.clear()
-        self._memo[inner] = label
-        return label
+def read_labels(block: bytes) -> list[Label]:
+    """The labels of a block of nothing but label fields, in its order. Raises WireError or RefusedSeries."""
+    try:
+        inners: list[bytes] = list(_Labels.FromString(block).labels)
+    except DecodeError:
+        raise WireError("something else between the labels") from None
+    return [_known_label(inner) if len(inner) <= _MEMO_LABEL_BYTES else _label(inner) for inner in inners]
 
 
-def _name_and_value(message: bytes) -> tuple[bytes, bytes]:
-    """Both texts of a label; raises WireError."""
-    size = len(message)
-    if 4 <= size < 0x80 and message[0] == 0x0A:
-        # The usual shape: a short name, then a short value, nothing else.
-        middle = 2 + message[1]
-        if middle + 2 <= size and message[middle] == 0x12 and middle + 2 + message[middle + 1] == size:
-            return message[2:middle], message[middle + 2 :]
+def _label(inner: bytes) -> Label:
     name = value = b""
-    for field in fields(message):
+    for field in fields(inner):
         if field.number in (1, 2) and field.kind != DELIMITED:
             raise WireError("a label's name or value has the wrong type")
         if field.number == 1:
             name = field.value
         elif field.number == 2:
             value = field.value
-    return name, value
+    try:
+        return name.decode(), value.decode(), delimited(1, inner)
+    except UnicodeDecodeError:
+        raise RefusedSeries("invalid_utf8", "a label is not UTF-8") from None
+
+
+# Most labels occur in many series.
+_known_label = lru_cache(_MEMO_LABELS)(_label)
 
 
 def checked(labels: list[Label]) -> list[Label]:

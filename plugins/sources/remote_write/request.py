@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from email.message import Message
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -20,7 +21,6 @@ from lens_core.base.protobuf import WireError, splitter
 
 VERSIONS = {"": "1.0", "prometheus.writerequest": "1.0", "io.prometheus.write.v2.request": "2.0"}
 MEDIA_TYPE = "application/x-protobuf"
-_SERIES_TAG = 0x0A
 # Both versions at once: their field numbers are disjoint, so that a body of the other one is seen, not read as empty.
 _Parts = splitter("WriteRequest", {"timeseries": 1, "metadata": 3, "symbols": 4, "series2": 5})
 
@@ -35,7 +35,11 @@ class Cut(msgspec.Struct, frozen=True):
 
 def version_of(headers: Mapping[str, str]) -> str:
     """1.0 or 2.0, by the content type; without one it is 1.0. Raises UnsupportedMediaType."""
-    written = headers.get("content-type", "")
+    return _version_by(headers.get("content-type", ""))
+
+
+@lru_cache(maxsize=64)
+def _version_by(written: str) -> str:
     if not written.strip():
         return "1.0"
     message = Message()
@@ -73,22 +77,6 @@ def cut(body: bytes, version: str) -> Cut:
     if first or metadata:
         raise BadRequest("this is remote write 1.0, but its content type says 2.0")
     return Cut(second, [], symbols)
-
-
-def series_at(body: bytes, place: int) -> tuple[bytes, int]:
-    """The series that begins at a place, and where it ends; nothing if there is none, or one of 16 KiB or more."""
-    start = place + 2
-    if start > len(body) or body[place] != _SERIES_TAG:
-        return b"", place
-    size = body[place + 1]
-    if size >= 0x80:
-        # The second byte of a size is its highest and not 0, so that there is one way to write it.
-        if start == len(body) or not 0 < body[start] < 0x80:
-            return b"", place
-        size = size & 0x7F | body[start] << 7
-        start += 1
-    end = start + size
-    return (body[start:end], end) if end <= len(body) else (b"", place)
 
 
 def damaged(error: WireError) -> BadRequest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from itertools import pairwise
 from typing import NamedTuple
 
 from lens_core.base.protobuf import DELIMITED, FIXED64, VARINT, Field, WireError, fields
@@ -11,24 +10,7 @@ from lens_core.base.protobuf import DELIMITED, FIXED64, VARINT, Field, WireError
 from .histograms import BadHistogram, check_histogram
 from .labels import LABEL_TAG, RefusedSeries
 
-# What a single sample takes: tag, length, a double, a timestamp of six bytes; proto3 leaves a value of 0 out.
-VALUE_SIZE, ZERO_SIZE = 18, 9
-VALUE_TAGS, ZERO_TAGS = b"\x12\x10\x09", b"\x12\x07"
 _ZERO = b"\0" * 8
-
-
-class Tail(NamedTuple):
-    """One of the two usual ends of a series, a single sample: the bytes that are always the same, and an example."""
-
-    mask: bytes
-    example: bytes
-
-
-# A value that is not negative and a timestamp of six bytes, which the highest bits of each byte tell; and the timestamp
-# alone, because proto3 leaves out a 0.
-_STAMP = Tail(b"\xff" + b"\x80" * 6, b"\x10" + b"\x80" * 5 + b"\x01")
-VALUE_TAIL = Tail(b"\xff\xff\xff" + b"\0" * 7 + b"\x80" + _STAMP.mask, VALUE_TAGS + _ZERO + _STAMP.example)
-ZERO_TAIL = Tail(b"\xff\xff" + _STAMP.mask, ZERO_TAGS + _STAMP.example)
 
 
 class Examined(NamedTuple):
@@ -43,18 +25,13 @@ class Examined(NamedTuple):
 
 def split_labels(series: bytes) -> tuple[bytes, bytes]:
     """A TimeSeries as its label fields and everything else, each in its order. Raises WireError."""
-    labels = [(field.start, field.end) for field in fields(series) if field.number == 1]
-    for start, _ in labels:
-        if series[start] != LABEL_TAG:
+    labels: list[bytes] = []
+    others: list[bytes] = []
+    for field in fields(series):
+        if field.number == 1 and series[field.start] != LABEL_TAG:
             raise WireError("a label has the wrong type")
-    if not labels:
-        return b"", series
-    end = labels[-1][1]
-    if labels[0][0] == 0 and all(first[1] == second[0] for first, second in pairwise(labels)):
-        return series[:end], series[end:]
-    block = b"".join(series[start:stop] for start, stop in labels)
-    others = (series[field.start : field.end] for field in fields(series) if field.number != 1)
-    return block, b"".join(others)
+        (labels if field.number == 1 else others).append(series[field.start : field.end])
+    return b"".join(labels), b"".join(others)
 
 
 def examine(rest: bytes, *, drop_negative: bool) -> Examined:

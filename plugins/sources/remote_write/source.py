@@ -1,12 +1,12 @@
-"""The remote_write source: its routes, and from a request to one record."""
+"""The source `remote_write`: its routes, and the way from a request to one record."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cramjam
 
@@ -16,20 +16,16 @@ from lens_core.base.protobuf import WireError, delimited
 
 from .drops import Drops
 from .enriching import Enricher
-from .labels import RefusedSeries
-from .passed import Passed
-from .passing import Passage
+from .forms import choose
+from .generic_parser import ForwardedBatch, GenericParser
 from .request import MEDIA_TYPE, Cut, body_of, cut, damaged, version_of
 from .settings import RemoteWriteSettings
-from .version2 import Translator
+from .version2 import Translator, as_version1
 
-if TYPE_CHECKING:
-    from .plates.press import Press
-
-# So many series are worked on before others get a turn.
+# Others get a turn after so many series.
 SERIES_AT_A_TIME = 2000
-# In smaller messages, most runs of series are cut off somewhere, so that they are quicker one by one.
-_LARGE_BYTES = 128 * 1024
+# The label sets that are known are forgotten so often, and with them those that no longer come.
+CLEAR_SECONDS = 600.0
 METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
 # What this protocol's senders make of a status: 413 wedges vmagent, 429 makes Prometheus drop.
 WIRE_ERRORS = {413: 400, 429: 503}
@@ -42,43 +38,41 @@ class RemoteWrite(Source):
     name = "remote_write"
     Settings = RemoteWriteSettings
     brings = (SeriesBatch,)
+    rejects = ("bad_histogram", "invalid_utf8", "empty_label_name", "duplicate_label", "no_metric_name")
 
     settings: RemoteWriteSettings
 
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
+        for result in ("attached", "unattached"):
+            context.metrics.remote_write_series.labels(result)
+        for status in ("204", "400", "503"):
+            context.metrics.remote_write_requests.labels("1.0", status)
         self.drops = Drops(self.settings.recent_drops, context.metrics)
-        self._enricher = Enricher(self.settings, context.directory)
-        self._passage = Passage(self._enricher, self.drops)
+        self.form, self._hot_path = choose()
+        enricher = Enricher(self.settings, context.directory, self._hot_path)
+        self._table = self._hot_path.LabelSets(enricher, self.settings.cached_series, CLEAR_SECONDS, time.monotonic)
+        self._parser = GenericParser(enricher, self.drops)
 
     def routes(self) -> Sequence[Route]:
         """The path of the seeds in every method, Prometheus' own path, and the recent drops."""
         path = self.settings.path.rstrip("/")
-        limit = self.settings.max_body_bytes
-        anything = Route(
-            paths=[path or "/prometheus", f"{path}/api/v1/write"],
-            handler=self._write,
-            methods=METHODS,
-            at_root=True,
-            encodings=("snappy", "zstd", "identity"),
-            max_body_bytes=limit,
-            wire_errors=WIRE_ERRORS,
-            bodies={MEDIA_TYPE: bytes},
-        )
-        write = Route(
-            paths=["/write"],
-            handler=self._write,
-            encodings=("snappy", "zstd", "identity"),
-            max_body_bytes=limit,
-            wire_errors=WIRE_ERRORS,
-            bodies={MEDIA_TYPE: bytes},
-        )
+        common: dict[str, Any] = {
+            "handler": self._write,
+            "encodings": ("snappy", "zstd", "identity"),
+            "max_body_bytes": self.settings.max_body_bytes,
+            "wire_errors": WIRE_ERRORS,
+            "bodies": {MEDIA_TYPE: bytes},
+        }
+        paths = [path or "/prometheus", f"{path}/api/v1/write"]
+        anything = Route(paths=paths, methods=METHODS, at_root=True, **common)
+        write = Route(paths=["/write"], **common)
         drops = Route(paths=["/remote-write/drops"], handler=self._show_drops, methods=("GET",), role="read")
         return [anything, write, drops]
 
     async def _show_drops(self, request: IngestRequest) -> Reply:
-        """What was dropped lately, with its reason."""
-        return Reply(body=self.drops.report())
+        """Recent drops with their reasons, and the form of the hot path: compiled or interpreted."""
+        return Reply(body={**self.drops.report(), "form": self.form})
 
     async def _write(self, request: IngestRequest) -> Reply:
         """Prometheus remote write 1.0 and 2.0; each series gets its pod and its workload."""
@@ -86,113 +80,103 @@ class RemoteWrite(Source):
         try:
             version = version_of(request.headers)
             body = body_of(request, self.settings.max_body_bytes)
-            reply = _answer(version, await self._take(body, version))
+            reply = _answer(version, await self._receive(body, version))
         except RequestError as error:
             reply = _refusal(error, version)
         self.context.metrics.remote_write_requests.labels(version, str(reply.status)).inc()
         return reply
 
-    async def _take(self, body: bytes, version: str) -> Passed:
-        """Pass a message on; returns when it is safe. Raises RequestError."""
-        passed = Passed()
-        together = len(body) >= _LARGE_BYTES and self._press.pays()
-        place = printed = 0
+    async def _receive(self, body: bytes, version: str) -> ForwardedBatch:
+        """Forward a message; returns when it is safe. Raises RequestError."""
+        batch = ForwardedBatch()
+        metadata: list[bytes] = []
         try:
-            if together and version == "1.0":
-                place, printed = await self._print(body, passed)
-            message = cut(body[place:], version)
-            metadata = await self._pass(message, version, passed, together=together)
-        except (WireError, RefusedSeries) as error:
-            raise damaged(WireError(str(error))) from None
-        series = printed + len(message.series)
-        items = series + len(metadata)
-        refused = sum(passed.refused.values())
-        records = []
-        if passed.pieces or metadata:
-            passed.pieces += [delimited(3, entry) for entry in metadata]
-            records.append(
-                SeriesBatch(
-                    # Packed once, for the spool and for the store: it is a tenth of the size.
-                    body=bytes(cramjam.snappy.compress_raw(passed.joined)),
-                    compression="snappy",
-                    series=passed.series,
-                    samples=passed.samples,
-                    histograms=passed.histograms,
-                    exemplars=passed.exemplars,
-                )
-            )
-        if items:
-            filtered = series - passed.series - refused
-            await self.door.submit(records, received=items, filtered=filtered, rejected=passed.refused)
-        self._count(passed)
-        return passed
+            place = await self._forward(body, batch) if version == "1.0" else 0
+            if place < len(body):
+                # Metadata, everything of 2.0, and what only the library can tell apart from damage.
+                message = cut(body[place:], version)
+                metadata = await self._forward_parts(message, version, batch)
+        except WireError as error:
+            raise damaged(error) from None
+        await self._submit(batch, metadata)
+        self._count(batch)
+        return batch
 
-    @cached_property
-    def _press(self) -> Press:
-        # Numpy takes a while to load, and 20 MiB: not for daemons to which little comes.
-        from .plates.press import Press
-
-        # Copies are made of what is remembered.
-        of_new = self.settings.copies == "none"
-        return Press(self._enricher, self._passage, self.settings.cached_series, of_new=of_new)
-
-    async def _print(self, body: bytes, passed: Passed) -> tuple[int, int]:
-        """Pass on what a message begins with as far as it is known in whole runs; where that ends, and how many."""
-        place, series = self._press.print(body, 0, passed, SERIES_AT_A_TIME)
-        count = series
-        while series and place < len(body):
-            await asyncio.sleep(0)
-            place, series = self._press.print(body, place, passed, SERIES_AT_A_TIME)
-            count += series
-        return place, count
-
-    async def _pass(self, message: Cut, version: str, passed: Passed, *, together: bool) -> list[bytes]:
-        """Pass the series of a message; its metadata in the form of 1.0."""
-        translator = Translator(message.symbols) if version == "2.0" and message.series else None
+    async def _forward_parts(self, message: Cut, version: str, batch: ForwardedBatch) -> list[bytes]:
+        """Forward the series of a message that was cut; its metadata as those of 1.0. Raises WireError."""
+        translator = None
+        if version == "2.0" and message.series:
+            translator = Translator(message.symbols, self.settings.max_body_bytes)
         for first in range(0, len(message.series), SERIES_AT_A_TIME):
-            if first:
-                await asyncio.sleep(0)
             series = message.series[first : first + SERIES_AT_A_TIME]
-            if translator is not None:
-                series = [translator.series(one) for one in series]
-            if together:
-                self._press.take(series, passed)
-            else:
-                self._enricher.begin()
-                self._passage.take(series, passed)
+            await self._forward(as_version1(series, translator), batch)
+            batch.compact()
+            await asyncio.sleep(0)
         return message.metadata if translator is None else translator.metadata
 
-    def _count(self, passed: Passed) -> None:
+    async def _forward(self, body: bytes, batch: ForwardedBatch) -> int:
+        """Forward the series that a message begins with; where they end. Raises WireError."""
+        place = 0
+        while place < len(body):
+            self._table.begin()
+            start = place
+            place = self._hot_path.forward(body, place, SERIES_AT_A_TIME, self._table, self._parser, batch)
+            if place == start:
+                break
+            if place < len(body):
+                batch.compact()
+                await asyncio.sleep(0)
+        return place
+
+    async def _submit(self, batch: ForwardedBatch, metadata: list[bytes]) -> None:
+        """Put what is forwarded into the spool, as one record. Raises RequestError."""
+        received = batch.received + len(metadata)
+        records = []
+        if batch.pieces or metadata:
+            batch.pieces += [delimited(3, entry) for entry in metadata]
+            records.append(
+                SeriesBatch(
+                    # Compressed once, for the spool and for the store: it is a tenth of the size.
+                    body=bytes(cramjam.snappy.compress_raw(batch.join())),
+                    compression="snappy",
+                    series=batch.series,
+                    samples=batch.samples,
+                    histograms=batch.histograms,
+                    exemplars=batch.exemplars,
+                )
+            )
+        if received:
+            filtered = batch.received - batch.series - sum(batch.refused.values())
+            await self.door.submit(records, received=received, filtered=filtered, rejected=batch.refused)
+
+    def _count(self, batch: ForwardedBatch) -> None:
         metrics = self.context.metrics
-        metrics.remote_write_samples.inc(passed.samples + passed.histograms)
-        metrics.remote_write_series.labels("attached").inc(passed.series - passed.unattached)
-        metrics.remote_write_series.labels("unattached").inc(passed.unattached)
-        metrics.remote_write_printed.inc(passed.printed)
-        metrics.remote_write_cached.set(self._remembered())
-
-    def _remembered(self) -> int:
-        press = self._press.remembered if "_press" in vars(self) else 0
-        return self._enricher.remembered + press
+        metrics.remote_write_samples.inc(batch.samples + batch.histograms)
+        metrics.remote_write_series.labels("attached").inc(batch.series - batch.unattached)
+        metrics.remote_write_series.labels("unattached").inc(batch.unattached)
+        metrics.remote_write_known.inc(batch.known)
+        metrics.remote_write_cached.set(len(self._table))
 
 
-def _answer(version: str, passed: Passed) -> Reply:
+def _answer(version: str, batch: ForwardedBatch) -> Reply:
     """204, or 400 when some series were refused although the others are safe (a partial write)."""
-    headers = {}
-    if version == "2.0":
-        written = {"Samples": passed.samples, "Histograms": passed.histograms, "Exemplars": passed.exemplars}
-        headers = {_WRITTEN.format(what): str(count) for what, count in written.items()}
-    if not passed.refused:
+    headers = _written(version, batch)
+    if not batch.refused:
         return Reply(status=204, headers=headers)
-    count = sum(passed.refused.values())
-    message = f"{count} series refused, the others were taken: {'; '.join(sorted(set(passed.messages)))}"
+    count = sum(batch.refused.values())
+    message = f"{count} series refused, the others were taken: {'; '.join(sorted(set(batch.messages)))}"
     return Reply(body={"code": "RequestParameterInvalid", "message": message}, status=400, headers=headers)
 
 
 def _refusal(error: RequestError, version: str) -> Reply:
-    headers = (
-        {_WRITTEN.format(what): "0" for what in ("Samples", "Histograms", "Exemplars")} if version == "2.0" else {}
-    )
+    headers = _written(version, ForwardedBatch())
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds)))
     status = WIRE_ERRORS.get(error.status, error.status)
     return Reply(body={"code": error.code, "message": error.message}, status=status, headers=headers)
+
+
+def _written(version: str, batch: ForwardedBatch) -> dict[str, str]:
+    """The headers in which 2.0 wants to be told what was written."""
+    counts = {"Samples": batch.samples, "Histograms": batch.histograms, "Exemplars": batch.exemplars}
+    return {_WRITTEN.format(what): str(count) for what, count in counts.items()} if version == "2.0" else {}

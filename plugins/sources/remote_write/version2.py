@@ -8,31 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lens_core.base.protobuf import (
-    DELIMITED,
-    VARINT,
-    Field,
-    WireError,
-    delimited,
-    fields,
-    numeric,
-    packed,
-    read_varint,
-)
+from lens_core.base.compression import too_large
+from lens_core.base.protobuf import DELIMITED, VARINT, Field, WireError, delimited, fields, numeric, packed
 
 _REFS, _SAMPLES, _HISTOGRAMS, _EXEMPLARS, _METADATA = 1, 2, 3, 4, 5
 _HISTOGRAM, _GAUGE_HISTOGRAM, _SUMMARY = 3, 4, 5
-_REFS_TAG, _SAMPLES_TAG, _METADATA_TAG = (number << 3 | DELIMITED for number in (_REFS, _SAMPLES, _METADATA))
 _SUFFIXES = ("_bucket", "_count", "_sum")
 
 
-class Translator:
-    """Translates the series of one request; collects their metadata, once for each family."""
+def as_version1(series: Sequence[bytes], translator: Translator | None) -> bytes:
+    """A request of 1.0 with these series, which the translator reads if they are of 2.0. Raises WireError."""
+    return b"".join([delimited(1, one if translator is None else translator.series(one)) for one in series])
 
-    def __init__(self, symbols: Sequence[bytes]) -> None:
+
+class Translator:
+    """Translates the series of one request; collects their metadata, once for each family.
+
+    A reference takes a byte where its symbol may take megabytes, so that the labels of all series are limited, too.
+    """
+
+    def __init__(self, symbols: Sequence[bytes], limit_bytes: int) -> None:
         if not symbols or symbols[0]:
             raise WireError("the first symbol is not the empty text")
         self._symbols = symbols
+        self._limit = self._left = limit_bytes
         self._labels: dict[tuple[int, int], bytes] = {}
         self._metadata: dict[str, bytes] = {}
         self._noted: set[tuple[str, bytes]] = set()
@@ -43,33 +42,7 @@ class Translator:
         return list(self._metadata.values())
 
     def series(self, message: bytes) -> bytes:
-        """A TimeSeries of 1.0. Raises WireError."""
-        return self._usual(message) or self._any(message)
-
-    def _usual(self, message: bytes) -> bytes:
-        """A series of references, samples and metadata in this order, all of them short; empty for another one."""
-        place, size = 0, len(message)
-        refs: list[int] = []
-        first = last = 0
-        while place + 2 <= size:
-            tag, length = message[place], message[place + 1]
-            end = place + 2 + length
-            if length > 0x7F or end > size:
-                return b""
-            if tag == _SAMPLES_TAG and first:
-                last = end
-            elif tag == _REFS_TAG and not first:
-                refs = _short_refs(message[place + 2 : end])
-                first = last = end
-            elif tag == _METADATA_TAG and end == size:
-                self._note(self._name(refs), message[place + 2 : end])
-            else:
-                return b""
-            place = end
-        return self._block(refs) + message[first:last] if place == size else b""
-
-    def _any(self, message: bytes) -> bytes:
-        """Any series, field by field."""
+        """A TimeSeries of 1.0. Raises WireError, or PayloadTooLarge."""
         refs: list[int] = []
         rest: list[bytes] = []
         metadata: bytes | None = None
@@ -99,15 +72,23 @@ class Translator:
         except IndexError:
             raise WireError(f"there is no symbol {reference}") from None
 
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise too_large(self._limit)
+
     def _block(self, refs: list[int]) -> bytes:
         if len(refs) % 2:
             raise WireError("the number of label references is odd")
         known = self._labels
         pairs = zip(refs[::2], refs[1::2], strict=True)
-        return b"".join([known.get(pair) or self._label(pair) for pair in pairs])
+        labels = [known.get(pair) or self._label(pair) for pair in pairs]
+        self._spend(sum(map(len, labels)))
+        return b"".join(labels)
 
     def _label(self, pair: tuple[int, int]) -> bytes:
         name, value = self._symbol(pair[0]), self._symbol(pair[1])
+        self._spend(len(name) + len(value))
         label = self._labels[pair] = delimited(1, delimited(1, name) + delimited(2, value))
         return label
 
@@ -138,27 +119,10 @@ class Translator:
             return
         family = _family(name) if kind in (_HISTOGRAM, _GAUGE_HISTOGRAM, _SUMMARY) else name
         parts = [numeric(1, kind)] if kind else []
+        self._spend(len(family) + len(help_text) + len(unit))
         parts += [delimited(2, family.encode())]
         parts += [delimited(number, text) for number, text in ((4, help_text), (5, unit)) if text]
         self._metadata.setdefault(family, b"".join(parts))
-
-
-def _short_refs(data: bytes) -> list[int]:
-    """Packed references, most of which take one byte or two."""
-    refs: list[int] = []
-    place, size = 0, len(data)
-    while place < size:
-        low = data[place]
-        if low < 0x80:
-            refs.append(low)
-            place += 1
-        elif place + 1 < size and data[place + 1] < 0x80:
-            refs.append(low & 0x7F | data[place + 1] << 7)
-            place += 2
-        else:
-            number, place = read_varint(data, place)
-            refs.append(number)
-    return refs
 
 
 def _number(field: Field) -> int:

@@ -8,7 +8,10 @@ from typing import Any
 
 from lens_core import Origin, StepMetrics
 from lens_core.base.json_items import numbers_of
+from lens_core.model.ranges import MAX_METRICS
+from lens_core.model.times import epoch_seconds
 
+from ..log_entries import seconds_of
 from .shapes import Log, Metric, Sender
 
 DATA_SOURCE = "wandb"
@@ -17,6 +20,11 @@ DATA_SOURCE = "wandb"
 TRAINING_STEP_METRICS = ("train/global_step", "trainer/global_step")
 
 Rejections = list[tuple[int, str]]
+
+_SECONDS = 1e11  # from the year 5138 on it is a time in a smaller unit
+# Names above nested numbers are written out for each of them: so many characters in one body.
+_MAX_WRITTEN_OUT = 64 * 1024 * 1024
+_TOO_MUCH = "the names above the nested numbers of this body are too long; send fewer rows at a time"
 
 
 class _Row:
@@ -47,8 +55,13 @@ def rows_of_metrics(sender: Sender, metrics: Sequence[Metric]) -> tuple[list[Ste
         if step is None:
             rejected.append((index, f"step {metric.step!r} is not a whole number"))
             continue
+        if timestamp is not None and not 0 <= timestamp < _SECONDS:
+            timestamp = seconds_of(timestamp)
+            if timestamp is None:
+                rejected.append((index, f"timestamp {metric.timestamp!r} is no time since 1970, in seconds or less"))
+                continue
         row = open_rows.get(step)
-        if row is None or name in row.values:
+        if row is None or name in row.values or len(row.values) >= MAX_METRICS:
             row = open_rows[step] = _Row(timestamp)
             rows.append((int(step), row))
         row.values[name] = float(metric.value)
@@ -64,15 +77,38 @@ def rows_of_logs(sender: Sender, logs: Sequence[Log]) -> tuple[list[StepMetrics]
     """One row per logged dictionary; texts, lists and media in it are not metrics and are left out."""
     rows: list[tuple[int, _Row]] = []
     rejected: Rejections = []
+    written = 0
     for index, log in enumerate(logs):
         step = whole_step(log.step)
         if step is None:
             rejected.append((index, f"step {log.step!r} is not a whole number"))
             continue
-        row = _Row(log.timestamp)
-        row.values = numbers_of(log.data)
+        try:
+            values = numbers_of(log.data)
+            when = _time_of(log.timestamp)
+            if len(values) > len(log.data):  # names were written out for what is below them
+                written += sum(map(len, values))
+        except ValueError as error:
+            rejected.append((index, str(error)))
+            continue
+        if len(values) > MAX_METRICS or written > _MAX_WRITTEN_OUT:
+            what = f"a row has more than {MAX_METRICS:,} metrics" if len(values) > MAX_METRICS else _TOO_MUCH
+            rejected.append((index, what))
+            continue
+        row = _Row(when)
+        row.values = values
         rows.append((step, row))
     return _finish(sender, rows), rejected
+
+
+def _time_of(timestamp: float | None) -> float | None:
+    """A sender's time in seconds. Raises ValueError for what is none."""
+    if timestamp is None or 0 <= timestamp < _SECONDS:
+        return timestamp
+    seconds = seconds_of(timestamp)
+    if seconds is None:
+        raise ValueError(f"timestamp {timestamp!r} is no time since 1970, in seconds or less")
+    return seconds
 
 
 def whole_step(step: float | None) -> int | None:
@@ -90,11 +126,9 @@ def _is_finite(number: float) -> bool:
 
 def _finish(sender: Sender, rows: Sequence[tuple[int, _Row]]) -> list[StepMetrics]:
     origin = sender.origin()
-    now = time.time()
+    default = epoch_seconds(sender.timestamp) or time.time()
     run_id = sender.run_id or ""
-    return [
-        _record(origin, run_id, sender.timestamp or now, step, row, place) for place, (step, row) in enumerate(rows)
-    ]
+    return [_record(origin, run_id, default, step, row, place) for place, (step, row) in enumerate(rows)]
 
 
 def _record(origin: Origin, run_id: str, default_time: float, step: int, row: _Row, place: int) -> StepMetrics:
@@ -125,6 +159,4 @@ def _training_step(values: Mapping[str, Any]) -> int | None:
 
 def _sequence(timestamp: float, place: int) -> int:
     """The sender's own time in microseconds; later rows of one body are later, and the same body gives the same."""
-    if not 0 <= timestamp < 1e11:  # beyond the year 5138 it is not a time in seconds
-        timestamp = 0
     return int(timestamp * 1e6) + place

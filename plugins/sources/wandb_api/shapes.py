@@ -8,9 +8,11 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from lens_core import Origin
+from lens_core.base.json_items import MAX_NAME_LENGTH
+from lens_core.model import ranges
 
 # bigint in the database; a float is accepted where it is a whole number (JavaScript and JSON's 1e3).
-Step: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | float | None
+Step: TypeAlias = ranges.Step | float | None
 # Strict JSON cannot hold these three, so they are accepted as texts; every other text is a wrong type.
 Number: TypeAlias = float | bool | Literal["NaN", "Infinity", "-Infinity"]
 Text: TypeAlias = str | None
@@ -43,7 +45,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 class Metric(msgspec.Struct, frozen=True, gc=False):
     """One point; a missing step is step 0, as the seeds have it."""
 
-    name: Annotated[str, msgspec.Meta(min_length=1)]
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
     value: Number
     step: Step = 0
     timestamp: Timestamp = None

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from lens_core import BadRequest, Evidence, IngestRequest, Overloaded, Reply, Route, Source, StepMetrics
-from lens_core.base.errors import RequestError
+from lens_core.base.errors import RequestError, Unavailable
 from lens_core.base.json_items import ItemDecoder, Items, decode_json
+from lens_core.model.refusals import why_refused
+from lens_core.model.times import epoch_seconds
 
 from .rows import Rejections, rows_of_logs, rows_of_metrics
 from .shapes import BatchBody, DetectionBody, Log, LogsBody, Metric, MetricsBody, Sender, wrong_item
@@ -81,6 +83,10 @@ class WandbApi(Source):
         self, kind: str, handle: Callable[[bytes], Awaitable[dict[str, Any]]]
     ) -> Callable[[IngestRequest], Awaitable[Reply]]:
         metrics = self.context.metrics
+        metrics.wandb_requests.labels(kind)
+        for code in (BadRequest.code, Overloaded.code):
+            metrics.wandb_request_errors.labels(kind, code)
+        metrics.framework_detection_errors.inc(0, source="wandb", reason="invalid")
 
         async def handler(request: IngestRequest) -> Reply:
             started = time.perf_counter()
@@ -108,6 +114,8 @@ class WandbApi(Source):
         self.context.logger.debug("[WandB Logs API] Received request")
         parsed = await self._take(body, _LOGS)
         self.context.metrics.wandb_logs_points.inc(parsed.points)
+        # What is stored is not told apart by its route: the share of stored points is that of all that came.
+        self.context.metrics.wandb_metrics_points.inc(parsed.points)
         return _answer(parsed)
 
     async def _take(self, body: bytes, kind: _Kind) -> _Parsed:
@@ -124,7 +132,7 @@ class WandbApi(Source):
         """Evidence of which framework runs; the answer is what it says alone."""
         self.context.logger.debug("[WandB Detection API] Received request")
         try:
-            detection = decode_json(body, _detection)
+            detection = await _decoded(body, _detection)
         except msgspec.ValidationError as error:
             self.context.metrics.framework_detection_errors.inc(source="wandb", reason="invalid")
             raise BadRequest(f"the detection could not be read: {error}") from None
@@ -132,13 +140,18 @@ class WandbApi(Source):
         if not origin.is_known:
             await self.door.submit([], received=1, rejected={"no_identity": 1})
             raise BadRequest(NO_IDENTITY)
+        moment = await self._moment(detection.timestamp)
         evidence = Evidence(
             origin=origin,
             source="wandb",
             facts={**detection.evidence, "hints": detection.hints},
             run_id=_run_id(detection),
-            event_time=detection.timestamp or time.time(),
+            event_time=moment or time.time(),
         )
+        if reason := why_refused(evidence):
+            self.context.metrics.framework_detection_errors.inc(source="wandb", reason="invalid")
+            await self.door.submit([], received=1, rejected={"invalid": 1})
+            raise BadRequest(f"the detection cannot be kept: {reason}")
         await self.door.submit([evidence])
         pod = self.context.directory.find(origin)
         known = [workload.uid for workload in pod.workloads] if pod else []
@@ -152,10 +165,17 @@ class WandbApi(Source):
             "confidence": verdict.confidence,
         }
 
+    async def _moment(self, timestamp: float | None) -> float | None:
+        try:
+            return epoch_seconds(timestamp)
+        except ValueError as error:
+            await self.door.submit([], received=1, rejected={"invalid": 1})
+            raise BadRequest(str(error)) from None
+
     async def _batch(self, body: bytes) -> dict[str, Any]:
         """The other three in one body, one result for each part."""
         try:
-            batch = decode_json(body, _batch)
+            batch = await _decoded(body, _batch)
         except msgspec.ValidationError as error:
             raise BadRequest(f"the batch could not be read: {error}") from None
         handlers = {"detection": self._detection, "metrics": self._metrics, "logs": self._logs}
@@ -167,11 +187,18 @@ class WandbApi(Source):
         return {"success": all(result["success"] for result in results.values()), "results": results}
 
 
+async def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """The body, read in a thread if it is large. Raises as `decode_json` does."""
+    if len(body) > LARGE_BODY_BYTES:
+        return await asyncio.to_thread(decode_json, body, decoder)
+    return decode_json(body, decoder)
+
+
 async def _one_part(handler: Callable[[bytes], Awaitable[dict[str, Any]]], body: bytes) -> dict[str, Any]:
-    """The result of one part of a batch; only overload refuses the whole, so that it is sent again."""
+    """The result of one part of a batch; what cannot be stored now refuses the whole, so that it is sent again."""
     try:
         return await handler(body)
-    except Overloaded:
+    except Unavailable:
         raise
     except RequestError as error:
         return {"success": False, "code": error.code, "message": error.message}
@@ -185,7 +212,10 @@ def _parse(body: bytes, kind: _Kind) -> _Parsed:
     if not sender.origin().is_known:
         raise BadRequest(NO_IDENTITY)
     places = _places(count, rejected)
-    rows, wrong = kind.convert(sender, items)
+    try:
+        rows, wrong = kind.convert(sender, items)
+    except ValueError as error:  # the time of the body
+        raise BadRequest(str(error)) from None
     rejected = sorted([*rejected, *((places[index], reason) for index, reason in wrong)])
     return _Parsed(sender, rows, sum(len(row.values) for row in rows), count, rejected)
 

@@ -56,18 +56,20 @@ class Container:
 
     def wait(self) -> None:
         """Wait for its end, which must be a good one."""
-        code = self._process.wait(60)
+        code = self._process.wait(240)
         assert code == 0, self.log.read_text()
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
         """Run another command in it."""
         enter = ["nsenter", "-t", str(self._process.pid), "-m", "-n", "-r"]
-        return subprocess.run([*enter, *self._environ, *command], capture_output=True, timeout=60, check=False, cwd="/")
+        return subprocess.run(
+            [*enter, *self._environ, *command], capture_output=True, timeout=240, check=False, cwd="/"
+        )
 
     def stop(self) -> None:
         """SIGTERM, and wait."""
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(240)
 
 
 # What `_START` needs of the kernel, on folders of its own.

@@ -91,9 +91,15 @@ class Kubelet:
                 yield entry["name"], str(pod["metadata"][origin["fieldRef"]["fieldPath"].removeprefix("metadata.")])
             elif "secretKeyRef" in origin:
                 wanted = origin["secretKeyRef"]
+                if wanted.get("optional") and not self._has_secret(namespace, wanted["name"]):
+                    continue
                 yield entry["name"], self._secret(namespace, wanted["name"])[wanted["key"]]
             else:
                 yield entry["name"], entry["value"]
+
+    def _has_secret(self, namespace: str, name: str) -> bool:
+        there = self._server.objects.list(_BY_KIND["Secret"])
+        return any((one["metadata"].get("namespace"), one["metadata"]["name"]) == (namespace, name) for one in there)
 
     def _secret(self, namespace: str, name: str) -> dict[str, str]:
         data = self._get("Secret", namespace, name)["data"]

@@ -77,7 +77,9 @@ async def test_a_pod_that_nobody_knows(lens: LensFactory) -> None:
     assert found.state == "warning"
     assert "does not know the pod train-0" in found.text
     (found,) = await asked(running, checks.identity, {})
-    assert "stored under the host's name" in found.text
+    assert (found.state, "stored under the host's name" in found.text) == ("ok", True)
+    (found,) = await asked(running, checks.identity, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    assert found.state == "warning"
     (found,) = await asked(running, checks.identity, {"WORKLOAD_UID": "job"})
     assert found.state == "ok"
     await put_pod(running)
@@ -124,6 +126,8 @@ async def test_a_directory_without_pods_or_devices(lens: LensFactory) -> None:
     wanting = {"sources": [{"type": "remote_write", "received": 5}]}
     (found,) = await asked(running, checks.directory, wanting)
     assert "knows no pod, so remote_write get no workload" in found.text
+    (found,) = await asked(running, checks.directory, {"sources": [{"type": "logs", "received": 5}]})
+    assert found.state == "ok", "a laptop has no pods"
     await put_pod(running)
     (found,) = await asked(running, checks.directory, wanting)
     assert "no device" in found.text
@@ -136,9 +140,16 @@ async def test_a_directory_without_pods_or_devices(lens: LensFactory) -> None:
 async def test_negative_samples_are_named(lens: LensFactory) -> None:
     running = await lens()
     await send_series(running, "gpu_power", -1.0)
-    (found,) = await asked(running, checks.drops, await running.get("/status"))
-    assert found.state == "warning"
+    form, found = await asked(running, checks.drops, await running.get("/status"))
+    assert (form.state, found.state) == ("ok", "warning")
     assert "gpu_power" in found.text
+
+
+async def test_the_form_of_remote_write_is_told(lens: LensFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LENS_REMOTE_WRITE_FORM", "interpreted")
+    running = await lens()
+    (found,) = await asked(running, checks.drops, await running.get("/status"))
+    assert "runs interpreted" in found.text
 
 
 def test_a_slow_store_is_said_only_when_it_answered() -> None:

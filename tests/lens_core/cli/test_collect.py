@@ -20,7 +20,7 @@ BARE = {"DD_API_KEY": "", "WANDB_DIR": "", "LENS_TENSORBOARD_DIRS": ""}
 def lens_collect(folder: Path, *arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **BARE, "LENS_DATA_DIR": str(folder / "data"), **environ}
     command = [sys.executable, "-m", "lens_core.cli", "collect", *arguments]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == code, f"{done.returncode}: {done.stdout}\n{done.stderr}"
     return done
 
@@ -150,6 +150,18 @@ def test_a_sink_that_is_gone_fails_the_push(tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     done = lens_collect(tmp_path, "machine", "--config", str(path), "--push", code=1)
     assert "not delivered: dd: ConnectError" in done.stderr
+
+
+def test_a_daemon_that_stores_no_metrics_fails_the_push(tmp_path: Path) -> None:
+    content = {"sinks": {"hook": {"type": "webhook", "url": "http://127.0.0.1:9/"}}}
+    lens = RunningLens(tmp_path / "data", json.dumps(content)).start()
+    try:
+        done = lens_collect(tmp_path, "host", "--push", code=1)
+        assert "no sink that records_api feeds stores Measurement" in done.stderr
+        assert "sent" not in done.stderr
+        ledgers_add_up(lens.get("/status"))
+    finally:
+        lens.end()
 
 
 def test_a_running_daemon_takes_a_push_and_runs_collectors_itself(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, r
 def lens(*arguments: str, code: int = 0) -> str:
     """What `lens db …` prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "lens_core.cli", "db", *arguments], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "lens_core.cli", "db", *arguments], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
     return done.stdout + (done.stderr if code else "")
@@ -47,7 +47,7 @@ def run_offline(folder: Path) -> None:
         "[r.log({'loss': 3 - n}) for n in range(3)]; r.finish()"
     )
     environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_DIR": str(folder), "WANDB_SILENT": "true"}
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=environment, cwd=folder)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240, env=environment, cwd=folder)
 
 
 @pytest.fixture
@@ -200,6 +200,38 @@ async def test_a_primus_lens_database(tmp_path: Path, postgres_dsn: str, other_d
     assert "cannot be read" in lens(
         "import", "--from", "primus-lens", postgres_dsn + "x", *config(tmp_path, postgres_dsn), code=1
     )
+
+
+async def test_rows_that_primus_lens_has_only_under_a_workload_above(
+    tmp_path: Path, postgres_dsn: str, other_dsn: str
+) -> None:
+    columns = "(pod_uuid, performance, iteration, created_at, serial, workload_uid, data_source)"
+    rows = [
+        ("top", 8, "wandb", '{"source": "wandb", "run_id": "r", "step": 8, "loss": 0.25}'),  # nowhere else
+        ("top", 5, "wandb", '{"source": "wandb", "run_id": "r", "step": 5, "loss": 0.75}'),  # beside a row of a log
+        ("top", 6, "wandb", '{"source": "wandb", "run_id": "r", "step": 6, "loss": 0.5}'),  # the job has it
+        ("job", 9, "log", '{"lm_loss": 1.5}'),
+        ("top", 9, "log", '{"lm_loss": 1.25}'),  # with another value
+        ("job", 10, "log", '{"lm_loss": "NaN"}'),
+        ("top", 10, "log", '{"lm_loss": "NaN"}'),  # the same
+    ]
+    with psycopg.connect(other_dsn) as connection:
+        connection.execute(UPSTREAM)
+        for uid, iteration, source, performance in rows:
+            connection.execute(
+                f"insert into training_performance {columns} values ('pod', %s, %s, now(), 1, %s, %s)".encode(),
+                [performance, iteration, uid, source],
+            )
+    lens("import", "--from", "primus-lens", other_dsn, *config(tmp_path, postgres_dsn))
+    stored = ask(
+        postgres_dsn,
+        "select u.workload_uid, r.row_step, t.data_source from lens_row r join lens_stream t on t.id = r.stream_id"
+        " join lens_subject u on u.id = t.subject_id where r.row_step in (5, 8, 9, 10)",
+    )
+    assert sorted(stored) == [
+        ("job", 5, "log"), ("job", 9, "log"), ("job", 10, "log"), ("top", 5, "wandb"), ("top", 8, "wandb"),
+        ("top", 9, "log"),
+    ]  # fmt: skip
 
 
 async def test_runs_of_mlflow(tmp_path: Path, postgres_dsn: str) -> None:

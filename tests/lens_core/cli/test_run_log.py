@@ -47,7 +47,7 @@ async def test_lines_go_to_the_terminal_and_to_lens() -> None:
     async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
         script = python("print('step: 1', flush=True)", "sys.stderr.write('a\\rb\\r')", "sys.exit(3)")
         process = await start(receiver.url, *script)
-        out, err = await asyncio.wait_for(process.communicate(), 30)
+        out, err = await asyncio.wait_for(process.communicate(), 240)
         assert (process.returncode, out) == (3, b"step: 1\n")
         assert err.endswith(b"\na\rb\r")
         found = entries(receiver)
@@ -108,23 +108,23 @@ async def test_a_signal_reaches_the_command() -> None:
         )
         process = await start(receiver.url, *script)
         assert process.stdout is not None
-        assert await asyncio.wait_for(process.stdout.readline(), 30) == b"up\n"
+        assert await asyncio.wait_for(process.stdout.readline(), 240) == b"up\n"
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 30) == 7
+        assert await asyncio.wait_for(process.wait(), 240) == 7
         await until(lambda: len(entries(receiver)) == 2, "both lines came")
 
 
 async def test_a_command_that_is_killed_ends_as_in_a_shell() -> None:
     async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
         process = await start(receiver.url, *python("import os", "os.kill(os.getpid(), signal.SIGKILL)"))
-        assert await asyncio.wait_for(process.wait(), 30) == 128 + signal.SIGKILL
+        assert await asyncio.wait_for(process.wait(), 240) == 128 + signal.SIGKILL
 
 
 async def test_nobody_to_send_to_is_said_and_stops_nothing() -> None:
     async with HttpReceiver() as receiver:
         url = receiver.url
     process = await start(url, *python("print('one')"))
-    out, err = await asyncio.wait_for(process.communicate(), 30)
+    out, err = await asyncio.wait_for(process.communicate(), 240)
     assert (process.returncode, out) == (0, b"one\n")
     assert b"lens: 1 lines of output were not sent" in err
 
@@ -136,7 +136,7 @@ async def test_a_receiver_that_is_busy_gets_the_lines_later() -> None:
         await until(lambda: receiver.requests > 0, "it was tried")
         await receiver.trouble(None)
         await until(lambda: [entry["message"] for entry in entries(receiver)] == ["one"], "the line came")
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 240) == 0
 
 
 async def test_what_is_no_lens_neither_takes_nor_refuses_lines() -> None:

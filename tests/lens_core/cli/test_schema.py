@@ -21,7 +21,8 @@ from lens_core.testing import host_of
 GOOD = [
     "sinks: {a: {type: jsonl, path: x}}",
     "sinks: {a: {type: jsonl, path: x, keep_files: '${N:-3}', required: false, limits: {max_records: 5}}}",
-    "sinks: {http: {url: x, token: abc}, b: {type: http, url: y, filter: {kinds: [event], labels: {a: b}}}}",
+    "sinks: {http: {url: 'http://x', token: abc},"
+    " b: {type: http, url: 'http://y', filter: {kinds: [event], labels: {a: b}}}}",
     "sources: {wandb_api: {}, records_api: }\nsinks: {jsonl: {path: x}}",
     "server: {listen: '0.0.0.0:1', open_ingest: true}\nspool: {kind: memory}\nsinks: {jsonl: {path: x}}",
     "sinks: {jsonl: {path: x}}\npipelines: {p: {from: wandb_api, to: [jsonl], spool: {max_bytes: 100000}}}",

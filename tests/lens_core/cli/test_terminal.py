@@ -25,6 +25,7 @@ from lens_core.base.durations import duration
 from lens_core.cli import cli
 from lens_core.cli.tap import line
 from lens_core.cli.wording import ago, amount, bytes_text, plain, sparkline
+from tests.durations import Stopwatch
 from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
 
 
@@ -84,7 +85,7 @@ def test_doctor_finds_a_database_that_is_away(tmp_path: Path, run: Callable[...,
     try:
         daemon.post("/wandb/metrics", metrics_body("w", range(3)))
         states = ("failing", "retrying")
-        wait_for(lambda: daemon.get("/status")["pipelines"][0]["sinks"][0]["state"] in states, 20, "a failing sink")
+        wait_for(lambda: daemon.get("/status")["pipelines"][0]["sinks"][0]["state"] in states, 240, "a failing sink")
         code, text = run("doctor", "--url", daemon.url)
     finally:
         daemon.kill()
@@ -97,7 +98,7 @@ def test_tap_shows_records_as_they_pass(lens: RunningLens) -> None:
     command = [sys.executable, "-m", "lens_core.cli", "tap", "--json", "--workload", "w-*", "--kind", "step_metrics"]
     environment = {**os.environ, "LENS_URL": lens.url, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen([*command, "--count", "2"], env=environment, stdout=subprocess.PIPE, text=True) as tap:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 240
         step = 0
         while tap.poll() is None:
             assert time.monotonic() < deadline
@@ -118,7 +119,7 @@ def test_tap_ends_with_the_keyboard_and_refuses_unknown_pipelines(
         [sys.executable, "-m", "lens_core.cli", "tap", "--url", lens.url, "--pipeline", "nonsense"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 1
     assert "there are: default" in done.stderr
@@ -127,18 +128,18 @@ def test_tap_ends_with_the_keyboard_and_refuses_unknown_pipelines(
 def test_a_daemon_with_open_taps_stops_at_once(lens: RunningLens) -> None:
     command = [sys.executable, "-m", "lens_core.cli", "tap", "--url", lens.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tap:
-        wait_for(lambda: "/tap" in _requests(lens), 20, "the tap")
-        began = time.monotonic()
+        wait_for(lambda: "/tap" in _requests(lens), 240, "the tap")
+        watch = Stopwatch()
         assert lens.stop() == 0
-        assert time.monotonic() - began < 25  # and not the deadline of a minute
+        assert watch.seconds() < 25  # and not the deadline of a minute
         tap.send_signal(signal.SIGINT)
-        assert tap.wait(20) == 0
+        assert tap.wait(240) == 0
 
 
 def _requests(lens: RunningLens) -> str:
     import httpx
 
-    return httpx.get(f"{lens.url}/metrics", timeout=10).text
+    return httpx.get(f"{lens.url}/metrics", timeout=240).text
 
 
 def test_a_line_of_tap_cannot_move_the_cursor() -> None:
@@ -173,7 +174,7 @@ def on_a_terminal(command: list[str], columns: int, until: str, **environment: s
     ) as process:
         os.close(theirs)
         shown = b""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 240
         while until.encode() not in shown and select.select([ours], [], [], max(0.0, deadline - time.monotonic()))[0]:
             shown += os.read(ours, 65536)
         process.send_signal(signal.SIGINT)
@@ -203,20 +204,21 @@ def test_top_on_a_dumb_terminal_prints_lines(lens: RunningLens) -> None:
 def test_a_pipe_that_has_few_letters_gets_question_marks(lens: RunningLens) -> None:
     command = [sys.executable, "-m", "lens_core.cli", "top", "--url", lens.url]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=240)
     assert b"default ? store" in done.stdout, done.stderr
 
 
 @contextmanager
 def refusing() -> Iterator[tuple[str, threading.Event]]:
-    """A receiver that will never take anything (418), until the event is set."""
+    """A Lens that will never take anything (422), until the event is set."""
     taken = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            answer = b'{"success": true}'
-            self.send_response(200 if taken.is_set() else 418)
+            refusal = b'{"code": "RequestParameterInvalid", "message": "never"}'
+            answer = b'{"success": true}' if taken.is_set() else refusal
+            self.send_response(200 if taken.is_set() else 422)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
@@ -239,11 +241,11 @@ def test_replay_says_how_many_letters_it_sent(tmp_path: Path, run: Callable[...,
         lens = RunningLens(tmp_path / "lens", f"sinks: {{picky: {{type: http, url: '{url}'}}}}\n").start()
         try:
             lens.post("/wandb/metrics", metrics_body("w", range(3)))
-            wait_for(lambda: _dead_letters(lens) == 3, 20, "three dead letters")
+            wait_for(lambda: _dead_letters(lens) == 3, 240, "three dead letters")
             taken.set()
             code, text = run("replay", "--sink", "picky", "--url", lens.url)
             assert (code, text) == (0, "3 dead letter(s) are on their way again.\n")
-            wait_for(lambda: _dead_letters(lens) == 0, 20, "no dead letter")
+            wait_for(lambda: _dead_letters(lens) == 0, 240, "no dead letter")
         finally:
             lens.end()
 

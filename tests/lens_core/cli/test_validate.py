@@ -80,6 +80,34 @@ def test_connect_tries_every_sink(tmp_path: Path, good: Path, capsys: pytest.Cap
     assert sinks["web"]["error"]
 
 
+def test_connect_calls_every_check_and_says_where_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lens.yaml"
+    file.write_text(
+        f"sinks: {{rows: {{type: jsonl, path: {tmp_path}/out}}, chat: {{type: webhook, url: 'http://127.0.0.1:9/x'}}}}\n"
+        f"sources: {{records_api: {{}}}}\ncollectors: {{pods: {{type: directory_file, path: {tmp_path}/none.json}}}}\n"
+    )
+    code, out, _ = run(capsys, "validate", "--config", str(file), "--connect", "--data-dir", str(tmp_path / "data"))
+    assert code == 1
+    assert "  sink rows (jsonl): reachable\n" in out
+    assert "  sink chat (webhook): not checked\n" in out
+    assert "  source records_api (records_api): not checked\n" in out
+    assert "  collector pods (directory_file): not reachable: " in out
+    code, out, _ = run(capsys, "validate", "-c", str(file), "--connect", "--json", "--data-dir", str(tmp_path / "data"))
+    assert {found["name"]: found["reachable"] for found in json.loads(out)["components"]} == {
+        "rows": True,
+        "chat": None,
+        "records_api": None,
+        "pods": False,
+    }
+
+
+def test_one_file_is_named(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "validate")[0] == 2
+    assert run(capsys, "validate", str(good), "--config", str(good))[0] == 2
+
+
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "validate", str(tmp_path / "gone.yaml"))
     assert code == 78

@@ -19,7 +19,7 @@ from lens_hook.wire import Line
 from lens_plugins.sinks.postgresql import PostgreSQL
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
 
-from lens_core import ConfigurationError, Context, LensError, Secret, Unavailable
+from lens_core import Context, LensError, Secret, Unavailable
 from lens_core.base.data_dir import DataDirLock, _whose
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.cli.checks import clocks
@@ -57,12 +57,10 @@ def test_a_directory_of_somebody_else_says_whose_it_is(tmp_path: Path) -> None:
         DataDirLock(Path("/proc/lens")).acquire()
 
 
-async def test_an_address_that_cannot_be_read_is_never_shown(tmp_path: Path) -> None:
-    store = PostgreSQL(PostgreSQL.Settings(dsn=Secret("postgres//lens:s3cret@db")), context(tmp_path))
-    for told in (store.check, store.start):
-        with pytest.raises(ConfigurationError, match="write postgresql://USER:PASSWORD@HOST:PORT/DATABASE") as caught:
-            await told()
-        assert "s3cret" not in str(caught.value)
+def test_an_address_that_cannot_be_read_is_never_shown() -> None:
+    with pytest.raises(ValueError, match="write postgresql://USER@HOST:PORT/DATABASE") as caught:
+        PostgreSQL.Settings(dsn=Secret("postgres//lens:s3cret@db"))
+    assert "s3cret" not in str(caught.value)
 
 
 async def test_a_database_that_is_away_is_said_once_and_not_all_the_time(

@@ -73,7 +73,7 @@ def test_every_acknowledged_record_is_stored_exactly_once(tmp_path: Path, seed: 
         # What was on its way when the process died was not acknowledged, and is not sent again here.
         first = max(steps) + 10
     command = [sys.executable, "-c", LENS, str(tmp_path), str(first), str(first)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=240)
     with sqlite3.connect(tmp_path / "table.db") as table:
         stored = [step for (step,) in table.execute("SELECT step FROM rows")]
     table.close()

@@ -37,12 +37,14 @@ def test_reasons_are_labels_and_so_their_number_is_bounded() -> None:
     assert ledger.rejected["other"] == 1000 - MAX_REASONS
 
 
-def test_nothing_counted_makes_no_series() -> None:
+def test_counters_are_there_from_the_start_and_unknown_reasons_are_not() -> None:
     metrics = SelfMetrics()
     ledger = Ledger("quiet", metrics)
     ledger.count("received", 0)
     ledger.drop("never", 0)
-    assert "quiet" not in metrics.exposition().decode()
+    text = metrics.exposition().decode()
+    assert 'lens_records_received_total{component="quiet"} 0.0' in text
+    assert "never" not in text
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:

@@ -61,11 +61,12 @@ def write_format_1(path: Path) -> None:
 
 
 async def records_for(spool: Spool, sink: str) -> list[Record]:
-    chunk = await spool.read(sink, ALL)
-    assert chunk is not None
-    unpacked = Unpacked(chunk, Matcher(EVERYTHING))
-    assert unpacked.unreadable == []
-    return unpacked.records
+    records: list[Record] = []
+    while (chunk := await spool.read(sink, ALL)) is not None:
+        unpacked = Unpacked(chunk, Matcher(EVERYTHING))
+        assert unpacked.unreadable == []
+        records += unpacked.records
+    return records
 
 
 async def test_a_spool_of_format_1_is_delivered_and_its_dead_letters_are_replayed(tmp_path: Path) -> None:

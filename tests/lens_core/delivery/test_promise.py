@@ -35,6 +35,7 @@ from lens_core.delivery.sending.sender import SinkSlot
 from lens_core.delivery.spool.spool import Spool
 from lens_core.model.record_filter import RecordFilter
 from lens_core.pipeline.pipeline import Pipeline
+from tests.generated import examples
 
 AT_ONCE = DeliverySettings(retry_base_seconds=0.0001, retry_cap_seconds=0.0005, send_timeout_seconds=5.0)
 NOT_FOR_B = "not-for-b"
@@ -185,7 +186,7 @@ async def until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.001)
 
-    await asyncio.wait_for(wait(), 30)
+    await asyncio.wait_for(wait(), 240)
 
 
 async def run_world(world: World, steps: list[tuple[str, list[tuple[str, str]] | None]]) -> None:
@@ -225,7 +226,7 @@ async def check_everything_is_accounted_for(world: World) -> None:
         assert memory.keeps_position is False or memory.ends == sorted(set(memory.ends))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=operations,
     moods_a=moods,

@@ -18,6 +18,7 @@ from lens_core.delivery.spool.unpack import Unpacked
 from lens_core.model.record_filter import EVERYTHING, Matcher
 from lens_core.model.records import encode_envelope
 from lens_core.plugin_api.sink_answers import Position
+from tests.generated import examples
 
 WIDE = BatchLimits()
 
@@ -108,7 +109,7 @@ async def compare(path: Path, sizes: list[int], most: int, held: int) -> None:
     await spool.close()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6), most=st.integers(1, 12), held=st.integers(200, 2000))
 def test_memory_gives_what_the_file_gives(tmp_path_factory: object, sizes: list[int], most: int, held: int) -> None:
     folder = tmp_path_factory.mktemp("spool")  # type: ignore[attr-defined]

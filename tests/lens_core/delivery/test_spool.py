@@ -55,7 +55,7 @@ async def until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.01)
 
-    await asyncio.wait_for(wait(), 20)
+    await asyncio.wait_for(wait(), 240)
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -279,19 +279,22 @@ async def test_several_batches_and_their_state_are_one_transaction(path: Path | 
     await spool.close()
 
 
-async def test_a_sink_that_has_stored_more_than_its_cursor_says_is_believed(path: Path | None) -> None:
+async def test_a_sink_that_has_stored_more_than_its_cursor_says_is_believed(tmp_path: Path) -> None:
+    path = tmp_path / "x.spool"
     spool = await opened(path, ONE)
     for number in range(5):
         await spool.append(b"%d" % number, 2)
-    assert await spool.skip_to("a", Position(3, 1)) == 5
-    assert await bodies(spool, "a") == [b"2", b"3", b"4"]
-    assert await spool.skip_to("a", Position(1, 1)) == 0
-    assert spool.pending("a").records == 5
-    assert await spool.skip_to("a", Position(1000, 1)) == 5
+    await spool.close()
+    spool = await opened(path, ONE)
     await spool.append(b"later", 1)
-    chunk = await spool.read("a", WIDE)
-    assert chunk is not None
-    assert chunk.end.batch > 1000
+    (epoch,) = spool.earlier_epochs()
+    assert await spool.skip_to("a", Position(3, 1), epoch) == 5
+    assert await bodies(spool, "a") == [b"2", b"3", b"4"]
+    await spool.take_back("a")
+    assert await spool.skip_to("a", Position(1, 1), epoch) == 0
+    assert spool.pending("a").records == 6
+    assert await spool.skip_to("a", Position(1000, 1), epoch) == 5
+    assert await bodies(spool, "a") == [b"later"]
     await spool.close()
 
 
@@ -335,7 +338,7 @@ async def test_a_second_process_is_told_who_has_the_spool(tmp_path: Path) -> Non
         with pytest.raises(SpoolError, match=f"pid {owner.pid}"):
             await opened(path, ONE)
         owner.kill()
-        owner.wait(10)
+        owner.wait(240)
     spool = await opened(path, ONE)
     await spool.close()
 

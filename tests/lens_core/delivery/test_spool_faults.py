@@ -216,7 +216,7 @@ async def test_damage_that_shows_while_reading_is_mended_at_work(
                 return await readable(spool, "b")
             await asyncio.sleep(0.01)
 
-    good = await asyncio.wait_for(read_in_the_end(), 20)
+    good = await asyncio.wait_for(read_in_the_end(), 240)
     assert "was damaged" in caplog.text
     stock = spool.book("b").take_stock()
     assert stock.counts["dropped", "spool_damaged"] + stock.pending.records == before
@@ -260,7 +260,7 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
     assert chunk is not None
     assert len(chunk.segments) == taken
     await spool.advance("a", chunk.end, taken, taken * 50_000)
-    await asyncio.wait_for(append_in_the_end(spool), 20)
+    await asyncio.wait_for(append_in_the_end(spool), 240)
     spool.ensure_room()
     chunk = await spool.read("a", ALL)
     assert chunk is not None
@@ -286,7 +286,7 @@ async def test_a_disk_that_somebody_else_has_filled(small_disk: Path) -> None:
         await spool.advance("a", chunk.end, chunk.records, 1)
     assert spool.pending("a").records == 0
     (small_disk / "junk").unlink()
-    await asyncio.wait_for(append_in_the_end(spool), 20)
+    await asyncio.wait_for(append_in_the_end(spool), 240)
     await spool.close()
 
 

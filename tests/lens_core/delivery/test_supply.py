@@ -59,7 +59,7 @@ async def test_what_was_skipped_after_it_was_read_ahead_is_not_given(spool: Spoo
     await supply.take(TEN)
     supply.look_ahead(TEN)
     await asyncio.sleep(0)
-    await spool.skip_to("s", Position(2, 10))
+    await spool.advance("s", Position(2, 10), 10)
     assert steps(await supply.take(TEN)) == list(range(20, 30))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -163,3 +164,12 @@ def test_document_comes_back(pods: list[Pod]) -> None:
 def test_yaml_numbers_are_device_ids() -> None:
     (found,) = pods_of_object({"pods": [{"name": "a", "devices": [{"kind": "gpu_id", "id": 0}]}]})
     assert found.devices == [Device(kind="gpu_id", id="0")]
+
+
+def test_pods_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lens_core.directory.directory.MAX_MET_PODS", 10)
+    directory = Directory()
+    for number in range(100):
+        directory.replace([Pod(uid=f"u{number}", name=f"n{number}")], "feed")
+    assert len(directory.pods()) <= 11
+    assert directory.find(Origin(pod_uid="u99")) is not None

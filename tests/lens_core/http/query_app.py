@@ -82,7 +82,7 @@ async def running_app(folder: Path, dsn: str, **options: Any) -> AsyncIterator[Q
         )
         server = HttpServer(bind("127.0.0.1:0"), build_app(state))
         await server.start()
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=240) as client:
             asked = QueryApp(server.url, store, Spool(store), state, client)
             yield asked
         await server.stop(2.0)

@@ -3,9 +3,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from lens_plugins.sources.wandb_api import WandbApi
 
+from lens_core.http.app import build_metrics_app
 from tests.plugins.sources.ingest_app import IngestApp
 
 BODY = {"pod_name": "p", "metrics": []}
@@ -61,6 +63,23 @@ async def test_a_wrong_token_is_noticed_from_loopback_too(app: IngestApp) -> Non
 async def test_open_ingest_opens_ingest_only(ingest_open: IngestApp) -> None:
     assert await status(ingest_open, "POST", "/v1/wandb/metrics") == (200, "")
     assert await status(ingest_open, "GET", "/v1/status") == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_metrics_on_both_listeners_need_a_token_unless_they_are_open(tmp_path: Path, is_open: bool) -> None:
+    app = IngestApp(WandbApi, tmp_path, metrics_open=is_open)
+    expected = (200, "") if is_open else (401, "Unauthorized")
+    assert await status(app, "GET", "/metrics") == expected
+    assert await status(app, "GET", "/metrics", "127.0.0.1") == (200, "")
+    assert await status(app, "GET", "/api/v1/status") == (401, "Unauthorized")
+    transport = httpx.ASGITransport(build_metrics_app(app.state), client=("192.0.2.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://lens") as client:
+        answer = await client.get("/metrics")
+        assert answer.status_code == expected[0]
+        assert answer.headers["content-type"].startswith("text/plain" if is_open else "application/json")
+        assert (await client.get("/metrics", headers={"Authorization": "Bearer x"})).status_code == 401
+        assert (await client.get("/api/v1/status")).json()["code"] == "NotFound"
+        assert (await client.get("/livez")).status_code == 200
 
 
 @pytest.fixture

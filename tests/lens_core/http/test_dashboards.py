@@ -136,12 +136,12 @@ def grafana_data() -> Path:
             str(folder),
             "@grafana/data@13.2.3",
         ]
-        subprocess.run(command, check=True, timeout=170, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, timeout=240, stdout=subprocess.DEVNULL)
         (folder / ".complete").touch()
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.slow("fetches Grafana's own packages with npm")
 @pytest.mark.skipif(shutil.which("npm") is None, reason="Debian's npm is not installed")
 async def test_grafana_makes_frames_of_every_shape(asked: QueryApp) -> None:
     folder = await asyncio.to_thread(grafana_data)
@@ -158,7 +158,7 @@ async def test_grafana_makes_frames_of_every_shape(asked: QueryApp) -> None:
         stdout=subprocess.PIPE,
         check=True,
         cwd=folder,
-        timeout=60,
+        timeout=240,
     )
     frames = json.loads(done.stdout)
     assert [frame["length"] for frame in frames] == [5, 5, 5, 5, 5, 5, 10, 10]

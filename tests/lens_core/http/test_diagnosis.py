@@ -79,6 +79,19 @@ def test_advice(events: list[EventRow], action: str | None) -> None:
     assert (found and found["action"]) == action
 
 
+DLROVER = '{"3": {"local_rank": 3, "exitcode": -9, "message": "", "datetime": "2026-01-01 00:00:00"}}'
+
+
+@pytest.mark.parametrize(
+    ("restarts", "action", "words"),
+    [(0, "RESTART_WORKER", "0 of 3"), ("2", "RESTART_WORKER", "2 of 3"), (5, "RELAUNCH_WORKER", "5 restarts are used")],
+)
+def test_dlrovers_report_is_read_and_its_restarts_count(restarts: object, action: str, words: str) -> None:
+    found = describe(NOW, [], [event("training_failed", 10, reason=DLROVER, restart_count=restarts)], None)["advice"]
+    assert (found["action"], found["cause"], found["evidence"]) == (action, "killed", "exit code -9, SIGKILL")
+    assert words in found["reason"]
+
+
 def test_steps_and_a_stall() -> None:
     going = describe(NOW, [], [], Progress(last_step_at=NOW - 1, usual_seconds=1.0, iteration=7, data_source="log"))
     assert going["hang"]["verdict"] == "no"

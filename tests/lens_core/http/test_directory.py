@@ -42,6 +42,19 @@ async def test_put_replaces_patch_adds_and_the_caches_show_it(app: IngestApp) ->
     assert (await call(app, "GET", "/api/v1/directory")).json() == {"pods": []}
 
 
+async def test_pods_of_one_name_in_two_namespaces_are_not_merged(app: IngestApp) -> None:
+    pods = [
+        {**POD, "uid": uid, "namespace": namespace, "name": name, "workloads": [{"uid": f"w{uid}", "name": "job"}]}
+        for uid, namespace, name in (("1", "red", "a"), ("2", "blue", "a"), ("3", "red", "b"))
+    ]
+    await call(app, "PUT", "/api/v1/directory", json={"pods": pods})
+    assert (await call(app, "GET", "/pods/workload/cache")).json() == {
+        "red/a": [["job", "w1"]],
+        "blue/a": [["job", "w2"]],
+        "b": [["job", "w3"]],
+    }
+
+
 async def test_what_was_put_goes_to_the_store_and_is_known_after_a_restart(app: IngestApp) -> None:
     await call(app, "PUT", "/api/v1/directory", json={"pods": [POD]})
     door = app.state.api_door

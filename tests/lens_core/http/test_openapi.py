@@ -69,7 +69,7 @@ async def statuses(running: RunningLens, method: str, path: str, tokens: dict[st
     """What each role's token is answered; bodies are not read, because some never end."""
     url = running.url + path.replace("{", "").replace("}", "")
     found = {}
-    async with httpx.AsyncClient(timeout=30) as client:
+    async with httpx.AsyncClient(timeout=240) as client:
         for role, token in tokens.items():
             async with client.stream(method, url, headers={"Authorization": f"Bearer {token}"}) as answer:
                 found[role] = answer.status_code

@@ -28,7 +28,7 @@ ROW: dict[str, st.SearchStrategy[Any]] = {
 STEP_METRICS = st.builds(
     StepMetrics,
     **ROW,
-    origin=st.builds(Origin, workload_uid=st.text(), rank=st.none() | st.integers(0, 2**31)),
+    origin=st.builds(Origin, workload_uid=st.text(), rank=st.none() | st.integers(0, 2**31 - 1)),
 )
 
 

@@ -19,15 +19,19 @@ from lens_core import (
     Context,
     Delivered,
     Event,
+    Evidence,
+    Measurement,
     NoSettings,
     Origin,
     Overloaded,
     Pod,
     Record,
     Retry,
+    SeriesBatch,
     Sink,
     StepMetrics,
 )
+from lens_core.base.errors import Unavailable
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.delivery.sending.sender import SinkSlot
 from lens_core.delivery.spool.spool import Spool
@@ -75,7 +79,7 @@ async def until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.001)
 
-    await asyncio.wait_for(wait(), 20)
+    await asyncio.wait_for(wait(), 240)
 
 
 class Pods:
@@ -213,6 +217,49 @@ async def test_records_that_no_pipeline_wants_are_filtered(tmp_path: Path) -> No
     assert door.ledger.door_difference() == 0
     await only_events.stop()
     await team.stop()
+
+
+@pytest.mark.parametrize("has_pipeline", [True, False])
+@pytest.mark.parametrize(
+    "record",
+    [
+        Measurement(name="ci.runs", value=1.0),
+        SeriesBatch(body=b"", compression="none", series=1),
+        StepMetrics(origin=Origin(pod_name="p"), data_source="wandb", row_step=1, values={}),
+    ],
+)
+async def test_measured_values_that_no_sink_takes_are_not_acknowledged(
+    tmp_path: Path, record: Record, has_pipeline: bool
+) -> None:
+    sink = Keeping()
+    sink.accepts = (Event,)  # type: ignore[misc, assignment]
+    pipeline = await started(tmp_path, "p", sink)
+    door = PipelineDoor("machine", [pipeline] if has_pipeline else [], metrics=SelfMetrics())
+    with pytest.raises(Unavailable, match=f"no sink that machine feeds stores {type(record).__name__}"):
+        await door.submit([record] * 3, received=5, filtered=1)
+    assert door.ledger.rejected == {"no_sink": 4}
+    assert door.ledger.door_difference() == 0
+    await door.submit([Event(type="resumed"), record])
+    await door.submit([Pod(uid="u", name="p")])
+    await pipeline.stop()
+
+
+async def test_secrets_in_evidence_and_events_of_any_client_are_hidden(tmp_path: Path) -> None:
+    sink = Keeping()
+    sink.accepts = (Event, Evidence)  # type: ignore[misc, assignment]
+    pipeline = await started(tmp_path, "p", sink)
+    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics())
+    facts = {
+        "wandb": {"config": {"api_key": "s3cret", "nested": [{"db": {"password": "s3cret"}}], "max_tokens": 5}},
+        "config.api_key": "s3cret",
+        "hfToken": {"a": "s3cret"},
+        "argv": ["--url=https://me:s3cret@host/?token=s3cret"],
+    }
+    await door.submit([Evidence(source="x", facts=facts), Event(type="training_failed", details=facts)])
+    await until(lambda: len(sink.records) == 2)
+    assert "s3cret" not in repr(sink.records)
+    assert repr(sink.records).count("'max_tokens': 5") == 2
+    await pipeline.stop()
 
 
 async def test_pods_that_pass_by_are_remembered(tmp_path: Path) -> None:

@@ -28,13 +28,14 @@ from lens_core import (
     StepMetrics,
 )
 from lens_core.base.self_metrics import SelfMetrics
-from lens_core.config.settings import ComponentConfig
 from lens_core.delivery.sending.sender import SinkSlot
 from lens_core.delivery.spool.spool import Spool
 from lens_core.detection.detectors import make_detectors
 from lens_core.detection.log_lines.processor import DetectorProcessor
+from lens_core.model.processing import Processed
 from lens_core.model.record_filter import RecordFilter
-from lens_core.pipeline.pipeline import Pipeline, Processed
+from lens_core.pipeline.pipeline import Pipeline
+from lens_core.plugin_api.instance import ComponentConfig
 
 QUICK = BatchLimits(max_wait_seconds=0.01)
 HERE = Origin(workload_uid="w-1", pod_name="p-1")
@@ -75,7 +76,7 @@ def slot(name: str, sink: Sink, *, required: bool = True, wanted: RecordFilter |
     return SinkSlot(name=name, sink=sink, required=required, limits=QUICK, filter=wanted or RecordFilter())
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 240.0) -> None:
     async def wait() -> None:
         while not condition():
             await asyncio.sleep(0.005)

@@ -52,7 +52,7 @@ async def test_closing_ends_every_stream() -> None:
     await asyncio.sleep(0)
     tap.close()
     for task in waiting:
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 240)
     for stream in streams:
         with pytest.raises(StopAsyncIteration):
             await anext(stream)

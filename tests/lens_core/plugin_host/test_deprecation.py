@@ -10,12 +10,12 @@ from packaging.version import Version
 
 import lens_core
 from lens_core import API_VERSION, LensDeprecationWarning, Sink
+from lens_core.base import deprecation
+from lens_core.base.deprecation import DEPRECATED, Deprecation
 from lens_core.cli import main
 from lens_core.cli.checks import plugins as plugin_findings
 from lens_core.config.json_schema import json_schema
 from lens_core.config.loading import parse_config
-from lens_core.plugin_api import deprecation
-from lens_core.plugin_api.deprecation import DEPRECATED, Deprecation
 from lens_core.plugin_host.host import PluginHost
 from lens_core.plugin_host.info import PluginInfo
 from lens_core.scaffold import lint

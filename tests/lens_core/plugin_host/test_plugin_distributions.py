@@ -11,7 +11,7 @@ import pytest
 from lens_core import API_VERSION
 from tests.fresh_environment import FreshEnvironment, agent_wheel
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("installs distributions into an environment of its own")
 
 DETECTOR = """\
     {first}

@@ -34,7 +34,7 @@ def lens_collectors():
 
 def lens(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "lens_core.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_every_file_is_a_plugin_with_a_state(lens_plugins_dir: Path) -> None:

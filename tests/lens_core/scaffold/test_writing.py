@@ -35,7 +35,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> FreshEnvironment:
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds, installs and checks new plugins with their own tools")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_plugin_is_in_order_as_generated(environment: FreshEnvironment, kind: str) -> None:
     source = environment.folder / f"lens-new-{kind}"
@@ -58,7 +58,7 @@ def test_a_new_plugin_is_in_order_as_generated(environment: FreshEnvironment, ki
     assert environment.lens("plugin", "check", f"new_{kind}", "--strict").endswith("\nIn order\n")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds, installs and checks new plugins with their own tools")
 def test_the_command_of_an_installed_lens_has_its_templates(environment: FreshEnvironment) -> None:
     printed = environment.lens("plugin", "new", "from_wheel", "--kind", "collector")
     made = environment.folder / "lens-from-wheel"
@@ -68,7 +68,7 @@ def test_the_command_of_an_installed_lens_has_its_templates(environment: FreshEn
     assert f"  {Path('lens-from-wheel/.gitignore')}\n" in printed
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds, installs and checks new plugins with their own tools")
 def test_the_wheels_hold_what_type_checkers_need(environment: FreshEnvironment) -> None:
     for kind in KINDS:
         (marker,) = environment.folder.glob(f"lib/python*/site-packages/lens_new_{kind}/py.typed")
@@ -89,7 +89,7 @@ def steps_of(receiver: HttpReceiver) -> set[int]:
     return {row["step"] for request in receiver.received for row in json.loads(request.body)}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("builds, installs and checks new plugins with their own tools")
 async def test_they_are_used_together_and_gone_when_uninstalled(environment: FreshEnvironment) -> None:
     """What the source takes reaches the sink, the collector's numbers and what the detector reads come out too."""
     every = environment.folder / "all.jsonl"
@@ -132,7 +132,7 @@ def test_code_is_formatted_whatever_the_name(tmp_path: Path, kind: ComponentKind
     write_distribution(Scaffold("n" * length, kind), tmp_path / "new")
     for arguments in (["check"], ["format", "--check"]):
         command = [sys.executable, "-m", "ruff", *arguments, "--no-cache", str(tmp_path / "new")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
         assert done.returncode == 0, done.stdout
 
 

@@ -38,6 +38,7 @@ from lens_core.testing import (
     read_line,
     until,
 )
+from tests.durations import Stopwatch
 
 
 class Zeta(Detector):
@@ -115,7 +116,7 @@ async def test_the_store_answers_queries(lens_store: RunningLens) -> None:
     async def points() -> int:
         return len((await lens_store.get("/workloads/job/metrics/data"))["data"])
 
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + 240
     while await points() == 0:
         assert time.monotonic() < ends, "the row is not stored"
     assert (await lens_store.get("/workloads/job/metrics/sources"))["total_count"] == 1
@@ -174,7 +175,7 @@ def test_pytest_starts_without_importing_lens(tmp_path: Path) -> None:
     """The fixtures are there in every environment with lens-agent, and cost those who do not use them nothing."""
     (tmp_path / "test_it.py").write_text("import sys\ndef test_it():\n    assert 'lens_core' not in sys.modules\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stdout
     listed = subprocess.run([*command[:3], "--fixtures", "test_it.py"], cwd=tmp_path, capture_output=True, text=True)
     for name in ("lens", "lens_store", "lens_server", "lens_clock", "lens_context", "lens_plugins_dir"):
@@ -185,6 +186,6 @@ async def test_a_collector_that_is_always_about_to_answer_does_not_hinder_the_en
     """Its time limit may swallow the cancellation; see asyncio.wait_for before Python 3.12."""
     running = await lens(Counting, config={"collectors": {"counting": {"interval_seconds": 0.001}}})
     await running.kept(2, Measurement)
-    started = time.monotonic()
+    watch = Stopwatch()
     await running.stop()
-    assert time.monotonic() - started < 10
+    assert watch.seconds() < 10

@@ -34,7 +34,7 @@ def collector(directory: Path, max_records: int = 5000) -> HookSpool:
 
 def leave(directory: Path, steps: int) -> None:
     """A training process that spools so many steps and dies."""
-    subprocess.run([sys.executable, "-c", WRITE, str(directory), str(steps)], check=False, timeout=30)
+    subprocess.run([sys.executable, "-c", WRITE, str(directory), str(steps)], check=False, timeout=240)
 
 
 class Taken:

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import resource
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -121,3 +122,43 @@ async def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     await sink.send(batch(range(2, 40), 2))
     await sink.stop()
     assert steps_in(path) == list(range(1, 40))
+
+
+@pytest.mark.parametrize("way", ["deleted", "moved", "folder deleted"])
+async def test_a_file_that_is_gone_is_opened_anew_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    path = tmp_path / "out" / "rows.jsonl"
+    sink = await sink_on(path)
+    await sink.send(batch([1], 1))
+    if way == "moved":
+        path.rename(tmp_path / "elsewhere.jsonl")
+    elif way == "deleted":
+        path.unlink()
+    else:
+        shutil.rmtree(path.parent)
+    await sink.send(batch([2], 2))
+    await sink.send(batch([3], 3))
+    assert steps_in(path) == [2, 3]
+    (said,) = [message for message in caplog.messages if "opened anew" in message]
+    assert f"{path} was {'moved' if way == 'moved' else 'deleted'} while" in said
+    await sink.stop()
+    again = await sink_on(path)
+    assert await again.position("s") == Position(3, 0)
+    assert steps_in(path) == [2, 3]
+    await again.stop()
+
+
+async def test_a_file_that_was_deleted_meanwhile_is_said_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    sink = await sink_on(path)
+    await sink.send(batch([1], 1))
+    await sink.stop()
+    path.unlink()
+    sink = await sink_on(path)
+    await sink.send(batch([2], 2))
+    await sink.stop()
+    assert steps_in(path) == [2]
+    assert len([message for message in caplog.messages if "was deleted or cut" in message]) == 1

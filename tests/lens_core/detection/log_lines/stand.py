@@ -8,7 +8,7 @@ from typing import TypeVar
 from lens_core import Event, LogLine, Origin, Record, StepMetrics
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.detection.log_lines.processor import DetectorProcessor
-from lens_core.pipeline.pipeline import Processed
+from lens_core.model.processing import Processed
 from lens_core.plugin_api.components import Detector
 
 POD = Origin(workload_uid="w", pod_name="trainer-0", namespace="ns", container="main")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from lens_core import Detection, StepMetrics
-from lens_core.pipeline.pipeline import Processed
+from lens_core.model.processing import Processed
 from tests.lens_core.detection.log_lines.stand import Stand, of
 
 

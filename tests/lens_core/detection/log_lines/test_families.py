@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from lens_core.detection.log_lines import Context, LineEngine, Reading
 from lens_core.detection.log_lines.numbers import parse_number
 from lens_core.detection.log_lines.text import printed_time, split_container_prefix, strip_colours
+from tests.generated import examples
 
-fixed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+fixed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(150))
 
 PREFIXES = (
     "",
@@ -205,7 +206,7 @@ WORDS = (
 
 
 @given(st.one_of(st.text(), st.lists(st.sampled_from(WORDS.split(" ")), max_size=40).map(" ".join)))
-@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nothing_that_is_printed_is_an_error(engine: LineEngine, line: str) -> None:
     context = Context()
     for _ in range(2):

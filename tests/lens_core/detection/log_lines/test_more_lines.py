@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lens_core.detection.log_lines import Context, LineEngine, Reading
 from lens_core.detection.log_lines.loss_checks import spell
+from tests.generated import examples
 
 DATA = Path(__file__).parents[3] / "data" / "more_training_log_lines.jsonl"
 LINES: list[dict[str, Any]] = [json.loads(line) for line in DATA.read_text().splitlines()]
@@ -88,7 +89,7 @@ def test_other_lines_say_nothing_but_who_prints_them(engine: LineEngine) -> None
 
 
 @given(st.sampled_from(of_kind("event")), st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=2), st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(200))
 def test_an_event_is_one_behind_any_prefix(
     engine: LineEngine, row: dict[str, Any], prefixes: list[str], from_windows: bool
 ) -> None:
@@ -97,7 +98,7 @@ def test_an_event_is_one_behind_any_prefix(
 
 
 @given(st.sampled_from(of_kind("metric")), st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=2), st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(200))
 def test_a_step_is_the_same_behind_any_prefix(
     engine: LineEngine, row: dict[str, Any], prefixes: list[str], from_windows: bool
 ) -> None:
@@ -106,7 +107,7 @@ def test_a_step_is_the_same_behind_any_prefix(
 
 
 @given(st.sampled_from(of_kind("noise")), st.lists(st.sampled_from(PREFIXES), max_size=2))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(200))
 def test_no_prefix_makes_a_step_of_noise(engine: LineEngine, row: dict[str, Any], prefixes: list[str]) -> None:
     line = "".join(prefixes) + row["line"]
     assert not [reading for reading in engine.read(line) if reading.kind == "metric"], line

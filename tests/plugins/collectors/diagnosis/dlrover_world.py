@@ -95,7 +95,7 @@ def real_master(service: str, work: Path) -> Iterator[RealMaster]:
         yield RealMaster(process, f"127.0.0.1:{port}")
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=240)
 
 
 def _line(process: subprocess.Popen[str], beginning: str) -> str:

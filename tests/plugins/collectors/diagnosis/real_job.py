@@ -103,4 +103,4 @@ def real_job(
     finally:
         for process in processes:
             os.killpg(process.pid, 9)
-            process.wait(timeout=30)
+            process.wait(timeout=240)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.collectors.diagnosis import DiagnosisActionType, DiagnosisAgent
-from lens_plugins.collectors.diagnosis.actions import failures_of
+
+from lens_core.diagnosis import failures_of
 
 
 @dataclass
@@ -91,3 +93,54 @@ def test_types_compare_with_dlrovers_strings() -> None:
 )
 def test_odd_input_raises_nothing(odd: Any) -> None:
     failures_of(odd)
+
+
+@pytest.mark.parametrize("count", [None, "2", 2.9, float("nan"), float("inf"), -1, object(), 10**400, [], True])
+def test_any_number_of_restarts_is_understood(count: object) -> None:
+    assert DiagnosisAgent().diagnose_training_failure({"error": "x"}, count).reason
+
+
+class Hostile:
+    """Raises whatever is asked."""
+
+    def __str__(self) -> str:
+        raise OSError("no")
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+def test_objects_that_raise_are_failures_too() -> None:
+    odd: list[Any] = [
+        Hostile(),
+        {0: Hostile()},
+        {"error": Hostile()},
+        {Hostile(): 1},
+        {0: {"message": {"extraInfo": 5}}},
+    ]
+    for failures in odd:
+        assert DiagnosisAgent(training_log_file="\0").diagnose_training_failure(failures, 0).reason
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("NCCL timeout", "collective_timeout"),
+        ("RCCL operation timed out after 600 s", "collective_timeout"),
+        ("all_reduce timed out", "collective_timeout"),
+        ("allgather timeout while waiting", "collective_timeout"),
+        ("NCCL collective has timed out", "collective_timeout"),
+        ("GPU OOM", "device_memory"),
+        ("boom", "user_exception"),
+        ("timeout is 5", "user_exception"),
+    ],
+)
+def test_errors_in_somebodys_own_words(text: str, cause: str) -> None:
+    assert DiagnosisAgent().diagnose_training_failure({"error": text}, None).cause == cause
+
+
+def test_dlrovers_json_is_read() -> None:
+    text = json.dumps({"3": {"local_rank": 3, "exitcode": -9, "message": "", "datetime": "2026-01-01 00:00:00"}})
+    [failure] = failures_of(text)
+    assert (failure.rank, failure.exit_code) == (3, -9)
+    assert [failure.message for failure in failures_of("{not json")] == ["{not json"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -90,7 +89,7 @@ def test_a_master_that_hangs_stops_neither_collecting_nor_the_caller() -> None:
 
         def report_diagnosis_agent_metrics(self, data: Any) -> None:
             self.calls += 1
-            self.release.wait(30)
+            self.release.wait()
 
     agent, ticking, client = DiagnosisAgent(), Ticking(), Stuck()
     agent.register_collector(ticking)
@@ -98,9 +97,7 @@ def test_a_master_that_hangs_stops_neither_collecting_nor_the_caller() -> None:
     agent.start()
     wait_for(lambda: agent.dropped_reports > 5)
     assert client.calls == 1
-    started = time.monotonic()
-    agent.stop(deadline_seconds=1.0)
-    assert time.monotonic() - started < 20  # and not the 30 s for which the client is stuck
+    agent.stop(deadline_seconds=1.0)  # returns, though the client does not
     client.release.set()
 
 

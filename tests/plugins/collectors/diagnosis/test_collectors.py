@@ -150,7 +150,7 @@ def test_reports_are_cut_with_a_mark() -> None:
     assert content.endswith("größe\n")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("waits for reports of a running agent")
 def test_the_agent_reports_to_a_lens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lens = RunningLens(tmp_path / "lens").start()
     try:
@@ -165,14 +165,14 @@ def test_the_agent_reports_to_a_lens(tmp_path: Path, monkeypatch: pytest.MonkeyP
             found: list[dict[str, Any]] = lens.get("/workloads/agents-job/diagnosis")["nodes"]
             return [node for node in found if "TRAINING_LOG" in node["reports"]]
 
-        [node] = wait_for(nodes, 40, "the agent's report")
+        [node] = wait_for(nodes, 240, "the agent's report")
         assert node["node_rank"] == 6
         agent.stop()
     finally:
         lens.end()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("waits for reports of a running agent")
 def test_the_agent_has_a_pipeline_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out.jsonl"
     config = tmp_path / "lens.yaml"
@@ -184,7 +184,7 @@ def test_the_agent_has_a_pipeline_of_its_own(tmp_path: Path, monkeypatch: pytest
     agent = DiagnosisAgent(training_log_file=str(log))
     agent.start()
     try:
-        wait_for(lambda: out.exists() and "TRAINING_LOG" in out.read_text(), 40, "the report in the file")
+        wait_for(lambda: out.exists() and "TRAINING_LOG" in out.read_text(), 240, "the report in the file")
         assert "iteration 1" in out.read_text()
     finally:
         agent.stop()

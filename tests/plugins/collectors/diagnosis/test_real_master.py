@@ -15,6 +15,7 @@ import lens_core
 from lens_core import Batch, Delivered, Diagnosis, Position, Rejected, Retry
 from lens_core.dlrover import MasterConnection, MasterError, Wire
 from lens_core.testing.hosts import make_context
+from tests.durations import Stopwatch
 from tests.plugins.collectors.diagnosis.clients import example
 from tests.plugins.collectors.diagnosis.dlrover_world import RealMaster, dlrover_environment, real_master
 
@@ -55,11 +56,11 @@ def test_refusals_are_errors_and_come_at_once(service: str, tmp_path: Path) -> N
             Wire("DiagnosisReportData", {"data_cls": "NoSuchClass", "data_content": "{}", "node_rank": 0}),
             Wire("NoSuchMessage", {}),
         ):
-            started = time.monotonic()
+            watch = Stopwatch()
             with pytest.raises(MasterError) as refused:
                 connection.report(message)
             assert refused.value.permanent
-            assert time.monotonic() - started < 20  # the original tries for 50 s
+            assert watch.seconds() < 20  # the original tries for 50 s
         if service == "grpc":
             large = Wire("DiagnosisReportData", {"data_content": "x" * (5 << 20)})
             with pytest.raises(MasterError, match="RESOURCE_EXHAUSTED"):
@@ -106,7 +107,7 @@ def test_dlrovers_own_client_is_a_client(tmp_path: Path) -> None:
             "[collector] = [found for found in agent.collectors if found.what == 'log']\n"
             "collector.store_data('from the log')\n"
         )
-        dlrover_environment().run(script, tmp_path, {"PYTHONPATH": "", "LENS_RUN": ""}, seconds=100)
+        dlrover_environment().run(script, tmp_path, {"PYTHONPATH": "", "LENS_RUN": ""}, seconds=240)
         assert [found["data_content"] for found in master.stored("TRAINING_LOG")] == ["from the log"]
 
 

@@ -71,7 +71,7 @@ class RunningSlurm:
         for daemon in ("slurmctld", "slurmd"):
             with (self.folder / f"{daemon}.log").open("wb") as log:
                 self._daemons.append(subprocess.Popen([daemon, "-D"], env=self.environ, stdout=log, stderr=log))
-        wait_for(lambda: "idle" in self.run("sinfo", "--noheader", "-o", "%t", check=False), 60, "an idle node")
+        wait_for(lambda: "idle" in self.run("sinfo", "--noheader", "-o", "%t", check=False), 240, "an idle node")
         return self
 
     def prolog(self, script: str) -> None:
@@ -83,7 +83,7 @@ class RunningSlurm:
     def run(self, *command: str, check: bool = True, **environ: str) -> str:
         """What a command prints; what goes wrong is said."""
         done = subprocess.run(
-            command, env=self.environ | environ, cwd=self.folder, capture_output=True, text=True, timeout=60
+            command, env=self.environ | environ, cwd=self.folder, capture_output=True, text=True, timeout=240
         )
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -103,7 +103,7 @@ class RunningSlurm:
         self.run("scancel", "--signal=KILL", "--full", "-u", "root", check=False)
         for daemon in reversed(self._daemons):
             daemon.terminate()
-            daemon.wait(20)
+            daemon.wait(240)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ async def test_jobs_become_workloads_with_their_gpus(
     job = slurm.submit("exec sleep 600", "--job-name=llama 7b", "--gres=gpu:2")
     array = slurm.submit("exec sleep 600", "--job-name=sweep", "--array=3", "--gres=gpu:1")
     for number in (job, array):
-        wait_for(lambda number=number: slurm.states(number) == ["RUNNING"], 30, "the job to run")  # type: ignore[misc]
+        wait_for(lambda number=number: slurm.states(number) == ["RUNNING"], 240, "the job to run")  # type: ignore[misc]
     collector = Slurm(SlurmSettings(), make_context("slurm", tmp_path))
     pods = {pod.uid: pod for pod in await collector.collect() if isinstance(pod, Pod)}
     node = socket.gethostname()
@@ -46,7 +46,7 @@ async def test_jobs_become_workloads_with_their_gpus(
     assert await collector.collect() == []
     slurm.run("scancel", job, array)
     shown = ("scontrol", "--oneliner", "--details", "show", "jobs")
-    wait_for(lambda: [*jobs_of(slurm.run(*shown))] == [], 30, "both jobs to give their node back")
+    wait_for(lambda: [*jobs_of(slurm.run(*shown))] == [], 240, "both jobs to give their node back")
     assert await collector.collect() == []
 
 

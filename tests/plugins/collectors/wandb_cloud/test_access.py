@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
+from pathlib import Path
 
 import boto3
 import pytest
 from lens_plugins.collectors.wandb_cloud.collector import find_access
-from lens_plugins.collectors.wandb_cloud.settings import WandbCloudSettings
+from lens_plugins.collectors.wandb_cloud.listing import connect
+from lens_plugins.collectors.wandb_cloud.settings import Access, WandbCloudSettings
 from moto import mock_aws
 
-from lens_core import ConfigurationError, Secret
+from lens_core import ConfigurationError, LensError, Secret
 
 REGION = "us-east-1"
 COMPLETE = {"WANDB_API_KEY": "k", "WANDB_ENTITY": "acme", "WANDB_PROJECT": "llm"}
@@ -40,3 +44,15 @@ def test_the_secret_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
             found = find_access(settings, environ)
             assert (found.path, found.api_key.reveal()) == ("acme/llm", "k")
     assert repr(found.api_key) == "***"
+
+
+def test_a_server_that_is_away_is_no_refused_key(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else gets it
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        access = Access(api_key=Secret("k" * 40), entity="acme", project="llm", base_url=url)
+        began = time.monotonic()
+        with pytest.raises(LensError, match="cannot be reached") as refused:
+            connect(access, 30, tmp_path)
+    assert time.monotonic() - began < 10
+    assert "refused the API key" not in str(refused.value)

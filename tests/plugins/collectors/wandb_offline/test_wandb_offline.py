@@ -183,7 +183,7 @@ async def test_after_a_crash_there_is_all_that_was_written(version: str, tmp_pat
         while (line := process.stdout.readline()) and "logged" not in line:
             pass
         (path,) = by_run(folder).values()
-        await until(lambda: path.stat().st_size > 3 * BLOCK, "some blocks of the log", seconds=60)
+        await until(lambda: path.stat().st_size > 3 * BLOCK, "some blocks of the log", seconds=240)
     finally:
         # wandb-core outlives it for a moment and holds its end of the pipes.
         process.kill()
@@ -299,5 +299,5 @@ async def test_through_lens_collect(newest_log: Path, tmp_path: Path) -> None:
 
     variables = {**os.environ, "WANDB_DIR": str(newest_log.parent.parent), "LENS_DATA_DIR": str(tmp_path / "d")}
     command = [sys.executable, "-m", "lens_core.cli", "collect", "wandb_offline", "--json"]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, check=True)
     assert json.loads(done.stdout)["records"]["event"] == 2

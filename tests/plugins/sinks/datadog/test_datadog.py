@@ -36,6 +36,7 @@ from lens_core import (
     StepMetrics,
 )
 from lens_core.testing import make_context
+from tests.durations import Stopwatch
 from tests.plugins.collectors.wandb_cloud.wandb_server import KEY as WANDB_KEY
 from tests.plugins.collectors.wandb_cloud.wandb_server import WandbServer, serving, table
 from tests.plugins.sinks.datadog.intake import KEY, Intake, Scripted
@@ -332,7 +333,7 @@ def push(intake: Intake, server: WandbServer, folder: Path, **environ: str) -> s
         **environ,
     }
     command = [sys.executable, "-m", "lens_core.cli", "collect", "wandb_cloud", "--push", "--json"]
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_from_wandb_to_datadog(intake: Intake, tmp_path: Path) -> None:
@@ -348,9 +349,9 @@ def test_from_wandb_to_datadog(intake: Intake, tmp_path: Path) -> None:
 
 def test_a_push_that_does_not_arrive_fails(intake: Intake, tmp_path: Path) -> None:
     with serving(WandbServer(table(time.time()))) as server:
-        started = time.monotonic()
+        watch = Stopwatch()
         done = push(intake, server, tmp_path, DD_API_KEY="f" * 32)
-    assert time.monotonic() - started < 30
+    assert watch.seconds() < 30
     assert done.returncode == 1
     assert "refused the API key" in done.stderr
     assert "f" * 32 not in done.stderr + done.stdout

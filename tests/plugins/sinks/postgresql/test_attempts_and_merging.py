@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lens_core import Origin, StepMetrics
+from tests.generated import examples
 from tests.plugins.sinks.postgresql.support import Spool, ask, points, row
 
 RUNS = itertools.count(100)
@@ -50,7 +51,7 @@ WRITE = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(WRITE, min_size=1, max_size=12), st.sampled_from(["wandb", "log"]), st.randoms(use_true_random=False))
 async def test_the_database_says_the_same_whatever_comes_in_which_order(
     store: Any, postgres_dsn: str, writes: list[tuple[Any, ...]], source: str, chance: random.Random

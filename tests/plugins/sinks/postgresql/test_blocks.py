@@ -6,26 +6,17 @@ import asyncio
 import math
 import random
 import time
-from array import array
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from lens_plugins.sinks.postgresql import blocks as blocks_module
-from lens_plugins.sinks.postgresql.arrays import ends_of, pack_spaced, unpack_spaced
-from lens_plugins.sinks.postgresql.blocks import Series, extremes
 from lens_plugins.sinks.postgresql.compacting import compact_stream
-from lens_plugins.sinks.postgresql.reducing import Aggregator, reduce_series, shares
 
 from lens_core import BadRequest, MetricPoint, PointQuery
 from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store, times
-
-INTEGERS = st.integers(min_value=-(2**62), max_value=2**62)
-FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 
 
 @pytest.fixture
@@ -192,6 +183,33 @@ async def test_many_attempts_share_the_points(spool: Spool, store: Any) -> None:
     assert {p.run_id for p in await points(store, max_points=200)} == {f"r{n}" for n in range(60)}
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_both_ends_of_every_attempt_are_among_few_points(spool: Spool, store: Any, compacted: bool) -> None:
+    """One long attempt, and many that ended soon; each has a spike."""
+    lengths = [9000, *([7, 40, 1, 2, 3, 300] * 5)]
+    firsts = [sum(lengths[:number]) for number in range(len(lengths))]
+    for number, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
+        spike = first + length // 2
+        rows = [
+            row(step, session=f"s{number}", values={"loss": 9e9 if step == spike else math.sin(step)})
+            for step in range(first, first + length)
+        ]
+        await spool.deliver(*rows)
+    if compacted:
+        await compact(store)
+    ends = {step for first, length in zip(firsts, lengths, strict=True) for step in (first, first + length - 1)}
+    spikes = {first + length // 2 for first, length in zip(firsts, lengths, strict=True)}
+    for most in (4 * len(lengths), 400):
+        found = await points(store, metrics=("loss",), max_points=most)
+        assert len(found) <= most
+        assert {p.iteration for p in found} >= ends | spikes
+    found = await points(store, metrics=("loss",), max_points=2 * len(lengths))
+    assert {p.iteration for p in found} >= ends
+    few = await points(store, metrics=("loss",), max_points=10)
+    assert len(few) <= 10
+    assert {p.iteration for p in few} >= {8999, firsts[-1], firsts[-1] + 299}, "the longest, and the newest"
+
+
 async def test_a_rare_metric_is_drawn_from_all_its_points(spool: Spool, store: Any) -> None:
     rows = [
         row(step, values={"loss": 1.0, **({"eval": float(step)} if step % 20 == 0 else {})}) for step in range(20_000)
@@ -238,65 +256,7 @@ async def test_the_background_makes_all_blocks_once_a_load_is_over(tmp_path: Pat
         spool = Spool(store)
         for first in range(0, 15_000, 5000):
             await spool.deliver(*rows_of(range(first, first + 5000)))
-        ends = time.monotonic() + 20
+        ends = time.monotonic() + 240
         while ask(postgres_dsn, "select count(*) from lens_block where not dirty") != [(15_000 // 4096,)]:
             assert time.monotonic() < ends
             await asyncio.sleep(0.05)
-
-
-SPACED = st.builds(range, st.integers(-99, 99), st.integers(100, 500), st.integers(1, 99)).map(list)
-
-
-@given(st.lists(INTEGERS, max_size=40) | SPACED)
-def test_spaced_numbers_come_back(numbers: list[int]) -> None:
-    packed = pack_spaced(array("q", numbers))
-    assert unpack_spaced(packed, len(numbers)).tolist() == numbers
-    ends = ends_of(packed[:8] + packed[-8:], len(packed), len(numbers)).tolist()
-    assert ends == (numbers if len(numbers) < 2 else [numbers[0], numbers[-1]])
-
-
-@given(st.lists(FLOATS, min_size=1, max_size=300), st.integers(4, 100))
-def test_reducing_keeps_what_is_extreme(values: list[float], size: int) -> None:
-    count = len(values)
-    numbers = array("q", range(count))
-    reduced = reduce_series(Series(numbers, numbers, array("d", values), numbers), size)
-    assert len(reduced.values) <= max(size, 4)
-    known = [value for value in values if value == value]
-    if known and size >= 5:
-        assert min(known) in reduced.values
-        assert max(known) in reduced.values
-    assert reduced.steps.tolist() == sorted(set(reduced.steps))
-
-
-@given(st.lists(st.integers(1, 10**7), min_size=1, max_size=300), st.integers(2, 2000))
-def test_shares_are_never_more_than_there_is(counts: list[int], max_points: int) -> None:
-    found = shares(counts, max_points)
-    assert sum(found) <= max_points
-    if 2 * len(counts) <= max_points:
-        assert min(found) >= 2
-    if len(counts) == 1:
-        assert found == [max_points]
-
-
-@given(st.lists(FLOATS, min_size=1, max_size=50))
-def test_extremes_are_positions_of_the_range(values: list[float]) -> None:
-    found = extremes(array("d", values), 0, len(values))
-    assert found == sorted(set(found))
-    known = [value for value in values if value == value]
-    if known:
-        assert {min(known), max(known)} <= {values[position] for position in found}
-    assert any(math.isnan(values[position]) for position in found) == any(map(math.isnan, values))
-
-
-@given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(-1e6, 1e6)), min_size=1, max_size=60))
-def test_aggregates_are_those_of_the_points(given_points: list[tuple[int, float]]) -> None:
-    moments = array("q", [time for time, _ in given_points])
-    series = Series(moments, moments, array("d", [value for _, value in given_points]), moments)
-    for aggregate in ("mean", "min", "max", "sum", "count"):
-        gathered = Aggregator(aggregate, 1000)
-        gathered.add(series)
-        for bucket in gathered.buckets():
-            inside = [v for t, v in given_points if bucket.start_us <= t < bucket.start_us + 1000]
-            wanted = {"mean": sum(inside) / len(inside), "min": min(inside), "max": max(inside)}
-            wanted |= {"sum": sum(inside), "count": len(inside)}
-            assert bucket.value == pytest.approx(wanted[aggregate], abs=1e-6)

@@ -157,7 +157,7 @@ async def test_as_an_ordinary_user(tmp_path: Path) -> None:
         cwd=Path(embedded_launcher.__file__).parents[3],
     )
     assert process.stdout is not None
-    pid = int(await asyncio.wait_for(process.stdout.readline(), 60))
+    pid = int(await asyncio.wait_for(process.stdout.readline(), 240))
     assert psutil.Process(pid).uids().effective == nobody.pw_uid
     await process.communicate(b"")  # with input, if empty: that closes it
     assert process.returncode == 0

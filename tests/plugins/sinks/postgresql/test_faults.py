@@ -16,10 +16,10 @@ from lens_plugins.sinks.postgresql import PostgreSQL
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
 from lens_plugins.sinks.postgresql.errors import answer_for
 
-from lens_core import ConfigurationError, Delivered, Evidence, Poisoned, Position, Retry, Secret, Unavailable
-from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, context, points, row, running_store
+from lens_core import Delivered, Evidence, Poisoned, Position, Retry, Secret, Unavailable
+from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, running_store
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 240.0
 WRITING_BACKEND = (
     "select max(pid) from pg_stat_activity where application_name = 'lens' and query not like '%set_config%'"
 )
@@ -109,19 +109,17 @@ async def test_postgresql_that_comes_late_gets_everything(tmp_path: Path) -> Non
             await server.stop()
             assert isinstance(await store.send(Spool(store, "other").batch(row(2))), Retry)
             with pytest.raises(Unavailable):
-                await asyncio.wait_for(store.metric_sources("workload-1"), 30)
+                await asyncio.wait_for(store.metric_sources("workload-1"), 240)
             await server.start()
             await delivered(store, Spool(store, "third").batch(row(3)))
         finally:
             await server.stop()
 
 
-async def test_a_dsn_that_cannot_be_read_is_not_quoted(tmp_path: Path) -> None:
-    store = PostgreSQL(PostgreSQL.Settings(dsn=Secret("host=db password='very-secret")), context(tmp_path))
-    with pytest.raises(ConfigurationError) as error:
-        await store.start()
+def test_a_dsn_that_cannot_be_read_is_not_quoted() -> None:
+    with pytest.raises(ValueError, match="is no connection string") as error:
+        PostgreSQL.Settings(dsn=Secret("host=db password='very-secret"))
     assert "very-secret" not in str(error.value)
-    await store.stop()
 
 
 async def test_a_stream_that_somebody_removed_is_made_again(spool: Spool, store: Any, postgres_dsn: str) -> None:

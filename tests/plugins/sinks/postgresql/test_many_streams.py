@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lens_plugins.sinks.postgresql import compacting, merging, reader
+from lens_plugins.sinks.postgresql import compacting
 from lens_plugins.sinks.postgresql import points as reading
+from lens_plugins.sinks.postgresql import reading as reader
 
 from lens_core import MetricPoint, Origin, PointQuery
 from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store, times
@@ -80,25 +81,23 @@ async def pages(store: Any, limit: int, **query: Any) -> list[MetricPoint]:
 async def test_ranks_are_merged_in_the_order_of_the_database(
     spool: Spool, store: Any, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(merging, "_ROUND_POINTS", 40)
     await spool.deliver(*of_ranks(random.Random(seed)))
     wanted = [(i, t, s, str(float(v))) for i, t, s, v in ask(postgres_dsn, SORTED)]
-    sorted_by_database = reading.read_sorted
     in_window = [found for found in wanted if WINDOW["start_ms"] <= found[1] <= WINDOW["end_ms"]]
-    monkeypatch.delattr(reading, "read_sorted")  # nobody asks the database to sort
     for _ in range(2):
-        found = await points(store, metrics=("loss",))
-        assert [(p.iteration, p.timestamp, p.data_source, str(p.value)) for p in found] == wanted
-        assert text(await pages(store, 7, metrics=("loss",))) == text(found)
-        found = await points(store, metrics=("loss",), **WINDOW)
-        assert [(p.iteration, p.timestamp, p.data_source, str(p.value)) for p in found] == in_window
+        for points_at_once in (reading._BATCH_POINTS, 40):
+            monkeypatch.setattr(reading, "_BATCH_POINTS", points_at_once)
+            monkeypatch.setattr(reading, "_MARK_POINTS", 10)
+            found = await points(store, metrics=("loss",))
+            assert [(p.iteration, p.timestamp, p.data_source, str(p.value)) for p in found] == wanted
+            assert text(await pages(store, 7, metrics=("loss",))) == text(found)
+            found = await points(store, metrics=("loss",), **WINDOW)
+            assert [(p.iteration, p.timestamp, p.data_source, str(p.value)) for p in found] == in_window
         await compact(store)
-    monkeypatch.setattr(reading, "read_sorted", sorted_by_database, raising=False)
-    monkeypatch.setattr(reading, "MOST_STREAMS", 2)
-    assert text(await pages(store, 11, metrics=("loss",))) == text(await points(store, metrics=("loss",)))
 
 
 async def test_short_attempts_are_read_together(spool: Spool, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many attempts are read at one time, and however their rows are read: the answers are the same."""
     await spool.deliver(*short_attempts()[:150])
     await compact(store)
     await spool.deliver(*short_attempts()[150:])
@@ -109,14 +108,14 @@ async def test_short_attempts_are_read_together(spool: Spool, store: Any, monkey
         found = [text(await points(store, **query)) for query in queries]
         return [*found, text(await times(store)), text(await pages(store, 13))]
 
-    monkeypatch.setattr(reader, "FEW_STREAMS", 10**9)
-    one_by_one = await answers()
-    assert len(one_by_one[0]) > 300
-    monkeypatch.setattr(reader, "FEW_STREAMS", 0)
     together = await answers()
-    assert together == one_by_one
-    monkeypatch.delattr("lens_plugins.sinks.postgresql.series.segments")  # nobody reads a stream by itself
-    assert await answers() == one_by_one
+    assert len(together[0]) > 300
+    monkeypatch.setattr(reader, "_MANY_METRICS", 1)
+    assert await answers() == together
+    monkeypatch.setattr(reader, "_MANY_METRICS", 99)
+    monkeypatch.setattr(reader, "_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(reading, "_BATCH_POINTS", 1)
+    assert await answers() == together
 
 
 @pytest.mark.parametrize("compacted", [False, True])

@@ -60,11 +60,11 @@ def pooled(dsn: str, mode: str, more: str = "") -> Iterator[str]:
             yield make_conninfo(dsn, host=str(folder), port=6432)
         finally:
             process.terminate()
-            process.wait(timeout=20)
+            process.wait(timeout=240)
 
 
 def _until_it_listens(path: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240
     while True:
         with socket.socket(socket.AF_UNIX) as one:
             if one.connect_ex(str(path)) == 0:

@@ -16,7 +16,7 @@ import pytest
 from lens_plugins.sinks.postgresql import PostgreSQL, embedded
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from lens_core import ConfigurationError, LensError, Secret
+from lens_core import LensError, Secret
 from tests.plugins.sinks.postgresql.support import Spool, context, points, row, running_store
 
 
@@ -54,7 +54,7 @@ async def primary_and_replica(folder: Path) -> AsyncIterator[tuple[Server, Serve
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for something that comes by itself."""
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < ends
         await asyncio.sleep(0.02)
@@ -116,7 +116,7 @@ async def test_one_that_is_no_copy_or_far_behind_is_not_asked(
 
 
 async def test_addresses_that_cannot_be_read_are_said_without_them(tmp_path: Path, postgres_dsn: str) -> None:
-    with pytest.raises(ConfigurationError, match="read_dsn is no connection string") as caught:
+    with pytest.raises(ValueError, match="read_dsn: is no connection string") as caught:
         async with running_store(tmp_path, postgres_dsn, read_dsn=Secret("hostt=a password=s3cret")):
             pass
     assert "s3cret" not in str(caught.value)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.sinks.postgresql import retention
 from lens_plugins.sinks.postgresql.compacting import compact_stream
 from lens_plugins.sinks.postgresql.retention import Policy, StreamSize, choose, retain
+from lens_plugins.sinks.postgresql.sessions import only_here
 
 from lens_core import Delivered, Event, Origin
 from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store
@@ -124,11 +128,85 @@ async def test_streams_are_looked_at_in_portions(
             assert await retain(connection, Policy(days=30), far) == {"attempts_removed": 10, "rows_removed": 10}
 
 
+async def test_a_writer_between_two_portions_leaves_nothing_apart(
+    tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt stays with what it still has, and every figure counts just that, after each portion."""
+    monkeypatch.setattr(retention, "_ROWS_AT_ONCE", 100)
+    async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
+        spool = Spool(store)
+        await spool.deliver(*(row(s, values={"loss": 1.0, **({"odd": 2.0} if s % 3 else {})}) for s in range(350)))
+        ask(postgres_dsn, "update lens_row set received_us = 0 returning 1")
+        remove_rows = retention._remove_rows
+        portions: list[tuple[int, int]] = []
+
+        async def remove_and_write(*arguments: Any) -> tuple[int, int]:
+            portions.append(await remove_rows(*arguments))
+            if len(portions) == 2:
+                writing.append(asyncio.create_task(spool.deliver(row(1000, values={"odd": 1.0}), row(7))))
+                await until_somebody_waits(postgres_dsn)
+            return portions[-1]
+
+        writing: list[asyncio.Task[None]] = []
+        monkeypatch.setattr(retention, "_remove_rows", remove_and_write)
+        connection = await store.database.connect()
+        async with connection:
+            await compact_stream(connection, 1, partial=True)
+            found = await retain(connection, Policy(days=30), time.time_ns() // 1000)
+            await writing[0]
+        assert found == {"attempts_removed": 0, "rows_removed": 200}
+        assert [count for count, _ in portions] == [100, 100]
+        assert [p.iteration for p in await points(store, metrics=("loss",))] == [7, *range(200, 350)]
+    assert ask(postgres_dsn, "select rows, blocked_rows, last_step from lens_stream") == [(152, 0, 1000)]
+    assert ask(postgres_dsn, "select rows from lens_subject") == [(152,)]
+    counted = "select key, count(*) from lens_row, jsonb_object_keys(metrics) key group by 1 order by 1"
+    assert ask(postgres_dsn, "select metric, points from lens_catalogue order by 1") == ask(postgres_dsn, counted)
+
+
+async def until_somebody_waits(dsn: str) -> None:
+    """Wait until a statement stands before somebody else's lock."""
+    deadline = time.monotonic() + 20
+    while not ask(dsn, "select 1 from pg_stat_activity where wait_event_type = 'Lock'"):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+async def test_two_daemons_do_not_remove_at_one_time(tmp_path: Path, postgres_dsn: str) -> None:
+    async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
+        await Spool(store).deliver(row(0))
+        far = time.time_ns() // 1000 + 90 * DAY_US
+        async with await store.database.connect() as connection:
+            async with await store.database.connect() as other, only_here(other, retention._LOCK) as is_held:
+                assert is_held
+                assert await retain(connection, Policy(days=30), far) == {"attempts_removed": 0, "rows_removed": 0}
+            assert await retain(connection, Policy(days=30), far) == {"attempts_removed": 1, "rows_removed": 1}
+
+
+async def test_old_events_are_found_by_an_index_and_go_in_portions(
+    tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_ROWS_AT_ONCE", 3)
+    async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
+        where = Origin(workload_uid="w")
+        await Spool(store).deliver(
+            row(0, origin=where), *(Event(origin=where, type="saved", event_time=float(n)) for n in range(1, 11))
+        )
+        before = await store.version("w")
+        async with await store.database.connect() as connection:
+            await retain(connection, Policy(days=30), 30 * DAY_US + 8_000_001)
+        assert await store.version("w") != before
+        assert [event.timestamp for event in await store.events("w")] == [10_000, 9_000]
+    with psycopg.connect(postgres_dsn) as plain:
+        plain.execute("set enable_seqscan = off")
+        plan = plain.execute("explain delete from lens_event where event_time_us < 5").fetchall()
+    assert "lens_event_age" in str(plan)
+
+
 async def test_the_background_removes(tmp_path: Path, postgres_dsn: str) -> None:
     async with running_store(tmp_path, postgres_dsn) as store:
         await Spool(store).deliver(row(0))
     ask(postgres_dsn, "with old as (update lens_row set received_us = 0 returning 1) select * from old")
     async with running_store(tmp_path, postgres_dsn, retention_days=1.0) as store:
-        ends = time.monotonic() + 20
+        ends = time.monotonic() + 240
         while await points(store):
             assert time.monotonic() < ends

@@ -10,6 +10,8 @@ from lens_plugins.sinks.postgresql.waiting import (
     IDLE_SECONDS,
     PATIENCE_ROWS,
     PATIENCE_SECONDS,
+    WATCHED_ROWS,
+    WATCHED_SECONDS,
     Waiting,
 )
 
@@ -40,9 +42,29 @@ def test_a_late_row_is_enough() -> None:
 def test_blocks_wait_while_much_is_written_and_follow_at_once() -> None:
     waiting = Waiting()
     for tenth in range(20):
-        waiting.grew(1, 2 * int(BUSY_ROWS), tenth / 10, late=True)
+        assert not waiting.grew(1, 2 * int(BUSY_ROWS), tenth / 10, late=True)
         assert waiting.due(tenth / 10) == {}
     assert waiting.due(2.0 + 5.0) == {1: False}
+
+
+def test_a_stream_with_too_many_rows_is_urgent() -> None:
+    waiting = Waiting()
+    assert waiting.grew(1, PATIENCE_ROWS, 0.0, late=False)
+    assert waiting.due(0.0) == {1: False}
+    assert not waiting.grew(1, 1, 0.0, late=False)
+
+
+def test_a_stream_that_somebody_looks_at_waits_less() -> None:
+    waiting = Waiting()
+    assert not waiting.watch(1, 0.0)
+    assert not waiting.grew(1, WATCHED_ROWS, 0.0, late=False)
+    assert waiting.due(0.0) == {}
+    assert waiting.watch(1, 0.1)
+    assert waiting.due(0.1) == {1: False}
+    assert not waiting.grew(1, WATCHED_ROWS - 1, 0.2, late=False)
+    assert waiting.grew(1, 1, 0.2, late=False)
+    assert waiting.due(0.2) == {1: False}
+    assert not waiting.grew(1, WATCHED_ROWS, 0.3 + WATCHED_SECONDS, late=False)
 
 
 @given(BATCHES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,18 @@ async def test_what_was_saved_is_counted_under_bounded_labels(store: Any, spool:
     }
     assert saved == {"wandb": 1.0, "log": 1.0, "other": 1.0}
     assert metrics.wandb_metrics_store.value() == 2.0
+
+
+async def test_the_log_says_what_primus_lens_says(store: Any, spool: Spool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    await spool.deliver(row(1), row(2), row(3, data_source="log"))
+    assert "✓ WandB metrics stored to MetricsStorage: 2 success" in caplog.messages
+    assert caplog.messages.count("✓ Updated WandB training data for workload workload-1") == 1
+
+
+async def test_a_sender_that_knows_pod_and_workload_teaches_whose_the_pod_is(store: Any, spool: Spool) -> None:
+    both = Origin(workload_uid="job1", pod_uid="pod-x")
+    await spool.deliver(row(1, origin=both), row(1, origin=Origin(pod_uid="pod-x"), data_source="log", run_id=""))
+    found = await points(store, workload_uid="job1")
+    assert {point.data_source for point in found} == {"wandb", "log"}
+    assert [workload.workload_uid for workload in (await store.workloads()).workloads] == ["job1"]

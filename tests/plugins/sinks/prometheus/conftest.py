@@ -67,7 +67,7 @@ async def until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.005)
 
-    await asyncio.wait_for(wait(), 20)
+    await asyncio.wait_for(wait(), 240)
 
 
 @pytest.fixture(autouse=True)

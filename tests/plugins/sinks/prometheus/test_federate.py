@@ -20,6 +20,7 @@ from lens_plugins.sources.wandb_api import WandbApi
 from lens_core import BadRequest, Origin, StepMetrics
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.directory.directory import Directory
+from tests.generated import examples
 from tests.plugins.sinks.prometheus.conftest import Bench, until
 from tests.plugins.sources.ingest_app import IngestApp
 
@@ -95,17 +96,17 @@ def test_usual_patterns_pass(pattern: str) -> None:
     assert compiled(pattern).pattern == pattern
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(alphabet="ab(|)*+?.[]{2}\\^", max_size=14), st.integers(1, 2))
 def test_patterns_that_pass_take_bounded_time(pattern: str, repeat: int) -> None:
     try:
         found = compiled(pattern)
     except ValueError:
         return  # refused, which takes no time
-    began = time.perf_counter()
+    began = time.thread_time()
     for text in ("a" * 60, "ab" * 30, "b" * 59 + "c"):
         found.fullmatch(text * repeat)
-    assert time.perf_counter() - began < 2.0, MOST_CHOICES
+    assert time.thread_time() - began < 2.0, MOST_CHOICES
 
 
 @given(st.text(max_size=30))

@@ -62,12 +62,12 @@ def node(rank: int, port: int, script: Path, work: Path) -> Iterator[subprocess.
         yield process
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(240)
         assert process.stdout is not None
         process.stdout.close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("two real agents meet and train")
 def test_two_nodes_find_each_other_and_train(tmp_path: Path) -> None:
     lens = RunningLens(tmp_path / "lens", CONFIG.format(path=tmp_path / "rows.jsonl")).start()
     try:
@@ -76,7 +76,7 @@ def test_two_nodes_find_each_other_and_train(tmp_path: Path) -> None:
         assert listening is not None
         port = int(listening.group(1))
         with node(0, port, script, tmp_path) as first, node(1, port, script, tmp_path) as second:
-            printed = [process.communicate(timeout=90)[0] for process in (first, second)]
+            printed = [process.communicate(timeout=240)[0] for process in (first, second)]
         assert [process.returncode for process in (first, second)] == [0, 0], printed
         assert [f"rank {rank} of 2: 3.0" in text for rank, text in enumerate(printed)] == [True, True], printed
     finally:

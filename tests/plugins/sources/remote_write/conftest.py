@@ -65,3 +65,12 @@ class Receiver(IngestApp):
 @pytest.fixture
 def receiver(tmp_path: Path) -> Receiver:
     return Receiver(tmp_path)
+
+
+@pytest.fixture(scope="session", params=["interpreted", "compiled"])
+def form(request: pytest.FixtureRequest) -> Any:
+    """Each form of the hot path."""
+    # Here, because the helpers need the pods of this file.
+    from tests.plugins.sources.remote_write import forms
+
+    return forms.interpreted if request.param == "interpreted" else forms.compiled()

@@ -10,7 +10,7 @@ import pytest
 
 from lens_core import Pod, WorkloadReference
 from tests.plugins.sources.remote_write.conftest import Receiver
-from tests.plugins.sources.remote_write.wire import WriteRequest, labels_of, packed, request, series
+from tests.plugins.sources.remote_write.wire import V2_TYPE, Request2, WriteRequest, labels_of, packed, request, series
 
 BODIES = Path(__file__).parents[3] / "data" / "remote_write_bodies"
 INDEX: list[Any] = sorted(path.stem for path in BODIES.glob("*.snappy"))
@@ -42,8 +42,14 @@ async def test_attaching_changes_labels_alone(tmp_path: Path, name: str) -> None
         assert one.SerializeToString() == was.SerializeToString()
 
 
-async def test_large_body_lets_others_work(receiver: Receiver) -> None:
-    body = packed(request(*(series({"__name__": "up", "n": str(n)}, (1.0, n)) for n in range(6000))))
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+async def test_large_body_lets_others_work(receiver: Receiver, version: str) -> None:
+    body, kind = packed(request(*(series({"__name__": "up", "n": str(n)}, (1.0, n)) for n in range(6000)))), ""
+    if version == "2.0":
+        second = Request2()
+        for n in range(6000):
+            second.add({"__name__": "up", "n": str(n % 100)}, (1.0, n))
+        body, kind = second.body(), V2_TYPE
     turns = 0
     done = asyncio.Event()
 
@@ -54,7 +60,8 @@ async def test_large_body_lets_others_work(receiver: Receiver) -> None:
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    assert (await receiver.write(body)).status_code == 204
+    assert (await receiver.write(body, content_type=kind)).status_code == 204
     done.set()
     await task
+    assert [one.samples[0].timestamp for one in receiver.last().timeseries] == list(range(6000))
     assert turns >= 2

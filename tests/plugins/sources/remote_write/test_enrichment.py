@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import struct
 from pathlib import Path
 from typing import Any
@@ -8,18 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lens_plugins.sources.remote_write.drops import Drops
-from lens_plugins.sources.remote_write.enriching import Enricher
-from lens_plugins.sources.remote_write.passed import Passed
-from lens_plugins.sources.remote_write.passing import Passage
 from lens_plugins.sources.remote_write.request import cut
 from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 
-from lens_core import BadRequest, Device, Pod
-from lens_core.base.protobuf import WireError
-from lens_core.base.self_metrics import SelfMetrics
-from lens_core.directory.directory import Directory
+from lens_core import Device, Pod
+from tests.generated import examples
 from tests.plugins.sources.remote_write.conftest import JOB, PODS, Receiver
+from tests.plugins.sources.remote_write.forms import Forwarder, as_body
 from tests.plugins.sources.remote_write.wire import Histogram, WriteRequest, labels_of, packed, request, series
 
 NOW = 1_795_000_000_000
@@ -220,22 +214,20 @@ some_samples = st.lists(st.tuples(st.floats(width=64), stamps), min_size=0, max_
 some_series = st.lists(st.tuples(st.dictionaries(names, values, max_size=6), some_samples), min_size=1, max_size=4)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(200), deadline=None)
 @given(some_series)
-def test_quick_road_and_the_library_agree(given_series: list[tuple[dict[str, str], list[tuple[float, int]]]]) -> None:
-    directory = Directory()
-    directory.replace(PODS, "test")
-    metrics = SelfMetrics()
-    passage = Passage(Enricher(RemoteWriteSettings(), directory), Drops(10, metrics))
+def test_each_form_and_the_library_agree(
+    form: Any, given_series: list[tuple[dict[str, str], list[tuple[float, int]]]]
+) -> None:
+    forwarder = Forwarder(form)
     all_series = [series({"__name__": "up", **labels}, *samples) for labels, samples in given_series]
     raw = cut(request(*all_series), "1.0").series
     orders = [range(len(raw)), range(len(raw)), range(len(raw) - 1, -1, -1), range(0, len(raw), 2), range(len(raw))]
     for order in orders:  # cold, then from the cache, then against what is expected to come next
-        passed = Passed()
-        passage.take([raw[index] for index in order], passed)
-        message = WriteRequest.FromString(b"".join(passed.pieces))
+        batch = forwarder.forward(as_body(raw[index] for index in order))
+        message = WriteRequest.FromString(batch.join())
         wanted = [one for index in order if labels_of(one := all_series[index])["__name__"]]
-        assert len(message.timeseries) == len(wanted) == passed.series
+        assert len(message.timeseries) == len(wanted) == batch.series
         for one, was in zip(message.timeseries, wanted, strict=True):
             assert [sample.SerializeToString() for sample in one.samples] == [
                 sample.SerializeToString() for sample in was.samples
@@ -249,39 +241,3 @@ def test_quick_road_and_the_library_agree(given_series: list[tuple[dict[str, str
             assert {name: found[name] for name in kept.keys() - ATTACHED.keys()} == {
                 name: kept[name] for name in kept.keys() - ATTACHED.keys()
             }
-
-
-@given(st.binary(max_size=200))
-def test_garbage_is_refused_or_passed_but_never_crashes(body: bytes) -> None:
-    passage = Passage(Enricher(RemoteWriteSettings(), Directory()), Drops(10, SelfMetrics()))
-    with contextlib.suppress(BadRequest, WireError):  # what they say is tested elsewhere
-        passage.take(cut(body, "1.0").series, Passed())
-
-
-def test_generations_bound_what_is_remembered_and_change_nothing() -> None:
-    directory = Directory()
-    directory.replace(PODS, "test")
-    now = 0.0
-    enricher = Enricher(RemoteWriteSettings(cached_series=1000), directory, clock=lambda: now)
-    passage = Passage(enricher, Drops(10, SelfMetrics()))
-
-    def take(first: int, last: int) -> bytes:
-        numbers = ({"__name__": "up", "n": str(n), "pod_uid": "u-a"} for n in range(first, last))
-        raw = cut(request(*(series(labels, (1.0, NOW)) for labels in numbers)), "1.0")
-        passed = Passed()
-        enricher.begin()
-        passage.take(raw.series, passed)
-        assert passed.series == last - first
-        return b"".join(passed.pieces)
-
-    stable = take(0, 300)
-    for generation in range(1, 20):
-        take(generation * 1000, generation * 1000 + 500)
-        assert take(0, 300) == stable
-        assert enricher.remembered <= 3000
-    for _ in range(5):
-        now += 601.0
-        assert take(0, 300) == stable
-    assert enricher.remembered <= 600
-    directory.learn([Pod(uid="u-a", name="renamed")], "test")
-    assert b"renamed" in take(0, 300)

@@ -36,7 +36,7 @@ async def test_series_that_no_sink_takes_are_said_and_counted(
     started = asyncio.Event()
     daemon = Daemon(config, PluginHost.load(), announce=lambda running: started.set())
     task = asyncio.create_task(daemon.run())
-    await asyncio.wait_for(started.wait(), 30)
+    await asyncio.wait_for(started.wait(), 240)
     async with httpx.AsyncClient() as client:
         body = packed(request(series({"__name__": "up"}, (1.0, 1_795_000_000_000))))
         answer = await client.post(f"{daemon.url}/prometheus", content=body)
@@ -47,4 +47,4 @@ async def test_series_that_no_sink_takes_are_said_and_counted(
     assert (NOTICE in source["notice"]) is not wanted
     assert (NOTICE in caplog.text) is (written and not wanted)
     daemon.stop()
-    await asyncio.wait_for(task, 30)
+    await asyncio.wait_for(task, 240)

@@ -1,6 +1,7 @@
 """Virtual environments with real packages, made once and kept; scripts that run in them with the hook on.
 
-`python -m tests.plugins.sources.wandb_hook.environments` makes all that are missing: no test waits for packages then.
+`python -m tests.plugins.sources.wandb_hook.environments` makes those that are missing, so that no test waits for
+packages; `--night` makes those of the night's tests, too.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from tests.durations import preparing
 
 ROOT = Path(__file__).resolve().parents[4]
 HOOK = ROOT / "plugins" / "sources" / "wandb_hook"
@@ -54,6 +57,8 @@ EVERY: Mapping[str, Sequence[str]] = {
     "notebook": NOTEBOOK,
     **{f"wandb-{version}": packages for version, packages in WANDB_VERSIONS.items()},
 }
+# Those that the tests of a day need; tests/night.yaml leaves the others' to the night.
+DAY = ("torch-2.13.0", "dlrover", "upstream-exporter", f"wandb-{NEWEST}")
 
 
 class Environment:
@@ -75,7 +80,7 @@ class Environment:
         variables: Mapping[str, str] | None = None,
         *,
         launcher: Sequence[str] = (),
-        seconds: float = 120.0,
+        seconds: float = 240.0,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run `script` to its end; with `check` it must have succeeded."""
@@ -130,33 +135,46 @@ def write_script(script: str, work: Path) -> Path:
 
 def environment(name: str, packages: Sequence[str], python: str = sys.executable) -> Environment:
     """The cached environment `name` with exactly `packages` asked for; made anew if that list has changed."""
+    found = CACHE / name
+    if _is_complete(found, packages):
+        return Environment(found)
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{name}.lock").open("w") as lock:
+    with preparing(), (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # test processes may run side by side
-        return _made(CACHE / name, packages, python)
+        return _made(found, packages, python)
+
+
+def _is_complete(directory: Path, packages: Sequence[str]) -> bool:
+    mark = directory / ".complete"
+    return mark.exists() and mark.read_text().strip() == " ".join(packages)
 
 
 def _made(directory: Path, packages: Sequence[str], python: str) -> Environment:
-    mark = directory / ".complete"
-    wanted = " ".join(packages)
-    if not mark.exists() or mark.read_text().strip() != wanted:
+    if not _is_complete(directory, packages):
         shutil.rmtree(directory, ignore_errors=True)
-        subprocess.run([python, "-m", "venv", str(directory)], check=True, capture_output=True, timeout=120)
+        subprocess.run([python, "-m", "venv", str(directory)], check=True, capture_output=True, timeout=240)
         pip = [str(directory / "bin" / "python"), "-m", "pip", "-q", "install", "--disable-pip-version-check"]
         done = subprocess.run([*pip, *packages], capture_output=True, text=True, timeout=900, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
-        mark.write_text(wanted)
+        if any(directory.glob("lib/python*/site-packages/nvidia")):
+            # pip prefers a CPU build of the same version, wherever its configuration finds one.
+            print(
+                f"{directory.name} got GPU builds, gigabytes of them: let pip know where CPU builds are "
+                "(PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL)",
+                file=sys.stderr,
+            )
+        (directory / ".complete").write_text(" ".join(packages))
     return Environment(directory)
 
 
-def make_every() -> None:
+def make_missing(names: Iterable[str]) -> None:
     """Make what is missing, one at a time for each core; what cannot be made is said, and left to its tests."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = {name: pool.submit(environment, name, packages) for name, packages in EVERY.items()}
+        made = {name: pool.submit(environment, name, EVERY[name]) for name in names}
     for name, done in made.items():
         if error := done.exception():
             print(f"{name} could not be made: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    make_every()
+    make_missing(EVERY if "--night" in sys.argv[1:] else DAY)

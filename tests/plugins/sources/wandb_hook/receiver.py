@@ -109,7 +109,7 @@ class Receiver:
         """All metrics as (row_step, name, value)."""
         return [(row["row_step"], name, value) for row in self.rows() for name, value in row["values"].items()]
 
-    def wait_for(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
+    def wait_for(self, condition: Callable[[], object], seconds: float = 240.0) -> None:
         """Wait until `condition()`, looked at after every request."""
         deadline = time.monotonic() + seconds
         with self._news:

@@ -26,7 +26,7 @@ pipelines:
 """
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 40.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 240.0) -> None:
     """Wait for `condition`, looked at often."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -83,7 +83,7 @@ SCRIPT = """
     for step in range(20):
         wandb.log({"loss": step})
     from lens_hook import runtime
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 240
     while runtime.get().worker.daemon.url is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -103,7 +103,7 @@ def configuration(tmp_path: Path) -> Path:
 
 def test_a_private_daemon_stores_the_rows_and_ends(configuration: Path, tmp_path: Path) -> None:
     process = start(SCRIPT, tmp_path, {"CONFIGURATION": str(configuration)})
-    output, errors = process.communicate(timeout=90)
+    output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     assert "lens-hook" not in errors
     pid = int(output)
@@ -120,7 +120,7 @@ def test_the_daemon_ends_when_its_parent_is_killed(configuration: Path, tmp_path
     assert alive(pid)
     wait_until(lambda: len(stored(tmp_path / "rows.jsonl")) == 20)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=20)
+    process.communicate(timeout=240)
     wait_until(lambda: not alive(pid))
 
 
@@ -133,7 +133,7 @@ def test_a_broken_configuration_is_said_and_disturbs_nothing(tmp_path: Path) -> 
         wandb.init(project="p")
         wandb.log({"loss": 1})
         from lens_hook import runtime
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 240
         while not runtime.get().worker.daemon.failed:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -141,7 +141,7 @@ def test_a_broken_configuration_is_said_and_disturbs_nothing(tmp_path: Path) -> 
     """
     bootstrap = f"{BOOTSTRAP}:{ROOT}"
     process = start(script, tmp_path, {"LENS_CONFIG": str(path), "PYTHONPATH": bootstrap})
-    output, errors = process.communicate(timeout=90)
+    output, errors = process.communicate(timeout=240)
     assert (process.returncode, output) == (0, "trained\n"), errors
     assert "the embedded daemon does not run" in errors
     assert "no_such_sink" in errors

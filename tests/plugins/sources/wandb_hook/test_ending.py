@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -51,7 +50,7 @@ NEXT_PROCESS = """
     wandb.log({"next": 1})
     from lens_hook import runtime
     own = lambda: os.path.basename(runtime.get().worker._store.path or "") if runtime.get().worker._store else ""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240
     while [name for name in os.listdir("spool") if name.endswith(".jsonl") and name != own()]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -63,7 +62,7 @@ ENDINGS = """
     for step in range(20):
         wandb.log({"loss": step})
     if sys.argv[1] in ("SIGTERM", "SIGKILL", "_exit"):
-        deadline = time.monotonic() + 20    # they leave what is older than one interval: wait until it is spooled
+        deadline = time.monotonic() + 240    # they leave what is older than one interval: wait until it is spooled
         while not any('"loss":19' in open(path).read() for path in glob.glob(f"spool/*-{os.getpid()}-*.jsonl")):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -92,7 +91,7 @@ def test_every_ending_with_every_wandb(each_wandb: Environment, receiver: Receiv
         )
         for name in CODES
     }
-    assert {name: job.wait(90) for name, job in jobs.items()} == CODES
+    assert {name: job.wait(240) for name, job in jobs.items()} == CODES
     # What the killed ones left is sent by the next process of the directory.
     each_wandb.run(NEXT_PROCESS, tmp_path, variables)
     seen = Counter((row["run_id"], row["values"]["loss"]) for row in receiver.rows() if "loss" in row["values"])
@@ -108,40 +107,35 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-SLOW_END = """
-    import time
+# Whatever is not bound to the deadline of the exit takes an hour, which no test waits for.
+AN_HOUR = "3600"
+FIFTY_STEPS = """
     import wandb
+    from lens_hook import client, worker
+    client.REQUEST_SECONDS = worker.REQUEST_SECONDS = 3600.0
     wandb.init(project="p", mode="disabled")
     for step in range(50):
         wandb.log({"loss": step})
-    begun = time.monotonic()
-    import atexit
-    atexit._run_exitfuncs()
-    print(time.monotonic() - begun)
 """
 
 
-@pytest.mark.alone
 def test_a_receiver_that_is_down_is_counted_and_said_once(newest: Environment, tmp_path: Path) -> None:
     url = f"http://user:secret@127.0.0.1:{free_port()}/api/v1"
     variables = {"PRIMUS_LENS_API_BASE_URL": url, "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "1"}
-    done = newest.run(SLOW_END, tmp_path, variables)
-    assert float(done.stdout) < 1.5
+    done = newest.run(FIFTY_STEPS, tmp_path, variables)
     lines = [line for line in done.stderr.splitlines() if "lens-hook" in line]
     assert len(lines) == 1
     assert "50 of 50 rows (50 points) did not reach http://127.0.0.1:" in lines[0]
     assert "secret" not in done.stderr
 
 
-@pytest.mark.alone
 def test_a_receiver_that_never_answers_does_not_hold_the_exit(newest: Environment, tmp_path: Path) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(8)
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}/api/v1"
         variables = {"PRIMUS_LENS_API_BASE_URL": url, "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "1"}
-        done = newest.run(SLOW_END, tmp_path, variables)
-    assert float(done.stdout) < 1.6
+        done = newest.run(FIFTY_STEPS, tmp_path, variables)
     assert "50 of 50 rows" in done.stderr
 
 
@@ -151,7 +145,7 @@ HANGING = """
     from lens_hook import runtime
     wandb.init(project="p", mode="disabled")
     wandb.log({"loss": -1})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240
     while runtime.get().worker._client is None or runtime.get().worker._client._connection is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -180,14 +174,12 @@ def test_rows_behind_a_request_that_hangs_are_spooled_or_counted(
         assert file.read_text().count('"step_metrics"') == 51
 
 
-@pytest.mark.alone
 def test_a_name_that_does_not_resolve(newest: Environment, tmp_path: Path) -> None:
     variables = {
         "PRIMUS_LENS_API_BASE_URL": "http://no-such-host.invalid:8080/api/v1",
         "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "1",
     }
-    done = newest.run(SLOW_END, tmp_path, variables)
-    assert float(done.stdout) < 1.6
+    done = newest.run(FIFTY_STEPS, tmp_path, variables)
     assert "50 of 50 rows" in done.stderr
 
 
@@ -211,7 +203,7 @@ def test_a_killed_process_loses_at_most_one_interval(
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(how)
-    process.communicate(timeout=20)
+    process.communicate(timeout=240)
     assert len(receiver.points()) == 100
 
 
@@ -226,7 +218,7 @@ def test_a_killed_process_leaves_its_rows_to_the_next_one(newest: Environment, t
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=240)
     left = list(spool.glob("*.jsonl"))
     assert len(left) == 1
     with receiving(port=port) as receiver:
@@ -235,7 +227,7 @@ def test_a_killed_process_leaves_its_rows_to_the_next_one(newest: Environment, t
             import wandb
             wandb.init(project="p", mode="disabled")
             wandb.log({{"next": 1}})
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 240
             while os.path.exists({str(left[0])!r}):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -286,7 +278,7 @@ def test_a_receiver_that_comes_back_gets_everything(newest: Environment, tmp_pat
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         with receiving(port=port) as receiver:
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=240)
             assert [value for _, _, value in receiver.points()] == list(range(101)), number
         assert errors == ""
 
@@ -320,7 +312,7 @@ def test_a_receiver_that_comes_back_after_an_hour(newest: Environment, tmp_path:
     assert process.stdout is not None
     assert process.stdout.readline() == "an hour later\n"
     with receiving(port=port) as receiver:
-        _, errors = process.communicate("\n", timeout=30)
+        _, errors = process.communicate("\n", timeout=240)
         arrived = [value for _, _, value in receiver.points()]
     away, *lines = errors.splitlines()
     assert f"http://127.0.0.1:{port}/api/v1 cannot be reached" in away
@@ -347,12 +339,10 @@ def test_rows_logged_after_our_exit_handler_arrive(newest: Environment, receiver
     assert receiver.points() == [(0, "early", 1), (1, "late", 2)]
 
 
-@pytest.mark.alone
-def test_the_exit_of_a_quiet_process_is_quick(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
-    begun = time.monotonic()
-    done = newest.run(SLOW_END, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url})
-    assert float(done.stdout) < 0.5
-    assert time.monotonic() - begun < 20
+def test_the_exit_waits_for_no_interval(newest: Environment, receiver: Receiver, tmp_path: Path) -> None:
+    variables = {"PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": AN_HOUR, "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": AN_HOUR}
+    newest.run(FIFTY_STEPS, tmp_path, {"PRIMUS_LENS_API_BASE_URL": receiver.url, **variables})
+    assert [value for _, _, value in receiver.points()] == list(range(50))
 
 
 def test_our_own_failures_stay_ours(each_wandb: Environment, receiver: Receiver, tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, newest: Environment, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """A fresh environment with the wheel, which sees wandb's packages by a path file."""
     directory = tmp_path_factory.mktemp("fresh") / "environment"
-    subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True, capture_output=True, timeout=240)
     pip = [str(directory / "bin" / "python"), "-m", "pip", "-q", "install", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run(pip, check=True, capture_output=True, timeout=120)
+    subprocess.run(pip, check=True, capture_output=True, timeout=240)
     packages = "lib/python{}.{}/site-packages".format(*sys.version_info[:2])
     (directory / packages / "zz_wandb.pth").write_text(str(newest.directory / packages) + "\n")
     return Environment(directory)
@@ -68,7 +68,7 @@ def run(environment: Environment, work: Path, variables: dict[str, str]) -> subp
         cwd=work,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
 
@@ -103,7 +103,7 @@ def test_no_variable_no_hook(installed: Environment, tmp_path: Path) -> None:
         env=unarmed(tmp_path),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     assert done.stdout == "False\n"
@@ -116,7 +116,7 @@ def test_disable_and_enable(installed: Environment, receiver: Receiver, tmp_path
             env=unarmed(tmp_path),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=True,
         )
         state: dict[str, object] = json.loads(done.stdout)
@@ -142,7 +142,7 @@ def test_a_pth_without_the_package_is_silent(installed: Environment, tmp_path: P
         env={**unarmed(tmp_path), "POD_NAME": "p"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     assert (done.stdout, done.stderr) == ("alive\n", "")

@@ -265,7 +265,7 @@ def test_four_ranks_are_one_run(newest: Environment, receiver: Receiver, tmp_pat
         }
         environment = newest.variables(tmp_path, variables)
         ranks.append(subprocess.Popen([newest.python, str(script)], env=environment, cwd=tmp_path))
-    assert [process.wait(60) for process in ranks] == [0, 0, 0, 0]
+    assert [process.wait(240) for process in ranks] == [0, 0, 0, 0]
     origins = {row["origin"]["rank"]: row["origin"] for row in receiver.rows()}
     assert len(receiver.rows()) == 12
     for rank in range(4):

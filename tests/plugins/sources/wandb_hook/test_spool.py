@@ -17,6 +17,7 @@ from lens_hook.disk_store import DiskStore
 from lens_hook.store import MemoryStore
 from lens_hook.wire import Line
 
+from tests.generated import examples
 from tests.plugins.sources.wandb_hook.environments import Environment
 from tests.plugins.sources.wandb_hook.receiver import Receiver
 
@@ -44,7 +45,7 @@ def drained(disk: DiskStore, max_lines: int = 7) -> list[int]:
     return found
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 200_000), max_size=5) | st.just("read"), max_size=12))
 def test_what_goes_in_comes_out_once_and_in_order(tmp_path: Path, script: list[list[int] | str]) -> None:
     disk, written, read = store(tmp_path), 0, []
@@ -244,7 +245,7 @@ def test_a_burst_with_a_spool_loses_nothing(newest: Environment, receiver: Recei
         "PRIMUS_LENS_API_BASE_URL": receiver.url,
         "PRIMUS_LENS_SPOOL_PATH": str(tmp_path / "spool"),
         "PRIMUS_LENS_QUEUE_BYTES": "1000000",
-        "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "30",
+        "PRIMUS_LENS_EXIT_DEADLINE_SECONDS": "3600",
     }
     done = newest.run(script, tmp_path, variables)
     assert done.stderr == ""

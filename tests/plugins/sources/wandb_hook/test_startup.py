@@ -22,7 +22,7 @@ def output_of(python: str, code: str, variables: dict[str, str] | None = None) -
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HOOK), **(variables or {})},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     assert done.stderr == ""
@@ -130,7 +130,7 @@ def test_every_python(version: str, receiver: Receiver, tmp_path: Path) -> None:
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HOOK), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,61 @@
+"""Reads the exception that ended a Python program: the last line of its traceback.
+
+`Traceback (most recent call last):` begins a traceback, whose last line names the exception at its beginning or behind
+a logger's prefix. An exception of a thread, of an object that is cleaned up or of an asyncio task ends no program.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .readings import Happening
+
+_REASON_CHARACTERS = 300
+_NAME = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Exit|Expired|Failure|Timeout)"
+_AT_BEGINNING = re.compile(rf"(?:E\s+)?(?P<reason>{_NAME})(?P<rest>:.*)?\s*$", re.DOTALL)
+_BEHIND_PREFIX = re.compile(rf"(?:[\])|>:] |\t)(?P<reason>{_NAME})(?P<rest>: .*|:)?\s*$", re.DOTALL)
+_BEGINS = "Traceback (most recent call last)"
+_ENDS_NOTHING = (
+    "Exception ignored in",
+    "Exception in thread",
+    "Task exception was never",
+    "Future exception was never",
+)
+_LAST_WORDS = (b"traceback", b"error", b"exception", b"exit", b"expired", b"failure", b"timeout")
+# Their own events say more: memory, a signal, a watchdog, a person.
+_OF_OTHERS = re.compile(r"OutOfMemory|KeyboardInterrupt|SystemExit|GeneratorExit|StopIteration")
+
+
+class TracebackState:
+    """Which traceback a stream is in: none, one that may end the program, or one that does not."""
+
+    __slots__ = ("is_fatal", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.is_fatal = True
+
+
+def may_fail(row: bytes) -> bool:
+    """Whether a line with this row (its letters in lower case) may begin a traceback or name an exception."""
+    return any(word in row for word in _LAST_WORDS)
+
+
+def read_exception(text: str, state: TracebackState) -> Happening | None:
+    """Return the failure that a line tells of; `state` is kept from line to line of one stream."""
+    if any(text.find(words, 0, 300) >= 0 for words in _ENDS_NOTHING):
+        state.is_fatal = False
+        return None
+    if _BEGINS in text[:600]:
+        state.is_open = True
+        return None
+    match = _AT_BEGINNING.match(text)
+    if match is None and state.is_open and text[:1] not in " \t":
+        match = _BEHIND_PREFIX.search(text[:2000])
+    if match is None:
+        return None
+    is_fatal, state.is_open, state.is_fatal = state.is_fatal, False, True
+    if not is_fatal or _OF_OTHERS.search(match.group("reason")):
+        return None
+    reason = (match.group("reason") + (match.group("rest") or "")).strip()
+    return Happening("training_failed", "", None, None, {"reason": reason[:_REASON_CHARACTERS]})

@@ -1,0 +1,40 @@
+"""The contract between a pipeline and what understands its records before they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from .records import Record
+
+
+class Processed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a processor made of records: all that goes on, and the state that it changed (None: forget the key).
+
+    `derived` of the records were not there before; `merged` of those that came became part of another.
+    """
+
+    records: Sequence[Record]
+    state_changes: Mapping[str, bytes | None] = {}
+    derived: int = 0
+    merged: int = 0
+
+
+class RecordProcessor(Protocol):
+    """What understands records before they are stored: detectors, log streams.
+
+    Calls never overlap, but may come from different threads. `process` is also called without records now and
+    then, so that silence can be noticed.
+    """
+
+    def load(self, state: Mapping[str, bytes]) -> None:
+        """Take up the state that was stored with the last batch; called once, before all else."""
+
+    def process(self, records: Sequence[Record]) -> Processed:
+        """Understand records; what state this changes is stored in one transaction with the records."""
+        ...
+
+    def rollback(self) -> None:
+        """The result of the last `process` was not stored: take its changes of state back."""

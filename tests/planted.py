@@ -1,0 +1,145 @@
+"""Plugins that misbehave, one of each kind; a plugin file for a daemon and classes for the contract checks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+
+from lens_core import (
+    Answer,
+    Batch,
+    Collector,
+    Delivered,
+    Detector,
+    LogFormat,
+    Record,
+    Sink,
+    Source,
+    hookimpl,
+)
+
+
+def is_broken() -> bool:
+    """Whether what can be mended is still broken: while the file that PLANTED_BROKEN names is there."""
+    return os.path.exists(os.environ.get("PLANTED_BROKEN", "/nonexistent"))
+
+
+class BrokenSink(Sink):
+    """Raises in start while it is broken."""
+
+    name = "broken_sink"
+
+    async def start(self) -> None:
+        if is_broken():
+            raise RuntimeError("no such account")
+        self.is_started = True
+
+    async def send(self, batch: Batch) -> Answer:
+        assert self.is_started
+        (self.context.data_dir / "sent").write_text(str(len(batch.records)))
+        return Delivered()
+
+
+class BrokenSource(Source):
+    """Raises in start while it is broken."""
+
+    name = "broken_source"
+
+    async def start(self) -> None:
+        if is_broken():
+            raise OSError("the port is taken")
+
+
+class BrokenCollector(Collector):
+    """Raises in start while it is broken."""
+
+    name = "broken_collector"
+    interval_seconds = 1.0
+
+    async def start(self) -> None:
+        if is_broken():
+            raise ValueError("no such device")
+
+    async def collect(self) -> Sequence[Record]:
+        return []
+
+
+class BlockingSink(Sink):
+    """Blocks the loop in send."""
+
+    name = "blocking_sink"
+
+    async def send(self, batch: Batch) -> Answer:
+        time.sleep(0.8)
+        return Delivered()
+
+
+class BusyCollector(Collector):
+    """Computes without end, in the loop."""
+
+    name = "busy_collector"
+
+    async def collect(self) -> Sequence[Record]:
+        await asyncio.sleep(1.0)
+        while True:
+            pass
+
+
+class DeafCollector(Collector):
+    """Ignores its cancellation."""
+
+    name = "deaf_collector"
+
+    async def collect(self) -> Sequence[Record]:
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+
+
+class DeafStop(Source):
+    """Never ends its stop."""
+
+    name = "deaf_stop"
+
+    async def stop(self) -> None:
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+
+
+class EvilDetector(Detector):
+    """Has a pattern that backtracks without end."""
+
+    name = "evil_detector"
+    layer = "base"
+    formats = (LogFormat(name="line", words=("evil",), head=r"evil step (?P<iteration>\d+) ((?:\w+\s?)+)+!done"),)
+
+
+@hookimpl
+def lens_sinks() -> list[type[Sink]]:
+    """The sinks of this file."""
+    return [BrokenSink, BlockingSink]
+
+
+@hookimpl
+def lens_sources() -> list[type[Source]]:
+    """The sources of this file."""
+    return [BrokenSource, DeafStop]
+
+
+@hookimpl
+def lens_collectors() -> list[type[Collector]]:
+    """The collectors of this file."""
+    return [BrokenCollector, BusyCollector, DeafCollector]
+
+
+@hookimpl
+def lens_detectors() -> list[type[Detector]]:
+    """The detectors of this file."""
+    return [EvilDetector]

@@ -1,0 +1,73 @@
+"""Which tests a run leaves out: the list of the night, and what a file says of itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.generated import PROFILE, examples
+from tests.selection import night_of, unused
+
+ROOT = Path(__file__).parents[1]
+
+
+def collected(*arguments: str) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-n", "0", *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 5), done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_every_entry_of_the_night_has_a_reason_and_matches_a_test() -> None:
+    night = night_of()
+    assert night
+    assert len({entry.reason for entry in night}) == len(night)
+    every = collected("--night")
+    assert unused(night, every) == []
+
+
+def test_the_night_is_left_out_by_day_and_nothing_else() -> None:
+    place = "tests/plugins/sources/wandb_hook"
+    night = night_of()
+    every, day = collected("--night", place), collected(place)
+    assert [test for test in every if test not in day]
+    assert day == [test for test in every if not any(entry.match.search(test) for entry in night)]
+
+
+def test_quick_tests_start_no_servers() -> None:
+    quick = collected("--quick", "tests/end_to_end", "tests/browser")
+    assert quick == []
+    assert collected("--quick", "tests/plugins/sources/remote_write/test_known.py")
+
+
+@pytest.mark.parametrize("content", ["- {match: x}", "- {match: x, reason: because}", "- {match: x, why: y}"])
+def test_an_entry_without_a_reason_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "night.yaml"
+    path.write_text(content)
+    with pytest.raises(pytest.UsageError, match=r"night\.yaml"):
+        night_of(path)
+
+
+def test_a_slow_test_without_a_reason_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_it.py").write_text("import pytest\n\n\n@pytest.mark.slow\ndef test_it():\n    pass\n")
+    options = ["-q", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", *options, "."]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
+    assert "slow needs a reason" in done.stdout
+
+
+def test_profiles_scale_the_generated_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for name in ("quick", "ci", "night"):
+        monkeypatch.setenv(PROFILE, name)
+        found[name] = examples(40)
+    assert found == {"quick": 5, "ci": 40, "night": 400}
