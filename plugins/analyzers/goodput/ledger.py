@@ -97,14 +97,13 @@ def _finish(account: _Account, origin: int, *, is_open: bool) -> None:
         covered = min(tail, covered)
         account.book(bucket, covered)
         tail -= covered
-    lost = min(tail, usual)
-    rest = tail - lost
-    if rest > stall_limit(usual):
-        account.book("stalled", rest)
-    else:
-        lost += rest
-    account.book("lost", lost)
-    account.tail = lost + (rest if rest > stall_limit(usual) else 0.0)
+    unseen = min(tail, usual)
+    rest = tail - unseen
+    # Behind a clean end nothing is lost: the process was putting things away.
+    bucket = "slow" if life.facts.ended_cleanly else "lost"
+    account.book(bucket, unseen)
+    account.book("stalled" if rest > stall_limit(usual) else bucket, rest)
+    account.tail = tail
 
 
 def _leave(account: _Account, following: Life, facts: Facts, origin: int) -> None:
