@@ -266,8 +266,14 @@ def _resolution(facts: Facts, accounts: Sequence[_Account]) -> str:
         return "none"
     if facts.is_approximate:
         return "approximate"
-    every = max(account.life.every for account in accounts if len(account.life.steps))
+    every = max(_steps_between(account.life) for account in accounts if len(account.life.steps))
     return "every step" if every == 1 else f"every {every} steps"
+
+
+def _steps_between(life: Life) -> int:
+    if not life.is_coarse or len(life.steps) < 2:
+        return life.every
+    return int(np.median(np.diff(life.steps)))
 
 
 def _notes(facts: Facts, accounts: Sequence[_Account], *, has_periodic: bool) -> list[str]:
@@ -276,6 +282,8 @@ def _notes(facts: Facts, accounts: Sequence[_Account], *, has_periodic: bool) ->
         notes.append("gpus: unknown; GPU-hours are not given, because a guess would be worse than none")
     if any(account.base is None and len(account.life.steps) for account in accounts):
         notes.append("fewer than 5 intervals between rows: all time in the training loop counts as productive")
+    if any(account.life.is_coarse for account in accounts):
+        notes.append("the clock has whole seconds, about as long as a step: rows were taken together")
     if has_periodic:
         notes.append("pauses that come every so many steps are 'periodic': are they checkpoints or evaluations?")
     if facts.held is None and any(account.gap for account in accounts):

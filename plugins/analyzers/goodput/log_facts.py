@@ -156,7 +156,8 @@ class LogFacts:
         kind = event.type
         if kind == "training_started":
             newest = self._drafts[-1]
-            if newest.rows or newest.end is not None:
+            is_next = event.attempt is None or self._number is None or event.attempt > self._number
+            if newest.end is not None or (newest.rows and is_next):
                 self._open(time)
                 self._number = event.attempt if event.attempt is not None else self._number
             return

@@ -13,6 +13,12 @@ from .facts import Attempt, Facts, Row, Span
 
 MICRO = 1_000_000
 _WHOLE = 0.9
+# With a clock of whole seconds, steps of a few seconds seem to take now one second more, now one less.
+_QUANTUM = MICRO
+_COARSE_SHARE = 0.05
+_COARSE_BELOW = 10 * MICRO
+_COARSE_INTERVALS = (20 * MICRO, 120 * MICRO)
+_COARSE_COUNT = 50
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -28,19 +34,13 @@ class Life:
     times: Ints
     resumed_from: int
     rewritten: set[int] = field(default_factory=set)
-    is_virtual: bool = False
+    every: int = 1
+    is_coarse: bool = False
 
     @property
     def pace_key(self) -> tuple[int | None, str]:
         """Step times may be compared only among attempts that agree in this."""
         return self.facts.gpus, self.facts.configuration
-
-    @property
-    def every(self) -> int:
-        """The steps from one row to the next, as a rule."""
-        if len(self.steps) < 2:
-            return 1
-        return max(1, int(np.median(np.diff(self.steps))))
 
 
 def lives_of(facts: Facts) -> tuple[list[Life], int]:
@@ -55,7 +55,9 @@ def lives_of(facts: Facts) -> tuple[list[Life], int]:
             kept = draft.times <= following
             draft.steps, draft.times = draft.steps[kept], draft.times[kept]
         draft.end = _end(draft, following, facts.now, is_last=following is None)
+        draft.every = max(1, int(np.median(np.diff(draft.steps)))) if len(draft.steps) > 1 else 1
         draft.resumed_from = _resumed_from(draft, is_first=index == 0)
+        _thin(draft)
         lives.append(draft)
     origin = lives[0].start if lives else 0
     for life in lives:
@@ -94,7 +96,7 @@ def _drafts(attempt: Attempt, source: tuple[str, int | None]) -> Iterator[Life]:
         is_last = index == len(parts) - 1
         own = attempt if index == 0 and is_last else _part_of(attempt, start, is_first=index == 0, is_last=is_last)
         array = np.array(part, dtype=np.int64).reshape(-1, 2)
-        yield Life(own, start, 0, array[:, 0], array[:, 1], 0, rewritten, is_virtual=index > 0)
+        yield Life(own, start, 0, array[:, 0], array[:, 1], 0, rewritten)
         if part:
             start = part[-1][1]
 
@@ -136,23 +138,52 @@ def _of_fullest(rows: Sequence[Row]) -> list[Row]:
 def _rising(rows: Sequence[tuple[int, int]]) -> Iterator[tuple[list[tuple[int, int]], set[int]]]:
     """Parts in which steps rise, each with the steps that were written again later: those mark an evaluation.
 
-    A step that goes back and is followed by one beyond all before it is a late write, not a restart.
+    Steps that went back and are not done again from there on are late writes (sums of an epoch), not a restart.
     """
     part: list[tuple[int, int]] = []
     rewritten: set[int] = set()
+    after = _next_other(rows)
     for index, (step, time) in enumerate(rows):
         if not part or step > part[-1][0]:
             part.append((step, time))
             continue
         last = part[-1][0]
-        following = rows[index + 1][0] if index + 1 < len(rows) else None
-        if step == last or (following is not None and following > last):
+        following = after[index]
+        if step == last or following is None or following > last:
             rewritten.add(step)
             continue
         yield part, rewritten
         part, rewritten = [(step, time)], set()
     if part:
         yield part, rewritten
+
+
+def _next_other(rows: Sequence[tuple[int, int]]) -> list[int | None]:
+    """For each row the next step that is another than its own."""
+    found: list[int | None] = [None] * len(rows)
+    for index in range(len(rows) - 2, -1, -1):
+        following = rows[index + 1][0]
+        found[index] = following if following != rows[index][0] else found[index + 1]
+    return found
+
+
+def _thin(life: Life) -> None:
+    """Keep only rows that are far enough apart for the clock, where its ticks are about as long as the steps."""
+    took = np.diff(life.times)
+    if not len(took) or np.any(took % _QUANTUM) or np.median(took) >= _COARSE_BELOW:
+        return
+    if np.mean(np.abs(took - np.median(took)) == _QUANTUM) <= _COARSE_SHARE and np.median(took) > 0:
+        return
+    shortest, longest = _COARSE_INTERVALS
+    apart = min(longest, max(shortest, int(life.times[-1] - life.times[0]) // _COARSE_COUNT))
+    kept, latest = [0], int(life.times[0])
+    for index, time in enumerate(life.times.tolist()):
+        if time - latest >= apart:
+            kept.append(index)
+            latest = time
+    if kept[-1] != len(life.times) - 1:
+        kept.append(len(life.times) - 1)
+    life.steps, life.times, life.is_coarse = life.steps[kept], life.times[kept], True
 
 
 def _end(life: Life, following: int | None, now: float | None, *, is_last: bool) -> int:

@@ -132,3 +132,19 @@ def test_a_few_rows_have_no_resolution() -> None:
 def test_nothing_is_an_empty_ledger() -> None:
     for ledger in (of(), of(Attempt())):
         assert (ledger.wall_seconds, ledger.goodput, sum(ledger.buckets.values())) == (0, None, 0)
+
+
+@pytest.mark.parametrize("each", [0.13, 0.3, 0.7, 1.0, 1.5, 2.4, 3.7, 6.2, 9.6, 14.3])
+def test_a_clock_of_whole_seconds_makes_nothing_slow(each: float) -> None:
+    series = [Row(step, float(int(30 + step * each))) for step in range(1, 1001)]
+    ledger = of(Attempt(start=0, rows=series))
+    assert ledger.buckets["slow"] + ledger.buckets["stalled"] + ledger.buckets["periodic"] < 25
+    assert ledger.buckets["productive"] == pytest.approx(1000 * each, rel=0.03)
+    stalled = [Row(row.step, row.time + 600 * (row.step > 500)) for row in series]
+    assert of(Attempt(start=0, rows=stalled)).buckets["stalled"] == pytest.approx(600, abs=5)
+
+
+def test_sums_of_an_epoch_are_no_restart() -> None:
+    series = [*rows(1, 100, 10, 10), Row(1, 1001), Row(1, 1002), *rows(101, 200, 1010, 10), Row(2, 2001), Row(2, 2002)]
+    ledger = of(Attempt(start=0, rows=series))
+    assert (ledger.buckets["lost"], ledger.buckets["productive"], ledger.interruptions) == (0, 2000, [])
