@@ -10,17 +10,21 @@ from ..detection.detectors import make_detectors
 from ..detection.log_lines.processor import DetectorProcessor
 from ..detection.log_lines.text import PARTIAL, printed_time, split_container_prefix
 from ..model.records import LogLine, Record
+from ..plugin_api.components import Detector
+from ..plugin_api.instance import ComponentConfig
 from ..plugin_host.host import PluginHost
 
 
-def read_log(lines: Iterable[LogLine]) -> Iterator[Record]:
-    """The rows, events and detections that the installed detectors make of lines, in their order.
+def read_log(lines: Iterable[LogLine], more: Iterable[type[Detector]] = ()) -> Iterator[Record]:
+    """The rows, events and detections that the installed detectors, and `more`, make of lines, in their order.
 
     Lines are given one by one, so that a step which is written twice is two rows, each with its own time.
     """
     moment = 0.0
     config = load_config(None, PluginHost.load())
-    processor = DetectorProcessor(make_detectors(config.detectors), SelfMetrics(), clock=lambda: moment)
+    own = {found.name: ComponentConfig(name=found.name, plugin=found, type=found.name, settings=None) for found in more}
+    detectors = make_detectors({**config.detectors, **own})
+    processor = DetectorProcessor(detectors, SelfMetrics(), clock=lambda: moment)
     for line in lines:
         moment = line.event_time if line.event_time is not None else moment
         yield from (record for record in processor.process([line]).records if not isinstance(record, LogLine))

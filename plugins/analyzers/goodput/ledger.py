@@ -97,6 +97,9 @@ def _finish(account: _Account, origin: int, *, is_open: bool) -> None:
         covered = min(tail, covered)
         account.book(bucket, covered)
         tail -= covered
+    if not life.facts.cause and _is_marked(life, origin):
+        account.book("evaluation", tail)
+        return
     unseen = min(tail, usual)
     rest = tail - unseen
     # Behind a clean end nothing is lost: the process was putting things away.
@@ -104,6 +107,12 @@ def _finish(account: _Account, origin: int, *, is_open: bool) -> None:
     account.book(bucket, unseen)
     account.book("stalled" if rest > stall_limit(usual) else bucket, rest)
     account.tail = tail
+
+
+def _is_marked(life: Life, origin: int) -> bool:
+    """Whether an evaluation is marked behind the last row."""
+    marks = (clamp(span, life, origin)[0] for span in life.facts.evaluations if span.marker)
+    return any(mark >= life.times[-1] for mark in marks)
 
 
 def _leave(account: _Account, following: Life, facts: Facts, origin: int) -> None:

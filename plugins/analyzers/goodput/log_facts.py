@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lens_core import Detection, Event, Record, StepMetrics
 
+from .evaluation_lines import EVALUATION
 from .facts import Attempt, DataWait, Facts, Row, Span
 
 _ENDS = frozenset({"training_failed", "out_of_memory", "collective_timeout", "process_terminated"})
@@ -167,11 +169,12 @@ class LogFacts:
                 self._silence = _Silence(time, time)
             _end(draft, event, time)
         elif kind == "checkpoint_saved":
-            seconds = event.details.get("duration_seconds")
-            length = float(seconds) if isinstance(seconds, int | float) else 0.0
-            draft.saves.append(Span(time - length, time, event.iteration))
+            draft.saves.append(Span(time - _seconds(event), time, event.iteration))
         elif kind == "checkpoint_loaded":
             self._read_load(draft, event, time)
+        elif kind == EVALUATION:
+            length = _seconds(event)
+            draft.evaluations.append(Span(time - length, time, event.iteration, marker=not length))
         elif kind == "stalled":
             draft.stalls.append(time)
 
@@ -181,9 +184,13 @@ class LogFacts:
             draft = self._open(time)
         if event.iteration is not None and draft.resumed_from is None:
             draft.resumed_from = event.iteration
-        seconds = event.details.get("duration_seconds")
-        if isinstance(seconds, int | float):
-            draft.restore_seconds = max(draft.restore_seconds, float(seconds))
+        draft.restore_seconds = max(draft.restore_seconds, _seconds(event))
+
+
+def _seconds(event: Event) -> float:
+    """How long an event says that it took; 0 where it does not."""
+    seconds = event.details.get("duration_seconds")
+    return max(0.0, float(seconds)) if isinstance(seconds, int | float) and math.isfinite(seconds) else 0.0
 
 
 def _end(draft: _Draft, event: Event, time: float) -> None:

@@ -102,6 +102,41 @@ def test_example_6_out_of_a_log() -> None:
     assert spent(answer(stamped(lines))) == {"productive": 1000, "startup": 20, "stalled": 900}
 
 
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (100, " validation loss at iteration {step} | lm loss value: 2.1E+00 | lm loss PPL: 8.1E+00 |"),
+        (0, "***** Running Evaluation *****"),
+        (1, "Evaluating iter 1/10"),
+        (100, "{{'eval_loss': 1.2, 'eval_runtime': 100.0, 'epoch': 0.1}}"),
+        (100, "{{'eval_loss': '1.2', 'eval_runtime': '99.99', 'epoch': '0.1'}}"),
+    ],
+)
+def test_example_8_out_of_a_log(at: float, text: str) -> None:
+    lines: list[Line] = [(0, "launching")]
+    time = 40.0
+    for number in range(1, 151):
+        lines.append((time, step(number)))
+        if number in (50, 100):
+            lines.append((time + at, text.format(step=number)))
+            time += 100
+        time += 10
+    found = answer(stamped(lines))
+    assert found["buckets"]["evaluation"] == pytest.approx(200, abs=0.05)
+    assert found["buckets"]["productive"] == 1500
+    assert found["buckets"]["startup"] == 30
+
+
+def test_example_7_out_of_a_log() -> None:
+    hung = "[rank3]:[E ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL("
+    hung += "SeqNum=21, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800030 milliseconds"
+    lines = [(0, "launching"), *steps(1, 100, 34, 4), (2230, f"{hung} before timing out.")]
+    lines += [(2290, "launching"), (2310, loaded(80)), *steps(81, 200, 2350, 4)]
+    found = answer(stamped(lines))
+    assert spent(found) == {"productive": 800, "stalled": 1796, "lost": 84, "startup": 86, "down": 60}
+    assert [(one["cause"], one["rank"]) for one in found["interruptions"]] == [("collective_timeout", 3)]
+
+
 def test_a_process_that_dies_without_a_word() -> None:
     lines = [(0, "launching"), *steps(1, 100, 10, 10), (1400, "launching"), *steps(81, 200, 1460, 10)]
     found = answer(stamped(lines))
