@@ -11,7 +11,9 @@ from lens_core import Detection, Event, Record, StepMetrics
 from .evaluation_lines import EVALUATION
 from .facts import Attempt, DataWait, Facts, Row, Span
 
-_ENDS = frozenset({"training_failed", "out_of_memory", "collective_timeout", "process_terminated"})
+# The ends that are not clean, the least telling first: a launcher that stops its other processes says little.
+_ENDS = ("process_terminated", "training_failed", "collective_timeout", "out_of_memory")
+_PREEMPTED = "preempted"
 _DATA_WAIT = "data_loading_time_ms"
 _BATCH = "global_batch_size"
 # Their steps are a rollout and a training phase of changing lengths.
@@ -28,6 +30,7 @@ class _Draft:
     end: float | None = None
     cause: str = ""
     ended_cleanly: bool = False
+    was_asked: bool = False
     node: str = ""
     rank: int | None = None
     resumed_from: int | None = None
@@ -107,6 +110,9 @@ class LogFacts:
 
     def facts(self) -> Facts:
         """The facts of all that was read; a log never says how many GPUs there were."""
+        for draft in self._drafts[:-1]:
+            if draft.cause == "process_terminated" and draft.was_asked:
+                draft.cause = _PREEMPTED
         return Facts(
             attempts=[draft.finish(None) for draft in self._drafts],
             run=self._run,
@@ -193,6 +199,14 @@ def _seconds(event: Event) -> float:
     return max(0.0, float(seconds)) if isinstance(seconds, int | float) and math.isfinite(seconds) else 0.0
 
 
+def _is_request(event: Event) -> bool:
+    """Whether a process was told to end: by SIGTERM, or by a scheduler that says why."""
+    if event.type != "process_terminated":
+        return False
+    said = [str(event.details.get(name, "")).upper() for name in ("signal", "number", "reason")]
+    return any(word in ("15", "15.0") or "SIGTERM" in word or "PREEMPT" in word for word in said)
+
+
 def _end(draft: _Draft, event: Event, time: float) -> None:
     """The first word of an end counts; a failure's details may come in the lines behind it."""
     if draft.end is None:
@@ -202,7 +216,8 @@ def _end(draft: _Draft, event: Event, time: float) -> None:
         return
     if event.type != "training_ended":
         draft.ended_cleanly = False
-        if not draft.cause or draft.cause == "training_failed":
+        if not draft.cause or _ENDS.index(event.type) > _ENDS.index(draft.cause):
             draft.cause = event.type
+        draft.was_asked = draft.was_asked or _is_request(event)
         draft.node = draft.node or event.origin.node
         draft.rank = event.origin.rank if draft.rank is None else draft.rank

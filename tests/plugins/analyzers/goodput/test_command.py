@@ -137,6 +137,27 @@ def test_example_7_out_of_a_log() -> None:
     assert [(one["cause"], one["rank"]) for one in found["interruptions"]] == [("collective_timeout", 3)]
 
 
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (["Received Signals.SIGTERM death signal, shutting down workers"], "preempted"),
+        (["slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-05-01T00:05:00 DUE TO PREEMPTION ***"], "preempted"),
+        (["Sending process 7 closing signal SIGTERM", FAILED], "training_failed"),
+        (["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", FAILED], "out_of_memory"),
+        ([FAILED, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"], "out_of_memory"),
+        (["Killed"], "process_terminated"),
+    ],
+)
+def test_the_most_telling_cause_is_the_interruptions(said: list[str], cause: str) -> None:
+    lines = [(0, "launching"), *steps(1, 50, 105, 5), *((352.0 + index, text) for index, text in enumerate(said))]
+    lines += [(520, "launching"), (540, loaded(40)), *steps(41, 100, 625, 5)]
+    found = answer(stamped(lines))
+    assert [one["cause"] for one in found["interruptions"]] == [cause]
+    assert spent(found) == {"productive": 500, "startup": 200, "lost": 52, "down": 168}
+    alone = answer(stamped(lines[: 51 + len(said)]))
+    assert alone["interruptions"][0]["cause"] == cause.replace("preempted", "process_terminated")
+
+
 def test_a_process_that_dies_without_a_word() -> None:
     lines = [(0, "launching"), *steps(1, 100, 10, 10), (1400, "launching"), *steps(81, 200, 1460, 10)]
     found = answer(stamped(lines))
