@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,6 +13,13 @@ from hypothesis import strategies as st
 from lens_plugins.analyzers.goodput.facts import BUCKETS, Attempt, DataWait, Facts, Ledger, Row, Span
 from lens_plugins.analyzers.goodput.intervals import JITTER
 from lens_plugins.analyzers.goodput.ledger import ledger_of
+from lens_plugins.analyzers.goodput.log_file import ledger_of_log
+
+from lens_core import LensError
+from lens_core.config.loading import load_config
+from lens_core.detection.detectors import make_detectors
+from lens_core.detection.log_lines import LineEngine
+from lens_core.plugin_host.host import PluginHost
 
 SECONDS = st.floats(0, 2000, allow_nan=False).map(lambda value: round(value, 6))
 
@@ -156,3 +165,35 @@ def test_splitting_an_attempt_at_a_checkpoint_without_a_gap_changes_nothing(coun
     first = Attempt(start=0, rows=rows[:cut], end=at)
     second = Attempt(start=at, rows=rows[cut:], resumed_from=cut)
     assert ledger_of(Facts(attempts=[first, second])).buckets == whole.buckets
+
+
+LINES = [
+    json.loads(line)["line"].encode()
+    for line in (Path(__file__).parents[3] / "data" / "training_log_lines.jsonl").read_text().splitlines()
+    if '"line":' in line
+]
+ENGINE = LineEngine(make_detectors(load_config(None, PluginHost.load()).detectors))
+STEPS_OF_TIME = st.sampled_from([0.0, 0.1, 1.0, 1.0, 5.0, 30.0, 200.0, -3.0, -500.0, 86400.0])
+
+
+def _has_steps(lines: list[bytes]) -> bool:
+    """Whether there is surely a step among these lines: none is joined to another line, or repeated."""
+    readings = [reading for line in lines for reading in ENGINE.read(line.decode())]
+    return any(reading.format and not reading.joins for reading in readings) and not any(
+        reading.joins == "repeats" for reading in readings
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(LINES), STEPS_OF_TIME, st.booleans()), min_size=1, max_size=60))
+def test_a_log_of_any_lines_at_any_times_adds_up_or_is_refused(lines: list[tuple[bytes, float, bool]]) -> None:
+    time, times = 1.7e9, []
+    for _, later, has_time in lines:
+        time += later
+        times.append(f"{time}\n" if has_time else "\n")
+    try:
+        ledger = ledger_of_log([line for line, _, _ in lines], "train.log", times)
+    except LensError:
+        assert not any(has_time for _, _, has_time in lines) or not _has_steps([line for line, _, _ in lines])
+    else:
+        check_sum(ledger)
