@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     help="A training log; - is standard input.",
 )
 @click.option(
-    "--times", type=click.File("r"), help="A file with the time of each line of the log, where its lines have none."
+    "--times",
+    type=click.File("r", errors="replace"),
+    help="A file with the time of each line of the log, where its lines have none.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The ledger as a JSON object.")
 def command(path: str, times: TextIO | None, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from .facts import Attempt, DataWait, Facts, Row, Span
 # The ends that are not clean, the least telling first: a launcher that stops its other processes says little.
 _ENDS = ("process_terminated", "training_failed", "collective_timeout", "out_of_memory")
 _PREEMPTED = "preempted"
+_MAX_STEP = 2**53
 _DATA_WAIT = "data_loading_time_ms"
 _BATCH = "global_batch_size"
 # Their steps are a rollout and a training phase of changing lengths.
@@ -152,7 +153,9 @@ class LogFacts:
                 draft.end, draft.cause, draft.ended_cleanly = None, "", False
             else:
                 draft = self._open(row.event_time)
-        step = row.iteration if row.iteration is not None else row.row_step
+        step = _step(row.iteration if row.iteration is not None else row.row_step)
+        if step is None:
+            return
         self._silence = _Silence(row.event_time, max(self._silence.latest, row.event_time))
         draft.rows.append(Row(step, row.event_time, row.origin.rank, row.data_source))
         if _DATA_WAIT in row.values:
@@ -175,12 +178,12 @@ class LogFacts:
                 self._silence = _Silence(time, time)
             _end(draft, event, time)
         elif kind == "checkpoint_saved":
-            draft.saves.append(Span(time - _seconds(event), time, event.iteration))
+            draft.saves.append(Span(time - _seconds(event), time, _step(event.iteration)))
         elif kind == "checkpoint_loaded":
             self._read_load(draft, event, time)
         elif kind == EVALUATION:
             length = _seconds(event)
-            draft.evaluations.append(Span(time - length, time, event.iteration, marker=not length))
+            draft.evaluations.append(Span(time - length, time, _step(event.iteration), marker=not length))
         elif kind == "stalled":
             draft.stalls.append(time)
 
@@ -188,9 +191,14 @@ class LogFacts:
         """A checkpoint that is loaded behind rows was loaded by a process that nobody announced."""
         if draft.rows or draft.end is not None:
             draft = self._open(time)
-        if event.iteration is not None and draft.resumed_from is None:
-            draft.resumed_from = event.iteration
+        if draft.resumed_from is None:
+            draft.resumed_from = _step(event.iteration)
         draft.restore_seconds = max(draft.restore_seconds, _seconds(event))
+
+
+def _step(number: int | None) -> int | None:
+    """A step that can be counted with; None for one that no training reaches."""
+    return number if number is not None and 0 <= number < _MAX_STEP else None
 
 
 def _seconds(event: Event) -> float:

@@ -16,6 +16,7 @@ from .ledger import ledger_of
 from .log_facts import LogFacts
 
 _MILLISECONDS = 1e11
+_LATEST = 1e15
 HOW = "give their times in a file with one time for each line: --times FILE"
 
 
@@ -96,6 +97,6 @@ def parse_time(text: str, number: int) -> float | None:
                 f"--times: line {number} is {text[:40]!r}; write seconds since the epoch or 2026-05-18T16:04:46Z"
             ) from None
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
-    if not abs(value) < 1e15:
+    if not 0 <= value < _LATEST:
         raise LensError(f"--times: line {number} is {text[:40]!r}, which is no time")
     return value / 1000.0 if value > _MILLISECONDS else value

@@ -188,6 +188,8 @@ def test_times_of_another_file(tmp_path: Path) -> None:
         (stamped([(0, "hello")]), None, "no line is a step of training; `lens explain"),
         (step(1), "yesterday\n", "--times: line 1 is 'yesterday'; write seconds since the epoch or"),
         (step(1), "nan\n", "--times: line 1 is 'nan', which is no time"),
+        (step(1), "-1e14\n", "--times: line 1 is '-1e14', which is no time"),
+        (step(1), "\x00\n", "--times: line 1 is "),
         (f"{step(1)}\n{step(2)}\n", "1777593600\n", "--times: ends at line 1, before the log"),
     ],
 )
@@ -213,6 +215,13 @@ def test_lines_that_are_no_text_lose_nothing_else() -> None:
     found = answer(b"".join(lines))
     assert spent(found) == {"productive": 1000, "startup": 120}
     assert any(note.startswith("2 of 104 lines have no time") for note in found["notes"])
+
+
+@pytest.mark.parametrize("number", [2**53, 2**62, 2**63, 10**25])
+def test_a_step_that_no_training_reaches_loses_nothing_else(number: int) -> None:
+    lines = [(0, "launching"), *steps(1, 100, 130, 10)]
+    lines[50:50] = [(620.0, step(number)), (620.0, f"  successfully saved checkpoint from iteration {number} to /ckpt")]
+    assert spent(answer(stamped(lines))) == {"productive": 1000, "startup": 120}
 
 
 def test_words_for_people() -> None:
