@@ -52,6 +52,7 @@ PARAMETERS: Mapping[str, Parameter] = {
 _POINTS = ("metrics", "data_source", "start", "end", "run_id", "attempt", "max_points", "aggregate", "interval")
 _PAGES = ("limit", "cursor")
 _QUERIES: Mapping[str, tuple[str, ...]] = {
+    "/dead-letters": ("sink",),
     "/glance": ("uid",),
     "/overview": ("search", *_PAGES),
     "/replay": ("sink",),
