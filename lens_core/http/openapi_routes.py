@@ -86,10 +86,14 @@ _QUESTIONS = dict.fromkeys(
     ),
     ("cluster",),
 )
-_OF_METHOD: Mapping[str, Mapping[str, tuple[str, ...]]] = {"PUT": {}, "POST": {**_QUERIES, **_QUESTIONS}}
+_OF_METHOD: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "PUT": {},
+    "DELETE": {"/workloads/{uid}/runs": ("run_id",)},
+    "POST": {**_QUERIES, **_QUESTIONS},
+}
 PREFIX = "/api/v1"
 _OPEN = ("/", "/livez", "/login", "/logout", f"{PREFIX}/openapi.json", "/page/{version}/{name}", "/readyz")
-_CHANGING = ("/replay", "/directory", "/workloads/{uid}/detection")
+_CHANGING = ("/replay", "/directory", "/workloads/{uid}", "/workloads/{uid}/detection", "/workloads/{uid}/runs")
 
 BODIES: Mapping[tuple[str, str], type[msgspec.Struct]] = {
     ("PUT", "/workloads/{uid}/detection"): StatedDetection,
