@@ -200,6 +200,7 @@ class Daemon:
             cluster_name=server.cluster_name,
             open_ingest=server.open_ingest,
             metrics_open=server.metrics_open,
+            cors_origins=server.cors_origins,
             max_body_bytes=server.max_body_bytes,
             max_in_flight_bytes=server.max_in_flight_bytes,
         )
