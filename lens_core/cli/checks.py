@@ -209,6 +209,8 @@ def _sink(step: str, sink: Mapping[str, Any], remedy: str) -> Iterator[Finding]:
     yield from _losses(step, sink["ledger"])
     if sink["dead_letters"]:
         told = f"{sink['dead_letters']:,} records were refused for good"
+        if reason := sink.get("dead_letter_reason"):
+            told += f", the newest because: {reason}"
         yield Finding(step, "warning", told, f"lens replay --sink {sink['name']}, once the reason is mended")
 
 

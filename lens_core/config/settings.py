@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,6 +22,9 @@ Address = Annotated[
 NonEmpty = Annotated[str, Meta(min_length=1)]
 
 
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
+
+
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The HTTP listener and what holds for the whole daemon."""
 
@@ -31,6 +35,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     metrics_open: Annotated[
         bool, Meta(description="let everybody read /metrics without a token, on both listeners")
     ] = False
+    cors_origins: Annotated[
+        list[str],
+        Meta(description="pages of these origins may ask from a browser, for example https://grafana.example"),
+    ] = []
     tls_certificate: Annotated[
         NonEmpty | None, Meta(description="a PEM file: the certificate and its chain; HTTPS then, on both")
     ] = None
@@ -62,6 +70,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             address = getattr(self, name)
             if address and int(address.rpartition(":")[2]) > 65535:
                 raise ValueError(f"{name}: the port must be at most 65535")
+        for origin in self.cors_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ValueError(f"cors_origins: {origin!r} is no origin; write SCHEME://HOST[:PORT], without a path")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key: one needs the other")
         if self.ingest_token is not None and len(self.ingest_token.reveal()) < 16:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -102,6 +103,14 @@ class Assembly:
                 if sink in ("", sender.slot.name):
                     records += await pipeline.dead_letters.replay(sender.slot.name)
         return records
+
+    async def dead_letters(self, sink: str) -> list[dict[str, Any]]:
+        """List why records were refused, for each pipeline; `sink` '' means all."""
+        return [
+            {"pipeline": pipeline.name, **msgspec.to_builtins(found)}
+            for pipeline in self.pipelines
+            for found in await pipeline.dead_letters.reasons(sink)
+        ]
 
     async def stop(self, deadline_seconds: float) -> None:
         """End sources and collectors, then drain the pipelines within the deadline, then end the sinks; only once."""

@@ -114,6 +114,11 @@ class Daemon:
         assert self.assembly is not None
         return await self.assembly.replay(sink)
 
+    async def dead_letters(self, sink: str) -> Any:
+        """List why records were refused."""
+        assert self.assembly is not None
+        return await self.assembly.dead_letters(sink)
+
     def status(self) -> Any:
         """What /api/v1/status answers."""
         return daemon_status(self)
@@ -181,6 +186,7 @@ class Daemon:
             status=self.status,
             ready=self.ready,
             replay=self.replay,
+            dead_letters=self.dead_letters,
             store=assembly.store,
             store_problem=lambda: assembly.why_not_started(assembly.config.store),
             guards=assembly.guards,
@@ -194,6 +200,7 @@ class Daemon:
             cluster_name=server.cluster_name,
             open_ingest=server.open_ingest,
             metrics_open=server.metrics_open,
+            cors_origins=server.cors_origins,
             max_body_bytes=server.max_body_bytes,
             max_in_flight_bytes=server.max_in_flight_bytes,
         )

@@ -34,6 +34,17 @@ class DeadLetterEntry(msgspec.Struct, frozen=True, kw_only=True):
     record: Any = None
 
 
+class DeadLetterReason(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason for which a sink refused records: how many of them are kept, and the times of the first and the last."""
+
+    sink: str
+    reason: str
+    records: int
+    bytes: int
+    first_at: float
+    last_at: float
+
+
 class _Replayed(NamedTuple):
     appended: Appended
     records: int
@@ -70,6 +81,21 @@ class DeadLetters:
                 id=row[0], sink=row[1], reason=row[2], created_at=row[3], bytes=row[4], record=_peek(row[5])
             )
             for row in rows
+        ]
+
+    async def reasons(self, sink: str = "", *, limit: int = 100) -> list[DeadLetterReason]:
+        """List why records were refused, the reason of the newest first; `sink` '' means all, removed ones included."""
+
+        def work(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            return connection.execute(
+                "SELECT sink, reason, count(*), sum(bytes), min(created_at), max(created_at) FROM dead_letters"
+                " WHERE ?1 = '' OR sink = ?1 GROUP BY sink, reason ORDER BY max(id) DESC LIMIT ?2",
+                (sink, limit),
+            ).fetchall()
+
+        return [
+            DeadLetterReason(sink=row[0], reason=row[1], records=row[2], bytes=row[3], first_at=row[4], last_at=row[5])
+            for row in await self._spool.look(work)
         ]
 
     async def replay(self, sink: str) -> int:

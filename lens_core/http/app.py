@@ -6,8 +6,11 @@ import inspect
 from collections.abc import Sequence
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -37,6 +40,9 @@ from .state import ApiState
 from .status import StatusRoutes
 
 PREFIXES = (PREFIX, "/v1")
+COMPRESS_FROM_BYTES = 1024
+_EVENT_STREAMS = ("/stream", "/tap", "/changes")
+COMPRESSION_LEVEL = 4  # the event loop waits meanwhile: fast rather than small
 
 
 def build_app(state: ApiState) -> Starlette:
@@ -57,7 +63,9 @@ def _application(state: ApiState, routes: Sequence[BaseRoute]) -> Starlette:
         routes=routes,
         middleware=[
             Middleware(CountRequests, state=state),
+            *_cross_origin(state),
             Middleware(SecurityHeaders),
+            Middleware(CompressAnswers),
             Middleware(RefuseControlCharacters),
             Middleware(FairShare),
         ],
@@ -67,6 +75,21 @@ def _application(state: ApiState, routes: Sequence[BaseRoute]) -> Starlette:
             Exception: on_unexpected,
         },
     )
+
+
+def _cross_origin(state: ApiState) -> list[Middleware]:
+    """Let the pages of the listed origins ask with a token; a login's cookie is not sent from there."""
+    if not state.cors_origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=list(state.cors_origins),
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "If-None-Match", "Last-Event-ID"],
+            expose_headers=["ETag", "X-Next-Cursor", "X-Total-Count", "Retry-After"],
+        )
+    ]
 
 
 def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
@@ -127,6 +150,23 @@ def _declared(route: PluginRoute, path: str, component: Source | Sink, state: Ap
     found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")
     found.declared = route
     return found
+
+
+class CompressAnswers:
+    """Middleware that compresses answers for those who accept gzip.
+
+    Streams of events stay as they are, because each event has to arrive at once, and so do ranges of files. Newer
+    versions of Starlette see that by themselves.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._compressed = GZipMiddleware(app, minimum_size=COMPRESS_FROM_BYTES, compresslevel=COMPRESSION_LEVEL)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with or without compression."""
+        is_plain = scope["type"] != "http" or scope["path"].endswith(_EVENT_STREAMS) or "range" in Headers(scope=scope)
+        await (self._app if is_plain else self._compressed)(scope, receive, send)
 
 
 class CountRequests:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from ..base.errors import BadRequest
 from ..base.json_items import DECODE_ERRORS
 from ..model.queries import PointQuery
 from .checking import decode_question
-from .parameters import aggregate_of, ensure_few_intervals, split_names
+from .parameters import aggregate_of, ensure_few_intervals, iso_ms, split_names
 
 DEFAULT_POINTS = 1000
 MOST_POINTS = 20_000
@@ -143,10 +142,4 @@ def milliseconds(text: str) -> int | None:
         return None
     if text.lstrip("-").isdigit() and len(text) < 17:
         return int(text)
-    try:
-        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
-    except ValueError:
-        raise BadRequest(f"range must hold times such as 2024-01-01T00:00:00Z, not {text[:50]!r}") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return round(moment.timestamp() * 1000)
+    return iso_ms("range", text)

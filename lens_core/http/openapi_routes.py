@@ -13,7 +13,10 @@ from .exports import Wanted
 from .parameters import MOST_POINTS, Format
 
 _TEXT = {"type": "string"}
-_TIME = {"type": "integer", "description": "milliseconds since the epoch"}
+_TIME = {
+    "anyOf": [{"type": "integer"}, {"type": "string", "format": "date-time"}],
+    "description": "milliseconds since the epoch, or ISO 8601 (UTC without a zone)",
+}
 
 
 class Parameter(NamedTuple):
@@ -29,7 +32,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "attempt": Parameter("only this attempt", {"type": "integer", "minimum": 0}),
     "cluster": Parameter("the cluster that is meant; another than this daemon's has empty lists"),
     "cursor": Parameter("where to go on: next_cursor of the last answer"),
-    "data_source": Parameter("only this data source, such as wandb or log"),
+    "data_source": Parameter("only these data sources, such as wandb or wandb,log"),
     "end": Parameter("the last time, inclusive", _TIME),
     "format": Parameter("how points are written; Accept says it too", {"enum": [*get_args(Format)]}),
     "interval": Parameter("of aggregate: 500ms, 30s, 5m, 1h, or so many milliseconds"),
@@ -52,6 +55,7 @@ PARAMETERS: Mapping[str, Parameter] = {
 _POINTS = ("metrics", "data_source", "start", "end", "run_id", "attempt", "max_points", "aggregate", "interval")
 _PAGES = ("limit", "cursor")
 _QUERIES: Mapping[str, tuple[str, ...]] = {
+    "/dead-letters": ("sink",),
     "/glance": ("uid",),
     "/overview": ("search", *_PAGES),
     "/replay": ("sink",),
@@ -82,10 +86,14 @@ _QUESTIONS = dict.fromkeys(
     ),
     ("cluster",),
 )
-_OF_METHOD: Mapping[str, Mapping[str, tuple[str, ...]]] = {"PUT": {}, "POST": {**_QUERIES, **_QUESTIONS}}
+_OF_METHOD: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "PUT": {},
+    "DELETE": {"/workloads/{uid}/runs": ("run_id",)},
+    "POST": {**_QUERIES, **_QUESTIONS},
+}
 PREFIX = "/api/v1"
 _OPEN = ("/", "/livez", "/login", "/logout", f"{PREFIX}/openapi.json", "/page/{version}/{name}", "/readyz")
-_CHANGING = ("/replay", "/directory", "/workloads/{uid}/detection")
+_CHANGING = ("/replay", "/directory", "/workloads/{uid}", "/workloads/{uid}/detection", "/workloads/{uid}/runs")
 
 BODIES: Mapping[tuple[str, str], type[msgspec.Struct]] = {
     ("PUT", "/workloads/{uid}/detection"): StatedDetection,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta, timezone
 from typing import Literal, get_args
 
 from starlette.requests import Request
@@ -53,19 +54,35 @@ def integer(request: Request, name: str, *, minimum: int | None = None, maximum:
 
 
 def time_ms(request: Request, name: str) -> int | None:
-    """An optional time, in milliseconds since the epoch."""
+    """An optional time, in milliseconds since the epoch or as ISO 8601 (UTC where it names no zone)."""
     text = request.query_params.get(name, "").strip()
     if not text:
         return None
     try:
         number = int(text)
     except ValueError:
-        raise BadRequest(f"{name} must be a time in milliseconds since the epoch, not {text[:50]!r}") from None
+        return iso_ms(name, text)
     if _LIKE_SECONDS[0] <= number < _LIKE_SECONDS[1]:
         raise BadRequest(f"{name} looks like seconds; times are milliseconds since the epoch: {number * 1000}")
     if not -(2**53) <= number <= 2**53:
         raise BadRequest(f"{name} is not a time in milliseconds since the epoch: {number}")
     return number
+
+
+def iso_ms(name: str, text: str) -> int:
+    """Read a time in ISO 8601 as milliseconds, UTC where it names no zone. Raises BadRequest that has the name."""
+    # A + of a zone that was not escaped arrives as a space.
+    written = re.sub(r" (\d\d:?\d\d)$", r"+\1", text) if "T" in text else text
+    try:
+        moment = datetime.fromisoformat(written[:-1] + "+00:00" if written[-1] in "zZ" else written)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=timezone.utc)
+        since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    except (ValueError, OverflowError):
+        raise BadRequest(
+            f"{name} must be a time in milliseconds since the epoch, or like 2026-01-31T08:00:00Z, not {text[:50]!r}"
+        ) from None
+    return since // timedelta(milliseconds=1)
 
 
 def split_names(text: str) -> tuple[str, ...] | None:

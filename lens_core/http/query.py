@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from ..base.errors import NotFound
+from ..base.errors import BadRequest, NotFound
 from ..model.queries import MetricPoint, PointColumns, PointQuery, WorkloadPage, as_columns
 from .auth import require_role
 from .errors import JSON, json_response
@@ -51,7 +51,11 @@ class QueryRoutes:
         found = [Route(path, self._readable(endpoint), methods=["GET"]) for path, endpoint in table]
         state = self._state
         others = [*StreamRoutes(state).routes(), *GrafanaRoutes(state).routes(), *ExportRoutes(state).routes()]
-        return [*others, *found]
+        deleting = [
+            Route("/workloads/{uid:path}/runs", self.delete_run, methods=["DELETE"]),
+            Route("/workloads/{uid:path}", self.delete_workload, methods=["DELETE"]),
+        ]
+        return [*others, *found, *deleting]
 
     def _readable(self, endpoint: Endpoint) -> Endpoint:
         @wraps(endpoint)
@@ -161,6 +165,27 @@ class QueryRoutes:
             return json_response({**line, "runs": found.runs})
 
         return await self._with_etag(request, uid, answer)
+
+    async def delete_workload(self, request: Request) -> Response:
+        """Remove a workload with all of its runs, events and evidence; what arrives afterwards is stored anew."""
+        require_role(request, self._state, "admin")
+        uid = workload_uid(request)
+        removed = await self._state.required_store().delete_workload(uid)
+        if removed is None:
+            raise NotFound(f"nothing is known about workload {uid!r}")
+        return json_response({"success": True, "workload_uid": uid, **removed})
+
+    async def delete_run(self, request: Request) -> Response:
+        """Remove one run of a workload, which `run_id` names; its events and evidence go with it."""
+        require_role(request, self._state, "admin")
+        uid = workload_uid(request)
+        run_id = request.query_params.get("run_id")
+        if run_id is None:
+            raise BadRequest("run_id is required; to delete all runs, DELETE the workload")
+        removed = await self._state.required_store().delete_run(uid, run_id)
+        if removed is None:
+            raise NotFound(f"workload {uid!r} has no run {run_id!r}")
+        return json_response({"success": True, "workload_uid": uid, "run_id": run_id, **removed})
 
     async def events(self, request: Request) -> Response:
         """What happened to a workload, newest first."""

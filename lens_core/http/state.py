@@ -21,7 +21,7 @@ from .tokens import TokenStore
 
 @dataclass
 class ApiState:
-    """Shared by all routes. Sizes in bytes; `status`, `ready` and `replay` are the daemon's own functions.
+    """Shared by all routes. Sizes in bytes; `status`, `ready`, `replay`, `dead_letters` are the daemon's own functions.
 
     `api_door` takes what people say about pods on to the store, `directory_file`
     keeps it for the next start. `session_file` keeps who is logged in to the page.
@@ -34,6 +34,7 @@ class ApiState:
     status: Callable[[], Any]
     ready: Callable[[], str]
     replay: Callable[[str], Any]
+    dead_letters: Callable[[str], Any] | None = None
     store: Store | None = None
     store_problem: Callable[[], str] = lambda: ""
     guards: Mapping[str, Guard] = field(default_factory=dict)
@@ -47,6 +48,7 @@ class ApiState:
     cluster_name: str = "default"
     open_ingest: bool = False
     metrics_open: bool = False
+    cors_origins: Sequence[str] = ()
     max_body_bytes: int = 16 * 1024 * 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     in_flight_bytes: int = field(default=0)

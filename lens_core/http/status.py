@@ -15,7 +15,9 @@ from .errors import json_response
 from .state import ApiState
 
 # Fields of a status that hold what somebody else wrote; names and states are looked up by who asks.
-_TEXTS = frozenset({"last_error", "last_processor_error", "reason", "notice", "not_ready", "store_notice"})
+_TEXTS = frozenset(
+    {"last_error", "last_processor_error", "dead_letter_reason", "reason", "notice", "not_ready", "store_notice"}
+)
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -37,6 +39,7 @@ class StatusRoutes:
         """Those below `/api/v1`."""
         return [
             Route("/status", self.status, methods=["GET"]),
+            Route("/dead-letters", self.dead_letters, methods=["GET"]),
             Route("/replay", self.replay, methods=["POST"]),
         ]
 
@@ -59,6 +62,14 @@ class StatusRoutes:
         require_role(request, self._state, "read")
         # Last errors are in the words of drivers and of other servers, which may quote what they were sent.
         return json_response(_hide_in_texts(msgspec.to_builtins(self._state.status())))
+
+    async def dead_letters(self, request: Request) -> Response:
+        """Why sinks refused records, with how many; `sink` names one sink, without it all."""
+        require_role(request, self._state, "read")
+        asked = self._state.dead_letters
+        found = [] if asked is None else await asked(request.query_params.get("sink", ""))
+        total = sum(one["records"] for one in found)
+        return json_response({"dead_letters": _hide_in_texts(found), "total_count": total})
 
     async def replay(self, request: Request) -> Response:
         """Send dead letters again; `sink` names one sink, without it all."""

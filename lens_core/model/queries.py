@@ -34,6 +34,8 @@ Aggregate = Literal["mean", "min", "max", "sum", "count", "first", "last"]
 class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which points: `metrics` None means all; times in ms, inclusive, each alone too; '' and None mean any.
 
+    `data_source` may name several sources with commas between; `sources` has them one by one.
+
     `max_points`: at most so many of each metric, the lowest and highest of each part of its range among them.
     `aggregate` with `interval_ms`: one point for each interval of time. `limit`: at most so many in all; `cursor` is
     what the answer before gave as `next_cursor`.
@@ -51,6 +53,17 @@ class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms: int | None = None
     limit: int | None = None
     cursor: str = ""
+
+    @property
+    def sources(self) -> list[str]:
+        """The data sources that are meant; empty for all. The whole text is one of them: a name may hold commas."""
+        return sources_of(self.data_source)
+
+
+def sources_of(text: str) -> list[str]:
+    """List the data sources that a text names with commas between, the whole text among them; empty for all."""
+    names = [name.strip() for name in text.split(",")]
+    return sorted({name for name in (text, *names) if name}) if any(names) else []
 
 
 class SourceCount(msgspec.Struct, frozen=True):

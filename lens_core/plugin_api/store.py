@@ -71,6 +71,14 @@ class Store(Sink):
         """Do now what is else done in the background, for `lens db vacuum`; what was done."""
         raise LensError(f"the store {self.name!r} cannot be tidied")
 
+    async def delete_workload(self, workload_uid: str) -> dict[str, int] | None:
+        """Remove everything that is shown under a uid; how much it was by kind, None when nothing is known about it."""
+        raise Unavailable(f"the store {self.name!r} cannot delete workloads")
+
+    async def delete_run(self, workload_uid: str, run_id: str) -> dict[str, int] | None:
+        """Remove one run of a workload; how much it was by kind, None when there is no such run."""
+        raise Unavailable(f"the store {self.name!r} cannot delete runs")
+
     def export_records(self, workload_uid: str = "") -> AsyncIterator[list[Record]]:
         """Everything ('') or what belongs to one workload, as records that make the same when they are stored."""
         raise LensError(f"the store {self.name!r} cannot be exported")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from ..spool.spool import Spool
 from .policy import Backoff
 
 logger = logging.getLogger("lens.delivery")
+
+REFUSALS_EVERY_SECONDS = 60.0
 
 
 class Settlement(NamedTuple):
@@ -42,11 +45,21 @@ class Settler:
         self._backoff = backoff
         self._failed = failed
         self._task: asyncio.Task[None] | None = None
+        self._last_refusal_at: float | None = None
 
     async def settle(self, settlement: Settlement) -> None:
         """Begin with this one once the one before it is done."""
         await self.done()
+        self._log_refusal(settlement.letters)
         self._task = asyncio.create_task(self._advance(settlement))
+
+    def _log_refusal(self, letters: Sequence[DeadLetter]) -> None:
+        """Say why records were refused, at most once a minute: a line for each would hide everything else."""
+        now = time.monotonic()
+        if letters and (self._last_refusal_at is None or now - self._last_refusal_at >= REFUSALS_EVERY_SECONDS):
+            self._last_refusal_at = now
+            reason = letters[0].reason
+            logger.warning("Sink %s refused a record: %s; see lens replay --list", self._sink, reason)
 
     async def done(self) -> None:
         """Wait for what is under way; raises what went wrong with it in an unexpected way."""

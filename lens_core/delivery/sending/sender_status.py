@@ -14,7 +14,10 @@ SinkState = Literal["starting", "idle", "sending", "retrying", "failing", "stopp
 
 
 class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One sink of one pipeline. Times are seconds since the epoch, None for never."""
+    """One sink of one pipeline. Times are seconds since the epoch, None for never.
+
+    `dead_letter_reason` says why the newest of the dead letters was refused.
+    """
 
     name: str
     required: bool
@@ -30,6 +33,7 @@ class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_success_at: float | None
     dead_letters: int
     ledger: LedgerStatus
+    dead_letter_reason: str = ""
 
 
 class Health:
@@ -97,6 +101,7 @@ class Health:
             last_success_at=self.last_success_at,
             dead_letters=stock.dead_letters,
             ledger=ledger.status(),
+            dead_letter_reason=stock.dead_letter_reason,
         )
 
 

@@ -144,6 +144,7 @@ class SpoolEngine(SpoolTables):
                 spool_queries.pending_of(connection, name, cursor),
                 spool_queries.dead_letter_count(connection, name),
             )
+            book.dead_letter_reason = spool_queries.newest_dead_letter_reason(connection, name)
 
     def close(self) -> None:
         """Tidy up and close; never raises, because what is committed is safe already."""

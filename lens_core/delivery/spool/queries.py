@@ -83,6 +83,14 @@ def dead_letter_count(connection: sqlite3.Connection, sink: str) -> int:
     return int(connection.execute("SELECT count(*) FROM dead_letters WHERE sink = ?", (sink,)).fetchone()[0])
 
 
+def newest_dead_letter_reason(connection: sqlite3.Connection, sink: str) -> str:
+    """Why a sink refused the newest of its dead letters; '' when there is none."""
+    found = connection.execute(
+        "SELECT reason FROM dead_letters WHERE sink = ? ORDER BY id DESC LIMIT 1", (sink,)
+    ).fetchone()
+    return str(found[0]) if found else ""
+
+
 def floor(connection: sqlite3.Connection) -> int | None:
     """The oldest batch that some cursor has not passed; None when there is no cursor at all."""
     lowest: int | None = None

@@ -54,6 +54,7 @@ class Stock(NamedTuple):
     counts: Mapping[tuple[str, str], int]
     pending: Pending
     dead_letters: int
+    dead_letter_reason: str = ""
 
 
 class SinkBook:
@@ -69,6 +70,7 @@ class SinkBook:
         self.bytes = 0
         self.oldest_at: float | None = None
         self.dead_letters = 0
+        self.dead_letter_reason = ""
         self.recovered = 0
         self.damaged_at_start = 0
         self.repairs = 0
@@ -98,7 +100,9 @@ class SinkBook:
         """Counts and what waits, at one moment, so that they add up; the counts begin at zero again."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
-            return Stock(counts, Pending(self.records, self.bytes, self.oldest_at), self.dead_letters)
+            pending = Pending(self.records, self.bytes, self.oldest_at)
+            reason = self.dead_letter_reason if self.dead_letters else ""
+            return Stock(counts, pending, self.dead_letters, reason)
 
     def load(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
         """Take over what the file says when it is opened."""

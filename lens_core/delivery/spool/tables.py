@@ -53,6 +53,7 @@ class Advanced(NamedTuple):
     dead_letters: int
     discarded: Mapping[str, int]
     outcome: Outcome
+    newest_reason: str = ""
 
 
 def size_of(bodies: Iterable[bytes]) -> int:
@@ -190,7 +191,8 @@ class SpoolTables:
         discarded = self._bound_dead_letters(connection) if dead_letters else {}
         oldest_at = spool_queries.oldest_after(connection, sink, cursor)
         self.untidy = True
-        return Advanced(sink, end, records, size, oldest_at, len(dead_letters), discarded, outcome)
+        reason = dead_letters[-1].reason if dead_letters else ""
+        return Advanced(sink, end, records, size, oldest_at, len(dead_letters), discarded, outcome, reason)
 
     def after_advance(self, done: Advanced) -> None:
         """The advance is durable."""
@@ -199,6 +201,8 @@ class SpoolTables:
         self.books[done.sink].settled(
             done.end, done.records, done.size, done.oldest_at, done.dead_letters, done.outcome
         )
+        if done.dead_letters:
+            self.books[done.sink].dead_letter_reason = done.newest_reason
         for sink, count in done.discarded.items():
             self.dead_letters_discarded += count
             if sink in self.books:

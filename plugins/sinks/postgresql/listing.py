@@ -17,7 +17,7 @@ from lens_core import (
     WorkloadPage,
     WorkloadSummary,
 )
-from lens_core.model.queries import metric_name
+from lens_core.model.queries import metric_name, sources_of
 
 from .identity import Connection
 from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search
@@ -43,8 +43,9 @@ async def available_metrics(connection: Connection, uid: str, data_source: str) 
     cursor = await connection.execute(
         "select c.metric, s.data_source, sum(c.points)::bigint"
         " from lens_stream s join lens_catalogue c on c.stream_id = s.id"
-        f" where s.subject_id in {_SUBJECTS} and (%(source)s = '' or s.data_source = %(source)s) group by 1, 2",
-        {"uid": uid, "source": data_source},
+        f" where s.subject_id in {_SUBJECTS}"
+        " and (cardinality(%(sources)s::text[]) = 0 or s.data_source = any(%(sources)s)) group by 1, 2",
+        {"uid": uid, "sources": sources_of(data_source)},
     )
     found: dict[str, dict[str, int]] = defaultdict(dict)
     for stored, source, count in await cursor.fetchall():

@@ -117,10 +117,10 @@ async def _streams(connection: Connection, query: PointQuery) -> list[_Grown]:
     cursor = await connection.execute(
         f"select id, coalesce(last_step, {_NO_STEP}), late_version, run_id, attempt, data_source, rows from lens_stream"
         f" where subject_id in {_SUBJECTS}"
-        " and (%(source)s = '' or data_source = %(source)s)"
+        " and (cardinality(%(sources)s::text[]) = 0 or data_source = any(%(sources)s))"
         " and (%(run)s::text is null or run_id = %(run)s)"
         " and (%(attempt)s::bigint is null or attempt = %(attempt)s) order by last_seen_us desc nulls last, id desc",
-        {"uid": query.workload_uid, "source": query.data_source, "run": query.run_id, "attempt": query.attempt},
+        {"uid": query.workload_uid, "sources": query.sources, "run": query.run_id, "attempt": query.attempt},
     )
     return [_Grown(*row) for row in await cursor.fetchall()]
 

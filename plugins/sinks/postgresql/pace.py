@@ -50,11 +50,11 @@ async def run_progress(connection: Connection, query: PointQuery) -> list[Progre
     cursor = await connection.execute(
         f"select {_COLUMNS} from (select * from lens_stream"
         "  where rows > 0 and subject_id in (select subject_id from lens_name where uid = %(uid)s)"
-        "  and (%(source)s = '' or data_source = %(source)s)"
+        "  and (cardinality(%(sources)s::text[]) = 0 or data_source = any(%(sources)s))"
         "  and (%(run)s::text is null or run_id = %(run)s)"
         "  and (%(attempt)s::bigint is null or attempt = %(attempt)s)"
         f" order by last_seen_us desc, id desc limit {_MOST_RUNS}) s {_LAST_ROWS}".encode(),
-        {"uid": query.workload_uid, "source": query.data_source, "run": query.run_id, "attempt": query.attempt},
+        {"uid": query.workload_uid, "sources": query.sources, "run": query.run_id, "attempt": query.attempt},
     )
     return [_progress([*row[:-1], None]) for row in await cursor.fetchall()]
 

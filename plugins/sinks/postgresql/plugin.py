@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -30,6 +30,7 @@ from lens_core import (
     Retry,
     Secret,
     StepMetrics,
+    Unavailable,
 )
 
 from . import upkeep
@@ -37,6 +38,7 @@ from .address import NotReady
 from .asking import Asking
 from .compacting import Compactor
 from .database import Database
+from .deleting import delete_run, delete_workload
 from .diagnoses import write_diagnoses
 from .embedded import check_installed, running_dsn
 from .errors import DATA_ERRORS, StreamsGone, answer_for, describe
@@ -48,7 +50,7 @@ from .progress import already_written, move_cursor, read_position
 from .retention import policy_of
 from .settings import PostgreSQLSettings
 from .sorting import KNOWN_SOURCES, Sorted, sort_batch, source_label
-from .text import clean
+from .text import clean, refuse_nul
 from .writer import write_rows
 
 _IN_THREAD_RECORDS = 1000
@@ -135,15 +137,13 @@ class PostgreSQL(Asking):
         try:
             async with self._database.writing() as connection:
                 answer = await self._store(connection, batch)
-        except StreamsGone:
+        except (StreamsGone, psycopg.errors.ForeignKeyViolation):
             self._identities.forget()
             return Retry("streams were removed while they were written to", after_seconds=0.0)
         except NotReady as error:
             return Retry(str(error), after_seconds=_RECONNECT_SECONDS)
         except (psycopg.Error, OSError, *DATA_ERRORS) as error:
             answer = answer_for(error)
-            if isinstance(error, psycopg.errors.ForeignKeyViolation):
-                self._identities.forget()
         if not isinstance(answer, Delivered | Rejected):
             self._count_failure(batch, type(answer).__name__.lower())
         return answer
@@ -242,3 +242,25 @@ class PostgreSQL(Asking):
                 return await upkeep.tidy(connection, policy_of(self._options))
         except psycopg.Error as error:
             raise LensError(f"PostgreSQL refused: {describe(error)}") from None
+
+    async def delete_workload(self, workload_uid: str) -> dict[str, int] | None:
+        """Remove everything that is shown under a uid, on a connection of its own. Raises Unavailable."""
+        return await self._delete(lambda connection: delete_workload(connection, refuse_nul(workload_uid)))
+
+    async def delete_run(self, workload_uid: str, run_id: str) -> dict[str, int] | None:
+        """Remove one run of a workload, on a connection of its own. Raises Unavailable."""
+        uid, run = refuse_nul(workload_uid), refuse_nul(run_id)
+        return await self._delete(lambda connection: delete_run(connection, uid, run))
+
+    async def _delete(self, work: Callable[[Connection], Awaitable[dict[str, int] | None]]) -> dict[str, int] | None:
+        try:
+            async with await self._database.connect_when_ready() as connection:
+                return await work(connection)
+        except NotReady as error:
+            raise Unavailable(str(error)) from None
+        except psycopg.Error as error:
+            raise Unavailable(f"PostgreSQL refused: {describe(error)}; what is left can be deleted again") from None
+        finally:
+            # What was told of pods before may be gone: it is written again. Streams are looked up again where they
+            # turn out to be gone.
+            self._memberships = set()

@@ -114,7 +114,7 @@ async def retain(connection: Connection, policy: Policy, now_us: int) -> dict[st
     async with only_here(connection, _LOCK) as is_ours:
         if is_ours and not policy.is_empty:
             for stream in choose([stream async for stream in _streams(connection, policy, now_us)], policy, now_us):
-                removed, is_gone = await _remove(connection, stream, now_us)
+                removed, is_gone = await remove_attempt(connection, stream, now_us)
                 attempts, rows = attempts + is_gone, rows + removed
             if policy.days is not None:
                 await _remove_facts(connection, int(now_us - policy.days * _DAY_US))
@@ -164,7 +164,7 @@ class _State(NamedTuple):
     last_seen_us: int | None
 
 
-async def _remove(connection: Connection, stream: StreamSize, now_us: int) -> tuple[int, bool]:
+async def remove_attempt(connection: Connection, stream: StreamSize, now_us: int) -> tuple[int, bool]:
     """Remove an attempt, portion by portion; how many rows went, and whether all of it did.
 
     Each portion is one transaction with the figures that tell of it. Somebody may write to the attempt in between: then

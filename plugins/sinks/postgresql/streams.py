@@ -24,7 +24,7 @@ _STREAM = (
 _ASKED = (
     "s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
     " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
-    " and (%(source)s = '' or s.data_source = %(source)s)"
+    " and (cardinality(%(sources)s::text[]) = 0 or s.data_source = any(%(sources)s))"
     " and (%(run)s::text is null or s.run_id = %(run)s)"
     " and (%(attempt)s::bigint is null or s.attempt = %(attempt)s)"
 )
@@ -132,7 +132,7 @@ def _filter(query: PointQuery, metrics: list[str] | None) -> dict[str, Any]:
     window = window_of(query)
     return {
         "uid": query.workload_uid,
-        "source": query.data_source,
+        "sources": query.sources,
         "run": query.run_id,
         "attempt": query.attempt,
         "metrics": metrics,

@@ -242,6 +242,15 @@ def test_replay_says_how_many_letters_it_sent(tmp_path: Path, run: Callable[...,
         try:
             lens.post("/wandb/metrics", metrics_body("w", range(3)))
             wait_for(lambda: _dead_letters(lens) == 3, 240, "three dead letters")
+            code, text = run("replay", "--list", "--url", lens.url)
+            assert code == 0
+            assert "/picky: 3 record(s), the last" in text
+            code, text = run("replay", "--list", "--json", "--sink", "picky", "--url", lens.url)
+            (listed,) = json.loads(text)
+            assert (listed["records"], listed["sink"], code) == (3, "picky", 0)
+            assert lens.get("/status")["pipelines"][0]["sinks"][0]["dead_letter_reason"] == listed["reason"]
+            assert f"Sink picky refused a record: {listed['reason']}" in lens.log.read_text()
+            assert run("replay", "--json", "--url", lens.url)[0] == 2
             taken.set()
             code, text = run("replay", "--sink", "picky", "--url", lens.url)
             assert (code, text) == (0, "3 dead letter(s) are on their way again.\n")

@@ -56,6 +56,38 @@ async def test_they_are_listed_in_order_by_sink_and_in_pages(path: Path | None) 
     await spool.close()
 
 
+async def test_their_reasons_are_listed_the_newest_first(path: Path | None) -> None:
+    spool = Spool(path)
+    await spool.open({"a": True, "b": True})
+    letters = DeadLetters(spool)
+    await refused(spool, "a", 1, 1, 2)
+    await refused(spool, "b", 4)
+    found = await letters.reasons()
+    assert [(one.sink, one.reason, one.records) for one in found] == [
+        ("b", "reason 4", 1),
+        ("a", "reason 2", 1),
+        ("a", "reason 1", 2),
+    ]
+    assert found == [*await letters.reasons("b"), *await letters.reasons("a")]
+    assert await letters.reasons(limit=1) == found[:1]
+    assert all(one.first_at <= one.last_at and one.bytes > 0 for one in found)
+    await spool.close()
+
+
+async def test_the_newest_reason_is_known_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    for expected in ("", "reason 2"):
+        spool = Spool(tmp_path / "x.spool")
+        await spool.open({"a": True})
+        assert spool.book("a").take_stock().dead_letter_reason == expected
+        if not expected:
+            await refused(spool, "a", 1, 2)
+        assert spool.book("a").take_stock().dead_letter_reason == "reason 2"
+        if expected:
+            await DeadLetters(spool).replay("a")
+            assert spool.book("a").take_stock().dead_letter_reason == ""
+        await spool.close()
+
+
 async def test_replay_gives_them_to_their_own_sink_and_removes_them(path: Path | None) -> None:
     spool = Spool(path)
     await spool.open({"a": True, "b": True})

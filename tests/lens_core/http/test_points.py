@@ -5,10 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
+from datetime import datetime, timedelta, timezone
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from starlette.requests import Request
 
+from lens_core.http.parameters import time_ms
 from tests.lens_core.http.query_app import QueryApp
 from tests.plugins.sinks.postgresql.support import row
 
@@ -44,6 +51,42 @@ async def test_aggregates_by_time(asked: QueryApp) -> None:
     )
     counts = await asked.data(metrics="loss", aggregate="count", interval="60000")
     assert [p["value"] for p in counts] == [40, 60, 20]
+
+
+async def test_several_sources_at_once(asked: QueryApp) -> None:
+    for source in ("wandb", "log", "tensorflow"):
+        await asked.spool.deliver(*[replace(row(step, values={"loss": 1.0}), data_source=source) for step in range(3)])
+    for text, expected in {
+        "wandb,log": {"wandb", "log"},
+        " log , tensorflow,nothing": {"log", "tensorflow"},
+        "log": {"log"},
+        ",": {"wandb", "log", "tensorflow"},
+        "nothing,neither": set(),
+    }.items():
+        found = await asked.data(data_source=text)
+        assert ({point["data_source"] for point in found}, len(found)) == (expected, 3 * len(expected)), text
+        listed = await asked.json("/workloads/workload-1/metrics/available", data_source=text)
+        assert {source for metric in listed["metrics"] for source in metric["data_source"]} == expected
+        assert sum(metric["count"] for metric in listed["metrics"]) == len(found)
+
+
+@given(st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(timezone.utc)))
+def test_a_time_in_iso_8601_is_that_in_milliseconds(moment: datetime) -> None:
+    expected = (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
+    east = moment.astimezone(timezone(timedelta(hours=5, minutes=30))).isoformat()
+    texts = [moment.isoformat(), moment.replace(tzinfo=None).isoformat(), east, east.replace("+", " ")]
+    for text in [*texts, f"{moment.replace(tzinfo=None).isoformat()}Z"]:
+        query = urlencode({"start": text}).encode()
+        assert time_ms(Request({"type": "http", "query_string": query}), "start") == expected, text
+
+
+async def test_times_choose_points_in_either_way(asked: QueryApp) -> None:
+    await fill(asked, 120)
+    whole = await asked.data(metrics="loss")
+    middle = whole[60]["timestamp"]
+    text = datetime.fromtimestamp(middle / 1000, timezone.utc).isoformat()
+    assert await asked.data(metrics="loss", start=text, end=text) == [whole[60]]
+    assert await asked.data(metrics="loss", start=text) == await asked.data(metrics="loss", start=middle)
 
 
 async def test_pages_by_cursor(asked: QueryApp) -> None:
