@@ -13,7 +13,7 @@ from ..base.errors import Overloaded, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..base.sender_secrets import redact
 from ..delivery.ledger import GATE_REASONS, Ledger
-from ..delivery.spool.reservation import Room
+from ..delivery.spool.reservation import Reservation
 from ..model.records import Event, Evidence, LogLine, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
 from ..model.refusals import sift_encodable, why_refused
 from .pipeline import Pipeline
@@ -162,30 +162,32 @@ class PipelineDoor:
 
     async def _fan_out(self, records: Sequence[Record]) -> None:
         """Ask all that may refuse before any takes: the sender tries again, and who has them would get them twice."""
-        rooms: dict[str, Room] = {}
+        reservations: dict[str, Reservation] = {}
         try:
             for pipeline in self._pipelines:
                 if pipeline.is_required:
-                    rooms[pipeline.name] = await pipeline.promise(records)
-            await self._enter_all(records, rooms)
+                    reservations[pipeline.name] = await pipeline.reserve(records)
+            await self._enter_all(records, reservations)
         finally:
-            for room in rooms.values():
-                room.release()
+            for reservation in reservations.values():
+                reservation.release()
 
-    async def _enter_all(self, records: Sequence[Record], rooms: Mapping[str, Room]) -> None:
+    async def _enter_all(self, records: Sequence[Record], reservations: Mapping[str, Reservation]) -> None:
         # All are awaited, so that nothing still runs when the caller is told that it failed.
         outcomes = await asyncio.gather(
-            *(self._enter(pipeline, records, rooms.get(pipeline.name)) for pipeline in self._pipelines),
+            *(self._enter(pipeline, records, reservations.get(pipeline.name)) for pipeline in self._pipelines),
             return_exceptions=True,
         )
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _enter(self, pipeline: Pipeline, records: Sequence[Record], room: Room | None = None) -> None:
+    async def _enter(
+        self, pipeline: Pipeline, records: Sequence[Record], reservation: Reservation | None = None
+    ) -> None:
         """Submit; a pipeline that has only optional sinks and no room loses the records, counted, and refuses none."""
         try:
-            await pipeline.submit(records, room)
+            await pipeline.submit(records, reservation)
         except Overloaded as error:
             if pipeline.is_required:
                 raise

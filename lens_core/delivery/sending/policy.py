@@ -44,9 +44,9 @@ class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class Backoff:
     """Exponential backoff with full jitter: a random part of a delay that doubles with each failure, up to a cap."""
 
-    def __init__(self, settings: DeliverySettings, dice: Callable[[], float]) -> None:
+    def __init__(self, settings: DeliverySettings, rng: Callable[[], float]) -> None:
         self._settings = settings
-        self._dice = dice
+        self._rng = rng
         self.failures = 0
 
     def next_delay(self, after_seconds: float | None = None) -> float:
@@ -58,8 +58,8 @@ class Backoff:
         doubled = base * 2.0 ** min(self.failures, _MAX_DOUBLINGS)
         self.failures += 1
         if after_seconds is None:
-            return self._dice() * min(cap, doubled)
-        return after_seconds + self._dice() * min(cap, max(base, after_seconds))
+            return self._rng() * min(cap, doubled)
+        return after_seconds + self._rng() * min(cap, max(base, after_seconds))
 
     def reset(self) -> None:
         """The last try went well."""

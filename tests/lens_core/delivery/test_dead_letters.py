@@ -69,7 +69,7 @@ async def test_replay_gives_them_to_their_own_sink_and_removes_them(path: Path |
     assert spool.pending("b").records == pending_b
     assert (letters.count("a"), letters.count("b")) == (0, 1)
     assert [entry.sink for entry in await letters.entries()] == ["b"]
-    assert spool.book("a").take_stock().counts["accepted", ""] == 5
+    assert spool.sink_state("a").take_snapshot().counts["accepted", ""] == 5
     assert await letters.replay("a") == 0
     await spool.close()
 

@@ -155,7 +155,7 @@ async def test_of_those_that_race_for_the_last_room_none_reaches_only_one_pipeli
     await until(lambda: all(pipeline.status().sinks[0].pending_records == 0 for pipeline in pipelines))
     for sink in (up, down):
         assert Counter(record.origin.pod_name for record in sink.records) == dict.fromkeys(accepted, 20)
-    assert [pipeline.spool.engine.promises.bytes for pipeline in pipelines] == [0, 0]
+    assert [pipeline.spool.engine.reservations.bytes for pipeline in pipelines] == [0, 0]
     for pipeline in pipelines:
         await pipeline.stop()
 
