@@ -186,7 +186,7 @@ class Daemon:
             guards=assembly.guards,
             rules=assembly.rules,
             sinks=list(assembly.sinks.values()),
-            api_door=assembly.api_door,
+            api_gate=assembly.api_gate,
             directory_file=self._directory_file,
             tap=self.tap,
             session_file=self.config.data_dir / "sessions.json",

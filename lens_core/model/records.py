@@ -49,7 +49,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
 
     @property
     def is_known(self) -> bool:
-        """Whether anything says which workload or pod this is; rows without it are refused at the door."""
+        """Whether anything says which workload or pod this is; rows without it are refused at the ingest gate."""
         return bool(self.workload_uid or self.pod_uid or self.pod_name)
 
 

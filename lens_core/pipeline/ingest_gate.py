@@ -1,4 +1,4 @@
-"""The door of a source: where its records enter its pipelines, and where they are counted first."""
+"""The ingest gate of a source: its records enter its pipelines here and are first counted here."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _PLAIN_KINDS = frozenset({StepMetrics, LogLine, SeriesBatch})
 
 
 class Identity(Protocol):
-    """Who is this? Fills in what a sender did not know about itself."""
+    """Completes the origin of records with facts that their sender did not know."""
 
     def complete(self, origin: Origin) -> Origin:
         """The origin with everything that is known about it; the same object when there is nothing to add."""
         ...
 
-    def meet(self, pods: Iterable[Pod]) -> None:
-        """Remember pods that passed by."""
+    def record_pods(self, pods: Iterable[Pod]) -> None:
+        """Remember pods that came as records."""
         ...
 
 
-class PipelineDoor:
+class IngestGate:
     """Implements `plugin_api.Door` for one source and all pipelines that it feeds.
 
-    `max_records_in_flight` bounds what waits for the spools through this door; a single submission is taken however
+    `max_records_in_flight` bounds what waits for the spools through this gate; a single submission is taken however
     large it is, because the source has bounded its bytes. `reasons` are the source's own ones for refusing items.
     """
 
@@ -102,7 +102,7 @@ class PipelineDoor:
             self.ledger.reject(_reason_of(error), came - known)
             raise
         if self._identity is not None and (pods := [record for record in completed if isinstance(record, Pod)]):
-            self._identity.meet(pods)
+            self._identity.record_pods(pods)
         unwanted = self._unwanted(completed)
         passed = len(records) - unwanted
         # What was merged into rows that nobody wants was not wanted either.

@@ -1,6 +1,6 @@
-"""The road from a source's door to the sinks: filter, detectors, spool, one sender per sink.
+"""The path from a source's ingest gate to the sinks: filter, detectors, spool, one sender per sink.
 
-door ─▶ filter ─▶ processor (detectors, log streams) ─▶ spool ─┬▶ sender ─▶ sink
+gate ─▶ filter ─▶ processor (detectors, log streams) ─▶ spool ─┬▶ sender ─▶ sink
                       its state in the same transaction         └▶ sender ─▶ sink
 """
 
