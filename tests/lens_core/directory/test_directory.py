@@ -167,7 +167,7 @@ def test_yaml_numbers_are_device_ids() -> None:
 
 
 def test_pods_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lens_core.directory.directory.MAX_MET_PODS", 10)
+    monkeypatch.setattr("lens_core.directory.directory.MAX_RECORDED_PODS", 10)
     directory = Directory()
     for number in range(100):
         directory.replace([Pod(uid=f"u{number}", name=f"n{number}")], "feed")
