@@ -5,29 +5,14 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+from ...model.event_types import END_EVENTS, GOAL_EVENTS, STATE_EVENTS
 from .readings import LogEvent
 from .stream_memory import Job
 
-# Every rank of a job says these; whatever else differs between the lines, it is one event.
-_ONE_FOR_ALL = frozenset(
-    {
-        "training_started",
-        "training_ended",
-        "training_failed",
-        "out_of_memory",
-        "collective_timeout",
-        "process_terminated",
-        "stalled",
-        "resumed",
-    }
-)
 _ONE_SECONDS = 300.0
 # The same words from other ranks come within this time.
 _SAME_SECONDS = 30.0
 _MAX_REMEMBERED = 128
-_TELLS_GOAL = frozenset({"config", "training_started"})
-# After these a job's silence is no stall: it has ended, or its failure is the reason. A step says that it goes on.
-ENDS = frozenset({"training_ended", "training_failed", "out_of_memory", "collective_timeout", "process_terminated"})
 
 
 def is_news(job: Job, log_event: LogEvent, attempt: int, stream: str, moment: float) -> bool:
@@ -35,7 +20,7 @@ def is_news(job: Job, log_event: LogEvent, attempt: int, stream: str, moment: fl
     key = _key(log_event, attempt)
     before = job.events.get(key)
     own = f"{key}@{stream}"
-    window = _ONE_SECONDS if log_event.type in _ONE_FOR_ALL else _SAME_SECONDS
+    window = _ONE_SECONDS if log_event.type in STATE_EVENTS else _SAME_SECONDS
     if before is not None and _is_repeat(job, log_event, before, own, moment, window):
         return False
     job.events[key] = moment
@@ -46,9 +31,9 @@ def is_news(job: Job, log_event: LogEvent, attempt: int, stream: str, moment: fl
 
 
 def _is_repeat(job: Job, log_event: LogEvent, before: float, own: str, moment: float, window: float) -> bool:
-    if log_event.iteration is not None and log_event.type not in _ONE_FOR_ALL:
+    if log_event.iteration is not None and log_event.type not in STATE_EVENTS:
         return True
-    if log_event.type in _ONE_FOR_ALL:
+    if log_event.type in STATE_EVENTS:
         return moment - before <= window
     # One rank that says it again later means it again; at the same time it is the same line.
     mine = job.events.get(own)
@@ -56,7 +41,7 @@ def _is_repeat(job: Job, log_event: LogEvent, before: float, own: str, moment: f
 
 
 def _key(log_event: LogEvent, attempt: int) -> str:
-    if log_event.type in _ONE_FOR_ALL:
+    if log_event.type in STATE_EVENTS:
         return f"{log_event.type}/{attempt}"
     details = {name: value for name, value in sorted(log_event.details.items()) if name != "duration_seconds"}
     return f"{log_event.type}/{attempt}/{log_event.iteration}/{hash_of(details)}"
@@ -70,11 +55,11 @@ def hash_of(details: dict[str, Any]) -> str:
 def follow(job: Job, log_event: LogEvent, moment: float) -> LogEvent:
     """What an event changes for the job, and what earlier events add to it: a checkpoint's duration and path."""
     kind = log_event.type
-    if kind in ENDS:
+    if kind in END_EVENTS:
         job.is_running = False
     elif kind == "checkpoint_saving":
         job.saving = (log_event.iteration, moment, str(log_event.details.get("path", "")))
-    elif kind in _TELLS_GOAL:
+    elif kind in GOAL_EVENTS:
         for name in ("target_iteration", "total_epochs"):
             value = log_event.details.get(name)
             if isinstance(value, int | float):

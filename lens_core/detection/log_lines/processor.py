@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...base.self_metrics import SelfMetrics
+from ...model.event_types import END_EVENTS
 from ...model.processing import Processed
 from ...model.records import Detection, Event, Evidence, LogLine, Origin, Record
 from ...plugin_api.components import Detector
 from ..detectors import EvidenceRules
 from . import attempts
 from .engine import Context, LineEngine
-from .log_events import ENDS
 from .prefilter import Candidates
 from .reader import StreamContext, StreamReader
 from .stream_memory import FORGET_SECONDS, Job, Memory
@@ -205,7 +205,7 @@ class DetectorProcessor:
 
     def _hear(self, event: Event) -> None:
         """Take a job's end from whoever tells of it: its log may end without a word, and its silence is no stall."""
-        if event.type not in ENDS:
+        if event.type not in END_EVENTS:
             return
         for name in _job_names(event.origin):
             job = self._memory.known_job(name)
