@@ -47,7 +47,7 @@ RUN_IS_WELL_SECONDS = 60.0
 
 @dataclass
 class Assembly:
-    """What runs for one configuration."""
+    """The parts that run for one configuration."""
 
     config: Config
     host: PluginHost
@@ -72,7 +72,7 @@ class Assembly:
         return {source.context.name: source.door for source in self.sources if isinstance(source.door, IngestGate)}
 
     def judge(self, evidence: Evidence) -> Verdict:
-        """What one piece of evidence alone says."""
+        """Return the verdict of one piece of evidence alone."""
         return fuse(self.rules.detect(evidence), self.rules.relations)
 
     def why_not_ready(self) -> str:
@@ -147,7 +147,7 @@ async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, direc
 
 
 def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Context:
-    """What the host gives to a component."""
+    """Return the context that the host gives to a component."""
     return Context(
         name=component.name,
         logger=logging.getLogger(f"lens.{component.type}.{component.name}"),

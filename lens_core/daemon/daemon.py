@@ -115,7 +115,7 @@ class Daemon:
         return await self.assembly.replay(sink)
 
     def status(self) -> Any:
-        """What /api/v1/status answers."""
+        """Return the answer of /api/v1/status."""
         return daemon_status(self)
 
     def _count_hold(self, hold: LoopHold) -> None:

@@ -30,7 +30,7 @@ _REST_SECONDS = 8.0
 
 
 class Push(Protocol):
-    """Where records go; returns when they have arrived, raises LensError when they have not."""
+    """Delivers records; returns when they have arrived, raises LensError when they have not."""
 
     async def __call__(self, records: Sequence[Record]) -> None:
         """Send records."""

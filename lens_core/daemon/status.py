@@ -1,4 +1,4 @@
-"""What /api/v1/status answers: every component, its state, rates, lag and last error."""
+"""The answer of /api/v1/status: every component, its state, rates, lag and last error."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class DeadLetters:
         self._clock = clock
 
     def count(self, sink: str = "") -> int:
-        """How many a sink has, or all sinks together."""
+        """Return the number of dead letters of a sink, or of all sinks."""
         sink_states = self._spool.engine.sink_states
         return (
             sink_states[sink].dead_letters

@@ -47,7 +47,7 @@ class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RateMeter:
-    """How many per second over the last minute, in one-second steps."""
+    """Measures the rate per second over the last minute, in one-second steps."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -98,7 +98,7 @@ class Directory:
         self._rebuild_index()
 
     def confirm(self, feed: str) -> None:
-        """What this feed said is still so; for the cache's age."""
+        """Note that the content of a feed is still current, for the age of the cache."""
         self._fed_at[feed] = self._clock()
 
     def pods(self, feed: str | None = None) -> list[Pod]:

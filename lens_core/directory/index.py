@@ -24,7 +24,7 @@ class Index(msgspec.Struct, frozen=True):
 
 
 def key_of(pod: Pod) -> str:
-    """What tells a pod from others: its uid; namespace/name where the uid is not known (the kubelet's devices)."""
+    """Return the key of a pod: its uid; namespace/name where the uid is not known (the kubelet's devices)."""
     return pod.uid or f"{pod.namespace}/{pod.name}"
 
 
@@ -66,7 +66,7 @@ def workload_of(pod: Pod, which: str = "root") -> WorkloadReference | None:
 
 
 def merge_feeds(feeds: Iterable[Mapping[str, Pod]]) -> dict[str, Pod]:
-    """What all feeds say together: pods of one key are merged; those without a uid go to the live pod of their name."""
+    """Merge all feeds: pods of one key are merged; those without a uid go to the live pod of their name."""
     found: dict[str, Pod] = {}
     nameless: list[Pod] = []
     for feed in feeds:

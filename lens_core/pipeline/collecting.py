@@ -23,7 +23,7 @@ INVALID = "invalid"
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call of a collector gave: its valid records, and why others were none."""
+    """The result of one call of a collector: its valid records, and the reasons against the others."""
 
     records: Sequence[Record]
     rejected: Sequence[str] = ()

@@ -209,7 +209,7 @@ class IngestGate:
         ]
 
     def _unwanted(self, records: Sequence[Record]) -> int:
-        """How many of the records no pipeline lets in."""
+        """Return the number of records that no pipeline lets in."""
         everything = list(records)
         if not self._pipelines:
             return len(everything)

@@ -1,4 +1,4 @@
-"""When to send, when to try again, and how to find a poisoned record: pure, with the clock and the dice injected."""
+"""Policies for sending, retrying and finding a poisoned record: pure, with the random numbers injected."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Part(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many."""
+        """The number of records."""
         return self.last - self.first
 
 
@@ -112,7 +112,7 @@ def halves(part: Part) -> tuple[Part, Part]:
 
 
 class PartLimit:
-    """How many records a sink manages in its time: halved after timeouts, doubled while it answers quickly."""
+    """Limits a part to what a sink manages in its time: halved after timeouts, doubled while it answers quickly."""
 
     def __init__(self, send_timeout_seconds: float) -> None:
         self._quick_seconds = send_timeout_seconds * SPARE_TIME

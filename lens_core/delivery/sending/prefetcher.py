@@ -1,4 +1,4 @@
-"""What comes next for a sink, unpacked; where much waits, the next batch already while the sink has the one before."""
+"""Reads and unpacks the next batch of a sink; with a backlog, while the sink still has the previous one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Prefetcher:
         return is_full(*self._spool.sink_state(self._sink).untouched(), limits)
 
     async def take(self, limits: BatchLimits) -> Unpacked | None:
-        """What comes next, from now on the caller's; None when there is nothing. Raises SpoolError, Overloaded."""
+        """Return the next batch, now the caller's; None when there is none. Raises SpoolError, Overloaded."""
         while True:
             ahead, self._ahead = self._ahead, None
             unpacked = await (ahead or self._read(limits))

@@ -87,7 +87,7 @@ class Sender:
 
     @property
     def limits(self) -> BatchLimits:
-        """When a batch of this sink is full."""
+        """The limits of a batch of this sink."""
         return self.slot.limits or self.slot.sink.limits()
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""How a sender is doing: its state, its last error and success, and the gauges that say so."""
+"""The health of a sender: its state, its last error and success, and the gauges that say so."""
 
 from __future__ import annotations
 

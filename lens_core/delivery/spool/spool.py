@@ -41,7 +41,7 @@ DEFAULT_MAX_BYTES = 1024 * 1024 * 1024
 
 
 class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a spool is: bytes of the batches that it holds, as stored; its limit; what the file takes on the disk."""
+    """The status of a spool: bytes of its batches, as stored; its limit; what the file takes on the disk."""
 
     kind: str
     path: str
@@ -128,7 +128,7 @@ class Spool:
 
     @property
     def engine(self) -> SpoolEngine:
-        """What works on the file; raises Overloaded while the spool is not open."""
+        """The engine that works on the file; raises Overloaded while the spool is not open."""
         if self._engine is None:
             raise Overloaded("the spool is not open")
         return self._engine
@@ -160,11 +160,11 @@ class Spool:
 
     @property
     def free_bytes(self) -> int:
-        """How much more it may hold, without what has to go first."""
+        """The bytes that it may still hold before older batches have to go."""
         return self.max_bytes - self.engine.live_bytes - self._thread().queued_bytes - self.engine.reservations.bytes
 
     def pending(self, sink: str) -> Pending:
-        """What waits for a sink."""
+        """Return the backlog of a sink."""
         return self.engine.sink_states[sink].pending()
 
     def wake_event(self, sink: str, records: int = 1, size: int = 1) -> asyncio.Event:
@@ -255,7 +255,7 @@ class Spool:
             raise Overloaded(refusal.reason, retry_after_seconds=2.0)
 
     async def read(self, sink: str, limits: BatchLimits) -> Chunk | None:
-        """What comes next for a sink, behind all that it has already, up to the limits; None when there is nothing.
+        """Return the next chunk of a sink, behind all that it has already, within the limits; None when there is none.
 
         Whole batches, at least one of them, unless a single batch has more than `max_records`. The records are the
         caller's until `advance` is told what became of them.
@@ -266,7 +266,7 @@ class Spool:
                 return chunk
 
     async def peek(self, sink: str, limits: BatchLimits) -> Chunk | None:
-        """What `read` would give, without handing it out."""
+        """Return the chunk that `read` would return, without handing it out."""
         engine = self.engine
         repairs, start = engine.sink_states[sink].repairs, engine.sink_states[sink].head
         chunk = engine.recent.chunk(sink, start, limits) or await self.look(
@@ -289,7 +289,7 @@ class Spool:
         return True
 
     async def take_back(self, sink: str) -> None:
-        """What was handed out to a sink and not accounted for comes next again. Raises SpoolError, Overloaded."""
+        """Offer a sink again the records that were handed out and not accounted for. Raises SpoolError, Overloaded."""
         engine = self.engine
 
         def count(connection: sqlite3.Connection) -> Pending:

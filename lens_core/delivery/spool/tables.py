@@ -1,4 +1,4 @@
-"""What the writer changes in the spool's tables: appending, advancing, making room.
+"""The writer's changes to the spool's tables: appending, advancing, making room.
 
 The methods that take a connection run inside a transaction. `live_bytes` follows that transaction; the books,
 which others see, change only in the `after_…` methods, which are called once the commit is done.
@@ -27,7 +27,7 @@ FULL = "the spool is full because of a required sink"
 
 
 class Skip(NamedTuple):
-    """What a full spool took from an optional sink."""
+    """The batches that a full spool took from an optional sink."""
 
     sink: str
     batches: list[SpooledBatch]
@@ -35,7 +35,7 @@ class Skip(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What an append did: the batches, their bodies, and those packed; `reason` says why it was refused."""
+    """The result of an append: the batches, their bodies, and those packed; `reason` says why it was refused."""
 
     batches: Sequence[tuple[SpooledBatch, bytes, bytes | None]]
     skips: Sequence[Skip]
@@ -43,7 +43,7 @@ class Appended(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """What an advance did; `discarded` dead letters (by sink) had to make room for new ones."""
+    """The result of an advance; `discarded` dead letters (by sink) had to make room for new ones."""
 
     sink: str
     end: Position
@@ -56,7 +56,7 @@ class Advanced(NamedTuple):
 
 
 def size_of(bodies: Iterable[bytes]) -> int:
-    """How many bytes batches with these bodies take of a spool's limit."""
+    """Return the bytes that batches with these bodies take of a spool's limit."""
     return sum(len(body) + BATCH_OVERHEAD_BYTES for body in bodies)
 
 
