@@ -6,6 +6,7 @@ A file needs nothing here: `${file:/run/secrets/key}` in the configuration reads
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from .secrets import Secret
 
 # boto3's own would keep a start waiting for minutes where AWS cannot be reached.
 _PATIENCE: dict[str, Any] = {"connect_timeout": 5, "read_timeout": 10, "retries": {"max_attempts": 2}}
+
+_SECRET_NAME = re.compile("(?i)key|token|password|secret|credential")
 
 
 def find_credentials(
@@ -30,8 +33,9 @@ def find_credentials(
     if aws_secret and any(name not in found for name in names):
         stored = read_secret(aws_secret, aws_region, first=names[0])
         found = {**{name: stored[name] for name in names if name in stored}, **found}
-    for secret in found.values():
-        remember(secret.reveal())
+    for name, secret in found.items():
+        if _SECRET_NAME.search(name):  # an entity or a project is found the same way and is no secret
+            remember(secret.reveal())
     return found
 
 

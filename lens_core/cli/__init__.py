@@ -11,30 +11,7 @@ from typing import Any
 import click
 
 from ..base.proxies import keep_off_proxies
-
-# Command → module of this package; each module has a click command called `command`.
-COMMANDS = {
-    "up": "up",
-    "demo": "demo",
-    "run": "run",
-    "hook": "hook",
-    "init": "init",
-    "validate": "validate",
-    "schema": "schema",
-    "plugins": "plugins",
-    "plugin": "plugin",
-    "graph": "graph",
-    "explain": "explain",
-    "status": "status",
-    "diagnose": "diagnose",
-    "top": "top",
-    "tap": "tap",
-    "doctor": "doctor",
-    "replay": "replay",
-    "token": "token",
-    "collect": "collect",
-    "db": "db",
-}
+from ..plugin_api.commands import OWN_COMMANDS
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -42,19 +19,28 @@ EXIT_CONFIGURATION = 78
 
 
 class LazyCommands(click.Group):
-    """A group whose commands are imported when they are asked for, so that `lens plugins` stays quick."""
+    """A group whose commands are imported when they are asked for, so that `lens plugins` stays quick.
+
+    Each own command is a module of this package with a click command called `command`. Plugins are loaded only for a
+    name that is none of them, and for the list.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order of their table."""
-        return list(COMMANDS)
+        """Lens' own commands in their order, then those of plugins."""
+        return [*OWN_COMMANDS, *_plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module."""
-        module = COMMANDS.get(cmd_name)
-        if module is None:
-            return None
-        command: click.Command = importlib.import_module(f"{__name__}.{module}").command
+        """Import the command's module, or find the plugin that brings it."""
+        if cmd_name not in OWN_COMMANDS:
+            return _plugin_commands().get(cmd_name)
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
         return command
+
+
+def _plugin_commands() -> dict[str, click.Command]:
+    from ..plugin_host.host import PluginHost
+
+    return PluginHost.load().commands()
 
 
 @click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})

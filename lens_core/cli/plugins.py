@@ -105,7 +105,9 @@ def _table(plugins: list[PluginInfo]) -> Iterator[str]:
 
 
 def _row(plugin: PluginInfo) -> tuple[str, ...]:
-    kinds = ", ".join(dict.fromkeys(component.kind for component in plugin.components))
+    kinds = ", ".join(
+        dict.fromkeys([*(item.kind for item in plugin.components), *("command" for _ in plugin.commands)])
+    )
     summaries = [component.summary for component in plugin.components if component.summary]
     text = plugin.reason or (summaries[0] if len(plugin.components) == 1 and summaries else _names(plugin))
     seconds = "" if plugin.import_seconds is None else f"{plugin.import_seconds * 1000:.0f} ms"
@@ -113,7 +115,7 @@ def _row(plugin: PluginInfo) -> tuple[str, ...]:
 
 
 def _names(plugin: PluginInfo) -> str:
-    return ", ".join(component.name for component in plugin.components)
+    return ", ".join([*(item.name for item in plugin.components), *(f"lens {name}" for name in plugin.commands)])
 
 
 def _details(plugin: PluginInfo) -> Iterator[str]:
@@ -126,6 +128,7 @@ def _details(plugin: PluginInfo) -> Iterator[str]:
     yield f"  module        {plugin.module}"
     if plugin.import_seconds is not None:
         yield f"  import        {plugin.import_seconds * 1000:.1f} ms"
+    yield from (f"  command       lens {name}" for name in plugin.commands)
     for component in plugin.components:
         yield from _component(component)
 

@@ -23,6 +23,7 @@ from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
 from .directory import DirectoryRoutes
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
+from .fair_share import FairShare
 from .ingest import ingest_endpoint
 from .openapi import PREFIX, DeclaredRoute, openapi_document
 from .openapi_routes import query_of
@@ -58,6 +59,7 @@ def _application(state: ApiState, routes: Sequence[BaseRoute]) -> Starlette:
             Middleware(CountRequests, state=state),
             Middleware(SecurityHeaders),
             Middleware(RefuseControlCharacters),
+            Middleware(FairShare),
         ],
         exception_handlers={
             RequestError: on_request_error,

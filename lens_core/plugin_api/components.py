@@ -28,6 +28,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import click
 import msgspec
 import pluggy
 from prometheus_client import Counter, Gauge, Histogram
@@ -317,7 +318,7 @@ class Sink(Component):
 
 
 class HookSpecs:
-    """The hooks that a plugin may implement; each returns classes."""
+    """The hooks that a plugin may implement; each returns classes, but for `lens_commands`."""
 
     @hookspec
     def lens_sources(self) -> Sequence[type[Source]]:
@@ -337,6 +338,11 @@ class HookSpecs:
     @hookspec
     def lens_sinks(self) -> Sequence[type[Sink]]:
         """Sinks of this plugin."""
+        return ()
+
+    @hookspec
+    def lens_commands(self) -> Sequence[click.Command]:
+        """Commands of `lens` that belong to this plugin. Since 1.3."""
         return ()
 
 

@@ -18,6 +18,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import cast
 
+import click
 import msgspec
 import pluggy
 
@@ -141,6 +142,11 @@ class PluginHost:
         """Every plugin, whatever its state, by name."""
         return [self._info(plugin) for plugin in self._plugins]
 
+    def commands(self) -> dict[str, click.Command]:
+        """The commands that loaded plugins bring to `lens`, by name."""
+        found = [(str(command.name), command) for plugin in self.loaded() for command in plugin.commands]
+        return dict(sorted(found, key=lambda one: one[0]))
+
     def loaded(self) -> list[Plugin]:
         """The plugins that are loaded, with their classes."""
         return [plugin for plugin in self._plugins if plugin.state == "loaded"]
@@ -194,6 +200,7 @@ class PluginHost:
             traceback=plugin.traceback,
             deprecations=uses_of(plugin.module),
             components=[self._with_failures(component) for component in plugin.components],
+            commands=[str(command.name) for command in plugin.commands],
         )
 
     def _with_failures(self, info: ComponentInfo) -> ComponentInfo:
@@ -262,6 +269,7 @@ def _settle_conflicts(plugins: list[Plugin]) -> None:
     claims: dict[tuple[str, str], list[Plugin]] = {}
     for plugin in plugins:
         names = {("plugin", plugin.name)} | {(kind_of(found), found.name) for found in plugin.classes}
+        names |= {("command", str(command.name)) for command in plugin.commands}
         for claim in names:
             claims.setdefault(claim, []).append(plugin)
     for (kind, name), claimants in sorted(claims.items()):

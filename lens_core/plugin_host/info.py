@@ -28,6 +28,7 @@ HOST_KEYS: dict[ComponentKind, tuple[str, ...]] = {
     "sink": ("type", "required", "filter", "limits", "delivery"),
 }
 HOOKS: dict[str, ComponentKind] = {f"lens_{kind}s": kind for kind in KINDS}
+COMMANDS_HOOK = "lens_commands"
 
 
 class SettingInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +61,8 @@ class ComponentInfo(msgspec.Struct, frozen=True, kw_only=True):
 class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One entry point of the group `lens`, its state, and why; times in seconds.
 
-    `deprecations` are the parts of the plugin API that it uses and that will go, one sentence for each.
+    `deprecations` are the parts of the plugin API that it uses and that will go, one sentence for each; `commands` the
+    names of the commands of `lens` that it brings.
     """
 
     name: str
@@ -73,6 +75,7 @@ class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
     traceback: list[str] = []
     deprecations: list[str] = []
     components: list[ComponentInfo] = []
+    commands: list[str] = []
 
 
 def kind_of(component: type[Component]) -> ComponentKind:

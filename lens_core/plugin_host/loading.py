@@ -6,7 +6,7 @@ import inspect
 import re
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import (
     Distribution,
@@ -18,6 +18,7 @@ from importlib.metadata import (
 )
 from typing import Any
 
+import click
 import msgspec
 import pluggy
 from packaging.requirements import InvalidRequirement, Requirement
@@ -28,11 +29,13 @@ from ..base.deprecation import note_uses
 from ..base.errors import PluginError
 from ..base.expectations import field_types
 from ..base.setting_types import foreign_types
+from ..plugin_api.commands import OWN_COMMANDS
 from ..plugin_api.components import API_VERSION, Component
-from .info import HOOKS, HOST_KEYS, KINDS, ComponentInfo, PluginState, component_info, kind_of
+from .info import COMMANDS_HOOK, HOOKS, HOST_KEYS, KINDS, ComponentInfo, PluginState, component_info, kind_of
 
 OWN_DISTRIBUTION = "lens-agent"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_COMMAND = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _FRAMES_SHOWN = 4
 
 
@@ -50,6 +53,7 @@ class Plugin:
     import_seconds: float | None = None
     classes: list[type[Component]] = field(default_factory=list)
     components: list[ComponentInfo] = field(default_factory=list)
+    commands: list[click.Command] = field(default_factory=list)
 
     @property
     def is_built_in(self) -> bool:
@@ -63,7 +67,7 @@ class Plugin:
 
     def end(self, state: PluginState, reason: str, error: BaseException | None = None) -> None:
         """Leave the state `loaded`: nothing of this plugin is used."""
-        self.state, self.reason, self.classes, self.components = state, reason, [], []
+        self.state, self.reason, self.classes, self.components, self.commands = state, reason, [], [], []
         if error is not None:
             self.traceback = short_traceback(error)
 
@@ -192,7 +196,9 @@ def _announce(announced: Any, plugin: Plugin, manager: pluggy.PluginManager) -> 
             raise PluginError(f"{plugin.module} is announced twice; one entry point is enough")
         manager.register(announced, registered)
         manager.check_pending()
-        plugin.classes = list(_call_hooks(announced, manager))
+        answers = list(_call_hooks(announced, manager))
+        plugin.classes = list(_components(answers))
+        plugin.commands = list(_commands(answers))
         plugin.components = [component_info(found) for found in plugin.classes]
         hooks = [caller.name for caller in manager.get_hookcallers(announced) or ()]
         note_uses(plugin.module, {name: getattr(announced, name, None) for name in hooks}, plugin.classes)
@@ -202,21 +208,45 @@ def _announce(announced: Any, plugin: Plugin, manager: pluggy.PluginManager) -> 
             manager.unregister(announced)
 
 
-def _call_hooks(announced: Any, manager: pluggy.PluginManager) -> Iterator[type[Component]]:
+def _call_hooks(announced: Any, manager: pluggy.PluginManager) -> Iterator[tuple[str, Any]]:
+    """The name of each hook that is implemented, with each of its answers."""
     hooks = [caller.name for caller in manager.get_hookcallers(announced) or ()]
     if not hooks:
-        raise PluginError(f"announces nothing; mark a function with @hookimpl: {', '.join(HOOKS)}")
+        raise PluginError(f"announces nothing; mark a function with @hookimpl: {', '.join((*HOOKS, COMMANDS_HOOK))}")
     others = [other for other in manager.get_plugins() if other is not announced]
     for hook in hooks:
-        for answer in manager.subset_hook_caller(hook, others)():
-            for component in _as_classes(hook, answer):
+        yield from ((hook, answer) for answer in manager.subset_hook_caller(hook, others)())
+
+
+def _components(answers: Iterable[tuple[str, Any]]) -> Iterator[type[Component]]:
+    for hook, answer in answers:
+        if hook != COMMANDS_HOOK:
+            for component in _as_list(hook, answer, "classes"):
                 check_component(component, hook)
                 yield component
 
 
-def _as_classes(hook: str, answer: Any) -> list[Any]:
+def _commands(answers: Iterable[tuple[str, Any]]) -> Iterator[click.Command]:
+    for hook, answer in answers:
+        if hook == COMMANDS_HOOK:
+            for command in _as_list(hook, answer, "click commands"):
+                _check_command(command)
+                yield command
+
+
+def _check_command(command: Any) -> None:
+    """Raise PluginError unless `lens` can have this as one of its commands."""
+    if not isinstance(command, click.Command):
+        raise PluginError(f"{COMMANDS_HOOK} must return click commands, it returned {_type_name(command)}")
+    if not isinstance(command.name, str) or not _COMMAND.fullmatch(command.name):
+        raise PluginError(f"a command's name must be lower case letters, digits and hyphens, it is {command.name!r}")
+    if command.name in OWN_COMMANDS:
+        raise PluginError(f"the command `lens {command.name}` is Lens' own; give the plugin's another name")
+
+
+def _as_list(hook: str, answer: Any, of: str) -> list[Any]:
     if isinstance(answer, type) or not isinstance(answer, (list, tuple, set, frozenset)):
-        raise PluginError(f"{hook} must return a list of classes, it returned {_type_name(answer)}")
+        raise PluginError(f"{hook} must return a list of {of}, it returned {_type_name(answer)}")
     return list(answer)
 
 

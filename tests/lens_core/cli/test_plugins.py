@@ -47,7 +47,7 @@ def test_json_has_states_and_settings(capsys: pytest.CaptureFixture[str]) -> Non
 def test_one_plugin_is_shown_with_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "plugins", "http")
     assert code == 0
-    assert "    url (text, required): where the envelope is posted" in out
+    assert "    url (text like http://HOST:8080/api/v1/records, required): where the envelope is posted" in out
 
 
 def test_a_name_that_nobody_has_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

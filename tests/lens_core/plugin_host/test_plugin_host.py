@@ -26,6 +26,8 @@ def lens_detectors():
     return [Acme]
 """
 
+COMMANDS = "import click\nfrom lens_core import hookimpl\n@hookimpl\ndef lens_commands():\n    return {}"
+
 STRICT_SETTINGS = "import msgspec\nclass S(msgspec.Struct, frozen=True, forbid_unknown_fields=True):\n"
 
 Install = Callable[..., None]
@@ -141,6 +143,11 @@ def test_what_fails_to_import_fails_alone(site: Path, install: Install) -> None:
             GOOD.format(name="acme").replace("lens_detectors", "lens_sinks"),
             "lens_sinks must return subclasses of Sink, it returned the class Acme",
         ),
+        (COMMANDS.format("click.Command('x')"), "lens_commands must return a list of click commands, it returned a Co"),
+        (COMMANDS.format("[print]"), "lens_commands must return click commands, it returned a builtin_function"),
+        (COMMANDS.format("[click.Command(None)]"), "a command's name must be lower case letters, digits and hyphens"),
+        (COMMANDS.format("[click.Command('Two Words')]"), "digits and hyphens, it is 'Two Words'"),
+        (COMMANDS.format("[click.Command('status')]"), "the command `lens status` is Lens' own; give the plugin's"),
         (GOOD.format(name="Acme Trainer"), "Acme.name must be lower case letters"),
         (GOOD.replace('name = "{name}"', "pass"), "Acme.name must be lower case letters"),
         (

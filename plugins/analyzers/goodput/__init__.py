@@ -1,0 +1,23 @@
+"""The goodput ledger: which share of a run's time made progress, and what took the rest.
+
+`facts.py` is what goes in and comes out, `ledger.py` the ledger; both are pure. `log_facts.py` and `log_file.py` make
+facts of a log, `command.py` is `lens goodput`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from lens_core import hookimpl
+
+from .command import command
+
+__all__ = ["command", "lens_commands"]
+
+
+@hookimpl
+def lens_commands() -> Sequence[click.Command]:
+    """`lens goodput`."""
+    return [command]

@@ -1,0 +1,225 @@
+"""Makes one series of progress per attempt: one source, one rank, first-logged times, steps that only rise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from .facts import Attempt, Facts, Row, Span
+
+MICRO = 1_000_000
+_WHOLE = 0.9
+# With a clock of whole seconds, steps of a few seconds seem to take now one second more, now one less.
+_QUANTUM = MICRO
+_COARSE_SHARE = 0.05
+_COARSE_BELOW = 10 * MICRO
+_COARSE_INTERVALS = (20 * MICRO, 120 * MICRO)
+_COARSE_COUNT = 50
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass
+class Life:
+    """An attempt in whole microseconds since the run began, with the rows that count."""
+
+    facts: Attempt
+    start: int
+    end: int
+    steps: Ints
+    times: Ints
+    resumed_from: int
+    rewritten: set[int] = field(default_factory=set)
+    every: int = 1
+    is_coarse: bool = False
+
+    @property
+    def pace_key(self) -> tuple[int | None, str]:
+        """Step times may be compared only among attempts that agree in this."""
+        return self.facts.gpus, self.facts.configuration
+
+
+def lives_of(facts: Facts) -> tuple[list[Life], int]:
+    """The attempts in the order of their starts, and the microsecond (since the epoch) at which the first began."""
+    source = _source(facts.attempts)
+    drafts = [draft for attempt in facts.attempts for draft in _drafts(attempt, source)]
+    drafts.sort(key=lambda draft: draft.start)
+    lives: list[Life] = []
+    for index, draft in enumerate(drafts):
+        following = drafts[index + 1].start if index + 1 < len(drafts) else None
+        if following is not None:  # a process that outlives its successor's start is not used from there on
+            kept = draft.times <= following
+            draft.steps, draft.times = draft.steps[kept], draft.times[kept]
+        draft.end = _end(draft, following, facts.now, is_last=following is None)
+        draft.every = max(1, int(np.median(np.diff(draft.steps)))) if len(draft.steps) > 1 else 1
+        draft.resumed_from = _resumed_from(draft, is_first=index == 0)
+        _thin(draft)
+        lives.append(draft)
+    origin = lives[0].start if lives else 0
+    for life in lives:
+        life.start, life.end, life.times = life.start - origin, life.end - origin, life.times - origin
+    return lives, origin
+
+
+def micros(seconds: float) -> int:
+    """Whole microseconds."""
+    return round(seconds * MICRO)
+
+
+def _source(attempts: Sequence[Attempt]) -> tuple[str, int | None]:
+    """The source with most rows, and of its ranks the lowest that has nearly all of them."""
+    counts = Counter((row.source, row.rank) for attempt in attempts for row in set(attempt.rows))
+    if not counts:
+        return "log", None
+    most = max(counts.values())
+    whole = [found for found, count in counts.items() if count >= _WHOLE * most]
+    return min(whole, key=lambda found: (-1 if found[1] is None else found[1], found[0] != "log", found[0]))
+
+
+def _drafts(attempt: Attempt, source: tuple[str, int | None]) -> Iterator[Life]:
+    """The attempt, and one more for each time that its steps go back."""
+    rows = _rows_of(attempt, source)
+    parts = list(_rising(rows))
+    if not parts:
+        parts = [([], set())]
+    known = [micros(moment) for moment in (attempt.start, attempt.end) if moment is not None]
+    first = parts[0][0]
+    if not first and not known:
+        return
+    begun = micros(attempt.start) if attempt.start is not None else None
+    start = min([moment for moment in (begun, first[0][1] if first else None) if moment is not None] or known)
+    for index, (part, rewritten) in enumerate(parts):
+        is_last = index == len(parts) - 1
+        own = attempt if index == 0 and is_last else _part_of(attempt, start, is_first=index == 0, is_last=is_last)
+        array = np.array(part, dtype=np.int64).reshape(-1, 2)
+        yield Life(own, start, 0, array[:, 0], array[:, 1], 0, rewritten)
+        if part:
+            start = part[-1][1]
+
+
+def _part_of(attempt: Attempt, start: int, *, is_first: bool, is_last: bool) -> Attempt:
+    """The facts of one part of an attempt whose steps go back: its process did not end there."""
+    return Attempt(
+        start=start / MICRO,
+        end=attempt.end if is_last else None,
+        resumed_from=attempt.resumed_from if is_first else None,
+        restore_seconds=attempt.restore_seconds if is_first else 0.0,
+        cause=attempt.cause if is_last else "rollback",
+        ended_cleanly=attempt.ended_cleanly and is_last,
+        node=attempt.node if is_last else "",
+        rank=attempt.rank if is_last else None,
+        gpus=attempt.gpus,
+        configuration=attempt.configuration,
+        saves=attempt.saves,
+        evaluations=attempt.evaluations,
+        data=attempt.data,
+        stalls=attempt.stalls,
+    )
+
+
+def _rows_of(attempt: Attempt, source: tuple[str, int | None]) -> list[tuple[int, int]]:
+    """(step, microsecond) in the order of time; the other source's or the fullest rank's where this one is silent."""
+    own = [row for row in attempt.rows if (row.source, row.rank) == source]
+    if not own and attempt.rows:
+        own = _of_fullest(attempt.rows)
+    return sorted({(row.step, micros(row.time)) for row in own}, key=lambda row: (row[1], row[0]))
+
+
+def _of_fullest(rows: Sequence[Row]) -> list[Row]:
+    counts = Counter((row.source, row.rank) for row in set(rows))
+    best = min(counts, key=lambda found: (-counts[found], -1 if found[1] is None else found[1], found[0]))
+    return [row for row in rows if (row.source, row.rank) == best]
+
+
+def _rising(rows: Sequence[tuple[int, int]]) -> Iterator[tuple[list[tuple[int, int]], set[int]]]:
+    """Parts in which steps rise, each with the steps that were written again later: those mark an evaluation.
+
+    Steps that went back and are not done again from there on are late writes (sums of an epoch), not a restart.
+    """
+    part: list[tuple[int, int]] = []
+    rewritten: set[int] = set()
+    after = _next_other(rows)
+    for index, (step, time) in enumerate(rows):
+        if not part or step > part[-1][0]:
+            part.append((step, time))
+            continue
+        last = part[-1][0]
+        following = after[index]
+        if step == last or following is None or following > last:
+            rewritten.add(step)
+            continue
+        yield part, rewritten
+        part, rewritten = [(step, time)], set()
+    if part:
+        yield part, rewritten
+
+
+def _next_other(rows: Sequence[tuple[int, int]]) -> list[int | None]:
+    """For each row the next step that is another than its own."""
+    found: list[int | None] = [None] * len(rows)
+    for index in range(len(rows) - 2, -1, -1):
+        following = rows[index + 1][0]
+        found[index] = following if following != rows[index][0] else found[index + 1]
+    return found
+
+
+def _thin(life: Life) -> None:
+    """Keep only rows that are far enough apart for the clock, where its ticks are about as long as the steps."""
+    took = np.diff(life.times)
+    if not len(took) or np.any(took % _QUANTUM) or np.median(took) >= _COARSE_BELOW:
+        return
+    if np.mean(np.abs(took - np.median(took)) == _QUANTUM) <= _COARSE_SHARE and np.median(took) > 0:
+        return
+    shortest, longest = _COARSE_INTERVALS
+    apart = min(longest, max(shortest, int(life.times[-1] - life.times[0]) // _COARSE_COUNT))
+    kept, latest = [0], int(life.times[0])
+    for index, time in enumerate(life.times.tolist()):
+        if time - latest >= apart:
+            kept.append(index)
+            latest = time
+    if kept[-1] != len(life.times) - 1:
+        kept.append(len(life.times) - 1)
+    life.steps, life.times, life.is_coarse = life.steps[kept], life.times[kept], True
+
+
+def _end(life: Life, following: int | None, now: float | None, *, is_last: bool) -> int:
+    """The end of an attempt, never before its last row nor after its successor's start."""
+    last = int(life.times[-1]) if len(life.times) else life.start
+    if life.facts.end is not None:
+        end = micros(life.facts.end)
+    elif is_last and now is not None:
+        end = micros(now)
+    else:
+        end = last if following is None else following
+    end = max(end, last)
+    return end if following is None else min(end, following)
+
+
+def _resumed_from(life: Life, *, is_first: bool) -> int:
+    """The iteration from which an attempt went on."""
+    if life.facts.resumed_from is not None:
+        first = int(life.steps[0]) if len(life.steps) else life.facts.resumed_from
+        return min(life.facts.resumed_from, first)
+    if not len(life.steps):
+        return 0
+    first, every = int(life.steps[0]), life.every
+    if is_first and first <= every:
+        return 0 if first > 0 else first
+    return first - every if first % every == 0 else first - 1
+
+
+def clamp(span: Span, life: Life, origin: int) -> tuple[int, int]:
+    """A span in microseconds since the run began; one of another clock is moved behind the row of its step."""
+    start, end = micros(span.start) - origin, micros(span.end) - origin
+    end = max(start, end)
+    if span.step is None or not len(life.steps) or not life.steps[0] <= span.step <= life.steps[-1]:
+        return start, end
+    index = int(np.searchsorted(life.steps, span.step, side="right")) - 1
+    lowest = int(life.times[index])
+    highest = int(life.times[index + 1]) if index + 1 < len(life.times) else max(life.end, lowest)
+    moved = start if lowest <= start <= highest else lowest
+    return moved, moved + (end - start)

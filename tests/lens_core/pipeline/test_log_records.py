@@ -1,0 +1,40 @@
+"""A log as the daemon would read it, without a daemon."""
+
+from __future__ import annotations
+
+from lens_core import Event, LogLine, StepMetrics
+from lens_core.logs import parse_log_line, read_log
+
+
+def test_a_container_prefix_gives_the_time_and_parts_are_joined() -> None:
+    whole = parse_log_line("2026-05-18T16:04:46.5Z stdout F {'loss': 1.0}\n")
+    assert (whole.text, whole.event_time, whole.source) == ("{'loss': 1.0}", 1779120286.5, "log")
+    parts = [
+        parse_log_line(f"2026-05-18T16:04:46Z stdout {mark} {text}")
+        for mark, text in (
+            ("P", " iteration        7/ 10 | elapsed time per"),
+            ("F", " iteration (ms): 5.0 | lm loss: 2.0 |"),
+        )
+    ]
+    [row] = [record for record in read_log(parts) if isinstance(record, StepMetrics)]
+    assert (row.row_step, row.values["lm_loss"]) == (7, 2.0)
+
+
+def test_a_printed_time_is_the_lines_and_a_line_without_one_has_none() -> None:
+    assert parse_log_line("[2026-05-18T16:04:46Z] hello").event_time == 1779120286.0
+    assert parse_log_line("hello").event_time is None
+
+
+def test_rows_and_events_come_in_their_order_with_their_times() -> None:
+    texts = [
+        "  successfully loaded checkpoint from /ckpt [ t 0, p 0 ] at iteration 6",
+        " iteration        7/ 10 | elapsed time per iteration (ms): 5.0 | lm loss: 2.0 |",
+        " iteration        8/ 10 | elapsed time per iteration (ms): 5.0 | lm loss: 2.0 |",
+    ]
+    lines = [LogLine(text=text, event_time=100.0 + index) for index, text in enumerate(texts)]
+    found = [record for record in read_log(lines) if isinstance(record, Event | StepMetrics)]
+    assert [(type(record).__name__, record.event_time) for record in found] == [
+        ("Event", 100.0),
+        ("StepMetrics", 101.0),
+        ("StepMetrics", 102.0),
+    ]
