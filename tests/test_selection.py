@@ -42,7 +42,7 @@ def test_the_night_is_left_out_by_day_and_nothing_else() -> None:
 def test_quick_tests_start_no_servers() -> None:
     quick = collected("--quick", "tests/end_to_end", "tests/browser")
     assert quick == []
-    assert collected("--quick", "tests/plugins/sources/remote_write/test_known.py")
+    assert collected("--quick", "tests/lens_core/base/test_json_items.py")
 
 
 @pytest.mark.parametrize("content", ["- {match: x}", "- {match: x, reason: because}", "- {match: x, why: y}"])

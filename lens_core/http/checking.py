@@ -20,7 +20,8 @@ from ..base.json_items import DECODE_ERRORS
 from .errors import error_response
 
 MAX_QUESTION_BYTES = 1024 * 1024
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# The one character that no text in the store can hold; others may stand in names that jobs gave themselves.
+_CONTROL = re.compile("\x00")
 # What a JSON text may hold: a new line and a tabulator are written in it, the others are nobody's intention.
 _CONTROL_IN_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SHOWN = 50
@@ -29,7 +30,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class RefuseControlCharacters:
-    """Middleware: a control character or invalid UTF-8 in a path or a parameter is a 400 that names where it is."""
+    """Middleware: a NUL or invalid UTF-8 in a path or a parameter is a 400 that names where it is."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

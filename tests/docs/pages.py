@@ -75,7 +75,7 @@ def blocks_that_ran() -> set[str]:
     return _noted(_RAN)
 
 
-def tests_that_ended() -> set[str]:
+def ended_tests() -> set[str]:
     """The tests of this folder that have ended in this run, in any process."""
     return _noted(_ENDED)
 

@@ -117,7 +117,7 @@ def test_every_symptom_names_a_check_and_every_check_a_symptom() -> None:
         assert checked, section.splitlines()[0]
         named |= set(re.findall(r"\*\*([a-z_]+(?: [a-z_]+)?)", checked[0][0] or checked[0][1]))
     source = Path(checks.__file__).read_text() + Path(checks_symptoms.__file__).read_text()
-    known = {step.split(" {")[0] for step in re.findall(r'(?:Finding\(|step = )f?"([a-z][^"]*)"', source)}
+    known = {step.split(" {")[0] for step in re.findall(r'(?:Finding\(\s*|step = )f?"([a-z][^"]*)"', source)}
     known |= {"sink"}
     assert {name.strip() for name in named} <= known | {"source logs", "source remote_write"}
     assert known - {name.strip() for name in named} <= {"token", "probe", "sources"}

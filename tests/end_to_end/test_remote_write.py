@@ -112,7 +112,7 @@ def test_runs_of_series_of_a_real_sender_are_stored_as_they_are(
     lens = lens_writing_to(make_lens, store=f"{store.url}/api/v1/write")
     config = scraping(exporter.url, LABELS, f"{lens.url}/prometheus", jobs=8, samples_per_request=1500)
     sender = world.prometheus("sender", config).start()
-    wait_for(lambda: counted(lens, "lens_remote_write_printed_series_total") > 20_000, 240, "series in whole runs")
+    wait_for(lambda: counted(lens, "lens_remote_write_known_series_total") > 20_000, 240, "series in whole runs")
     assert_same(values(store), values(sender), at_least=8 * 300)
     for one in store.query("node_cpu_seconds_total"):
         assert one["metric"].items() >= ATTACHED.items()

@@ -16,7 +16,7 @@ _LABEL = re.compile(r"([A-Za-z][^|%\r\n\[\]]{0,80}?)[: ]{0,8}\d{1,3}%\|[^\r\n]{0
 _OF_TRAINING = re.compile(r"(?i)^(?:.*[\])>] )?\W*(?:train(?:ing)?|steps?|epochs?|iter(?:ation)?s?|total)\b[^A-Za-z]*$")
 _PREFIX = re.compile(r"^.*(?:\s-(?:\s|$)|\b(?:INFO|DEBUG|WARNING|ERROR)\b)")
 _PROCESS = re.compile(r"\(?[^()]{0,80}\bpid=\d{1,9}[^()]{0,80}\)")
-_HOST = re.compile(r"[\w.-]{1,80}\d:?|(?:INFO|DEBUG|WARNING|ERROR|root|__main__|stderr|stdout|F|:){1,8}")
+_HOST = re.compile(r"\S*\d\S*|(?:INFO|DEBUG|WARNING|ERROR|root|__main__|stderr|stdout|F|:){1,8}")
 _LABEL_CHARACTERS = 600
 
 

@@ -34,13 +34,13 @@ class RowsOnly(Sink):
         return Delivered()
 
 
-async def send_series(running: RunningLens, name: str, value: float) -> None:
-    """One sample by remote write."""
+async def send_series(running: RunningLens, name: str, value: float, *, status: int = 204) -> None:
+    """One sample by remote write, answered with this status."""
     body = packed(request(series({"__name__": name, "node": "n"}, (value, 1_700_000_000_000))))
     headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy"}
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{running.url}/api/v1/write", content=body, headers=headers)
-    assert answer.is_success, answer.text
+    assert answer.status_code == status, answer.text
 
 
 async def asked(running: RunningLens, check: Any, *arguments: Any) -> list[Finding]:
@@ -112,7 +112,7 @@ async def test_what_stays_silent_and_what_is_filtered(lens: LensFactory) -> None
             "pipelines": {"rows": {"to": ["rows_only"]}},
         },
     )
-    await send_series(running, "up", 1.0)
+    await send_series(running, "up", 1.0, status=503)
     found = {finding.step: finding for finding in checks.silent(await running.get("/status"))}
     assert found["collector finds_nothing"].state == "warning"
     assert found["source logs"].state == "ok"

@@ -103,7 +103,7 @@ FACTS = (
     "select type, iteration, details::text from lens_event",
     "select source, facts::text from lens_evidence",
     "select source, framework, confidence from lens_detection",
-    "select workload_uid, pod_uid, pod_name from lens_membership",
+    "select workload_uid, pod_uid, pod_name from lens_membership order by 1, 2",
     "select metric, sum(points)::int from lens_catalogue group by 1 order by 1",
     "select node_rank, data_type, event_time_us, content from lens_diagnosis",
 )

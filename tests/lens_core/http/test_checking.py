@@ -34,14 +34,14 @@ async def client(lens: LensFactory) -> AsyncIterator[httpx.AsyncClient]:
         yield found
 
 
-async def test_control_characters_and_bad_utf8_are_named(client: httpx.AsyncClient) -> None:
+async def test_nul_and_bad_utf8_are_named(client: httpx.AsyncClient) -> None:
     for route in ROUTES:
-        for text in ("%00", "a%1bb", "%ff", "%c3%28", "%7f", "%ed%a0%80"):
+        for text in ("%00", "a%00b", "%ff", "%c3%28", "%ed%a0%80"):
             answer = await client.get(f"{route}?cluster={text}")
             assert answer.status_code == 400, (route, text, answer.text)
             assert answer.json()["message"].startswith("cluster ")
             assert (await client.get(f"{route}?{text}=1")).status_code == 400
-    for text in ("%00", "%ff", "%1b"):
+    for text in ("%00", "%ff", "a%00"):
         answer = await client.get(f"/workloads/{text}/metrics/data")
         assert answer.status_code == 400
         assert "workload_uid in the path" in answer.json()["message"]

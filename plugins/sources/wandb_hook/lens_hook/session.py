@@ -127,15 +127,12 @@ class Session:
 
     def _group(self, names: tuple[str, ...]) -> list[tuple[str, list[str]]]:
         """Names by the axis that they are drawn over (empty where there is none), each axis with all that need it."""
-        axes = {axis for _, axis in self.axes}
+        axis_of = {name: self._axis_of(name) for name in names}
+        needed = set(axis_of.values())
         groups: dict[str, list[str]] = {}
         for name in names:
-            if name not in axes:
-                groups.setdefault(self._axis_of(name), []).append(name)
-        for name in names:
-            if name in axes:
-                # With those that need it; else it is a metric like any other.
-                groups.setdefault(name if name in groups else self._axis_of(name), []).append(name)
+            # An axis stands with those that need it; else it is a metric like any other.
+            groups.setdefault(name if name in needed else axis_of[name], []).append(name)
         return list(groups.items())
 
     def _axis_of(self, name: str) -> str:
