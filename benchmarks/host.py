@@ -34,7 +34,7 @@ from lens_plugins.sinks.postgresql.settings import PostgreSQLSettings
 
 from benchmarks.harness import Figure, options, peer_environment, postgres, report, spread_of, temporary_folder
 from lens_core import Batch, BatchLimits, Delivered, Origin, Position, Record, Secret, Sink, StepMetrics
-from lens_core.base.allocator import keep_large_blocks, leave_what_stays
+from lens_core.base.allocator import freeze_gc, keep_large_blocks
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.config.loading import load_config
 from lens_core.delivery.sending.sender import SinkSlot
@@ -228,7 +228,7 @@ def main() -> None:
         figures = commands(folder, 3 if chosen.quick else 9)
         rounds, count = (3, 20) if chosen.quick else (7, 60)
         keep_large_blocks()
-        leave_what_stays()
+        freeze_gc()
         figures += uvloop.run(pipeline_cost(folder, database, rounds, count))
         report(figures, as_json=chosen.json)
 

@@ -98,7 +98,7 @@ def parse(engine: LineEngine, file: Path) -> float:
         while piece := source.read(PIECE_BYTES):
             whole, _, rest = (rest + piece).rpartition(b"\n")
             texts = [line.decode() for line in whole.split(b"\n")]
-            for index, candidates in engine.sift(texts, context):
+            for index, candidates in engine.filter_lines(texts, context):
                 for reading in engine.read_found(texts[index], candidates, context):
                     steps += reading.kind == "metric"
     seconds = time.process_time() - started

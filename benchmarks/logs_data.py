@@ -56,15 +56,15 @@ KUBERNETES = {
 
 def lines(count: int, seed: int = 7) -> Iterator[str]:
     """Lines of one container: 95 % noise, and in 5 % steps of one format that changes every 20,000 lines."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     step = 0
     for index in range(count):
         if index % 20 == 0:
             step += 1
             form = METRICS[index // 20_000 % len(METRICS)]
-            yield form.format(step=step, samples=step * 128, loss=2.0 + dice.random(), epoch=step / 1000)
+            yield form.format(step=step, samples=step * 128, loss=2.0 + rng.random(), epoch=step / 1000)
         else:
-            yield dice.choice(NOISE).format(n=dice.randrange(16), s=dice.randrange(60), h=dice.getrandbits(48))
+            yield rng.choice(NOISE).format(n=rng.randrange(16), s=rng.randrange(60), h=rng.getrandbits(48))
 
 
 def bodies(count: int, per_body: int) -> Iterator[tuple[bytes, int]]:

@@ -34,10 +34,10 @@ def collect_rarely() -> None:
     gc.set_threshold(*_COLLECTION_THRESHOLDS)
 
 
-def leave_what_stays() -> None:
-    """Let the garbage collector never again look at what is there now: modules, plugins, the configuration.
+def freeze_gc() -> None:
+    """Exclude the present objects (modules, plugins, the configuration) from garbage collection.
 
-    It is some 80,000 objects that live as long as the process does; to look through them takes 30 ms, in which no
+    Some 80,000 objects live as long as the process does; a collection that visits them takes 30 ms, in which no
     request is answered.
     """
     gc.collect()

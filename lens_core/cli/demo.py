@@ -124,7 +124,7 @@ def _watch(url: str, workload: str, training: subprocess.Popen[bytes]) -> None:
     console = make_console(piped_width=100)
     with pictures(console, lines_every_seconds=15.0) as show:
         while training.poll() is None:
-            show(_picture(_points(url, workload), _stored(url, workload), console.width))
+            show(_index(_points(url, workload), _stored(url, workload), console.width))
             time.sleep(0.5)
 
 
@@ -139,7 +139,7 @@ def _stored(url: str, workload: str) -> int:
     return sum(source["count"] for source in sources if source["name"] == "wandb")
 
 
-def _picture(points: list[dict[str, Any]], stored: int, width: int) -> str:
+def _index(points: list[dict[str, Any]], stored: int, width: int) -> str:
     if not points:
         return "waiting for the first step …"
     values = [point["value"] for point in points if point["value"] is not None]
@@ -159,7 +159,7 @@ def _report(url: str, workload: str, training: subprocess.Popen[bytes], folder: 
     while stored < logged and time.monotonic() < deadline:
         time.sleep(0.1)
         stored = _stored(url, workload)
-    click.echo(_picture(_points(url, workload), stored, 100))
+    click.echo(_index(_points(url, workload), stored, 100))
     click.echo(f"The training logged {logged} steps on {RANKS} ranks; {stored} of them are stored.")
     events = ask("GET", url, f"/api/v1/workloads/{workload}/events")["events"]
     # Each rank's run and the log say that they have ended; once is enough here.

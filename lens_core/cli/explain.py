@@ -13,8 +13,8 @@ import msgspec
 
 from ..config.loading import load_config
 from ..detection.detectors import make_detectors
-from ..detection.log_lines import Context, Happening, LineEngine, Reading
-from ..detection.log_lines.loss_checks import judge, spell
+from ..detection.log_lines import Context, LineEngine, LogEvent, Reading
+from ..detection.log_lines.loss_checks import check_loss, spell
 from ..detection.log_lines.nearest import nearest
 from ..plugin_host.host import PluginHost
 from .client import plugins_dir_option
@@ -68,14 +68,14 @@ def explain(engine: LineEngine, lines: BinaryIO) -> Iterator[tuple[dict[str, Any
 
 
 def _answer(number: int, reading: Reading) -> dict[str, Any]:
-    happening = reading.happening or (judge(reading) if reading.format else None)
+    log_event = reading.log_event or (check_loss(reading) if reading.format else None)
     return {
         "line": number,
         "kind": reading.kind,
         "framework": reading.framework or (OTHER if reading.kind != "none" else ""),
         "format": reading.format,
-        "values": _step_values(reading) if reading.format else _event_values(happening),
-        "event": happening.type if happening is not None else "",
+        "values": _step_values(reading) if reading.format else _event_values(log_event),
+        "event": log_event.type if log_event is not None else "",
     }
 
 
@@ -87,11 +87,11 @@ def _step_values(reading: Reading) -> dict[str, Any]:
     return values
 
 
-def _event_values(happening: Happening | None) -> dict[str, Any]:
-    if happening is None:
+def _event_values(log_event: LogEvent | None) -> dict[str, Any]:
+    if log_event is None:
         return {}
-    values: dict[str, Any] = {} if happening.iteration is None else {"iteration": happening.iteration}
-    values.update((name, _plain(value)) for name, value in happening.details.items())
+    values: dict[str, Any] = {} if log_event.iteration is None else {"iteration": log_event.iteration}
+    values.update((name, _plain(value)) for name, value in log_event.details.items())
     return values
 
 

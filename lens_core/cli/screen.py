@@ -42,15 +42,15 @@ def pictures(
         from rich.live import Live
 
         with Live(console=console, screen=whole_screen, transient=True, auto_refresh=False) as live:
-            yield lambda picture: live.update(picture, refresh=True)
+            yield lambda index: live.update(index, refresh=True)
         return
     last = -lines_every_seconds
 
-    def show(picture: RenderableType) -> None:
+    def show(index: RenderableType) -> None:
         nonlocal last
         if time.monotonic() - last >= lines_every_seconds:
             last = time.monotonic()
-            console.print(picture)
+            console.print(index)
 
     yield show
 

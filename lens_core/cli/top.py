@@ -74,7 +74,7 @@ def command(
         return
     console = make_console(piped_width=160)
     if once or not sys.stdout.isatty():
-        console.print(picture(look(address, search, limit or 50), console.width))
+        console.print(index(look(address, search, limit or 50), console.width))
         return
     with contextlib.suppress(KeyboardInterrupt):
         _live(console, address, search, limit, interval_seconds)
@@ -87,7 +87,7 @@ def _live(console: Console, address: str, search: str, limit: int | None, interv
         while True:
             fitting = max(1, console.height - LINES_OF_PIPELINE - 4)
             try:
-                show(picture(look(address, search, limit or fitting), console.width))
+                show(index(look(address, search, limit or fitting), console.width))
             except LensError as error:
                 show(f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; trying again …")
             time.sleep(interval_seconds)
@@ -113,7 +113,7 @@ def look(address: str, search: str, limit: int) -> dict[str, Any]:
     return {**seen, "workloads": workloads, "total_count": page["total_count"], "time": page["time"]}
 
 
-def picture(seen: dict[str, Any], width: int) -> Group:
+def index(seen: dict[str, Any], width: int) -> Group:
     """All of it, for a terminal so many columns wide."""
     from rich.console import Group
     from rich.text import Text

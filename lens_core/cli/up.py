@@ -42,7 +42,7 @@ def command(
       lens up
       lens up --config lens.yaml --listen 0.0.0.0:8080
     """
-    from ..base.allocator import leave_what_stays
+    from ..base.allocator import freeze_gc
     from ..base.logging_setup import configure_logging
     from ..daemon.daemon import Daemon
     from ..plugin_host.host import PluginHost
@@ -64,7 +64,7 @@ def command(
     announce = _announce_json if announce_json else _announce
 
     def announced(daemon: Daemon) -> None:
-        leave_what_stays()
+        freeze_gc()
         announce(daemon)
 
     daemon = Daemon(settings, host, reload=load_again if config else None, announce=announced)

@@ -26,7 +26,7 @@ from ..model.record_filter import RecordFilter
 from ..model.records import Evidence
 from ..model.verdict import Verdict
 from ..pipeline.collecting import CollectorRunner
-from ..pipeline.ingest_gate import PipelineDoor
+from ..pipeline.ingest_gate import IngestGate
 from ..pipeline.pipeline import Pipeline
 from ..plugin_api.components import Collector, Component, Context, Detector, Sink, Source
 from ..plugin_api.instance import ComponentConfig
@@ -48,7 +48,7 @@ RUN_IS_WELL_SECONDS = 60.0
 
 @dataclass
 class Assembly:
-    """What runs for one configuration."""
+    """The parts that run for one configuration."""
 
     config: Config
     host: PluginHost
@@ -58,7 +58,7 @@ class Assembly:
     collectors: list[CollectorRunner] = field(default_factory=list)
     sinks: dict[str, Sink] = field(default_factory=dict)
     store: Store | None = None
-    api_door: PipelineDoor | None = None
+    api_gate: IngestGate | None = None
     detectors: Sequence[Detector] = ()
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -68,12 +68,12 @@ class Assembly:
     is_stopped: bool = False
     starters: dict[str, Starter] = field(default_factory=dict)
 
-    def doors(self) -> dict[str, PipelineDoor]:
-        """The door of each source."""
-        return {source.context.name: source.door for source in self.sources if isinstance(source.door, PipelineDoor)}
+    def gates(self) -> dict[str, IngestGate]:
+        """Return the ingest gate of each source."""
+        return {source.context.name: source.door for source in self.sources if isinstance(source.door, IngestGate)}
 
     def judge(self, evidence: Evidence) -> Verdict:
-        """What one piece of evidence alone says."""
+        """Return the verdict of one piece of evidence alone."""
         return fuse(self.rules.detect(evidence), self.rules.relations)
 
     def why_not_ready(self) -> str:
@@ -156,7 +156,7 @@ async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, direc
 
 
 def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Context:
-    """What the host gives to a component."""
+    """Return the context that the host gives to a component."""
     return Context(
         name=component.name,
         logger=logging.getLogger(f"lens.{component.type}.{component.name}"),
@@ -265,7 +265,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
     for component in assembly.config.sources.values():
         source = make(assembly.config, component, metrics, directory)
         assert isinstance(source, Source)
-        source.door = _door(assembly, component, metrics, directory)
+        source.door = _ingest_gate(assembly, component, metrics, directory)
         source.judge = assembly.judge
         await _starter(assembly, source, "source").tried()
         assembly.guards[component.name] = Guard(
@@ -277,7 +277,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         assembly.notices[component.name] = _unwanted(source, component)
         assembly.sources.append(source)
         assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
-    assembly.api_door = PipelineDoor("api", assembly.pipelines, metrics=metrics, identity=directory)
+    assembly.api_gate = IngestGate("api", assembly.pipelines, metrics=metrics, identity=directory)
     directory.keep_feeds([API_FEED, RECORDS_FEED, *assembly.config.collectors])
     for collector_config in assembly.config.collectors.values():
         await _start_collector(assembly, collector_config, metrics, directory)
@@ -285,7 +285,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
 
 def _unwanted(source: Source, config: ComponentConfig) -> str:
     """What a source brings for nothing; said once to those who wrote the source down, and shown to whoever looks."""
-    assert isinstance(source.door, PipelineDoor)
+    assert isinstance(source.door, IngestGate)
     kinds = [kind for kind in source.brings if not source.door.wants(kind)]
     if not kinds:
         return ""
@@ -305,7 +305,7 @@ async def _start_collector(
         await starter.tried()
     runner = CollectorRunner(
         collector,
-        _door(assembly, config, metrics, directory),
+        _ingest_gate(assembly, config, metrics, directory),
         interval_seconds=config.interval_seconds,
         timeout_seconds=config.timeout_seconds,
         start=starter.until_started if starter is not None else None,
@@ -314,11 +314,13 @@ async def _start_collector(
     assembly.tasks.append(asyncio.create_task(runner.run(), name=f"collector {config.name}"))
 
 
-def _door(assembly: Assembly, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> PipelineDoor:
+def _ingest_gate(
+    assembly: Assembly, component: ComponentConfig, metrics: SelfMetrics, directory: Directory
+) -> IngestGate:
     fed = [name for name, pipeline in assembly.config.pipelines.items() if component.name in pipeline.sources]
     pipelines = [pipeline for pipeline in assembly.pipelines if pipeline.name in fed]
     reasons = component.plugin.rejects if issubclass(component.plugin, Source) else ()
-    return PipelineDoor(component.name, pipelines, metrics=metrics, identity=directory, reasons=reasons)
+    return IngestGate(component.name, pipelines, metrics=metrics, identity=directory, reasons=reasons)
 
 
 async def _run_source(assembly: Assembly, source: Source) -> None:

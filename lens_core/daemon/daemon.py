@@ -120,7 +120,7 @@ class Daemon:
         return await self.assembly.dead_letters(sink)
 
     def status(self) -> Any:
-        """What /api/v1/status answers."""
+        """Return the answer of /api/v1/status."""
         return daemon_status(self)
 
     def _count_hold(self, hold: LoopHold) -> None:
@@ -192,7 +192,7 @@ class Daemon:
             guards=assembly.guards,
             rules=assembly.rules,
             sinks=list(assembly.sinks.values()),
-            api_door=assembly.api_door,
+            api_gate=assembly.api_gate,
             directory_file=self._directory_file,
             tap=self.tap,
             session_file=self.config.data_dir / "sessions.json",

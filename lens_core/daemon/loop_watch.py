@@ -61,7 +61,7 @@ class LoopHold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoopWatchStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how long the loop was held since the start, and the last times, newest last."""
+    """The number and duration of holds of the loop since the start, and the last times, newest last."""
 
     holds: int
     held_seconds: float
@@ -116,7 +116,7 @@ class LoopWatch:
             self._thread = None
 
     def status(self) -> LoopWatchStatus:
-        """What was seen so far."""
+        """Return the holds seen so far."""
         return LoopWatchStatus(
             holds=self._holds,
             held_seconds=round(self._held_seconds, 3),

@@ -18,7 +18,7 @@ from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config, PipelineConfig, SinkConfig, SpoolSettings
 from ..directory.directory import Directory
 from ..model.records import Record, encode_envelope
-from ..pipeline.ingest_gate import PipelineDoor
+from ..pipeline.ingest_gate import IngestGate
 from ..plugin_api.components import Sink
 from ..plugin_api.http_answers import is_lens_success
 from ..plugin_host.host import PluginHost
@@ -30,7 +30,7 @@ _REST_SECONDS = 8.0
 
 
 class Push(Protocol):
-    """Where records go; returns when they have arrived, raises LensError when they have not."""
+    """Delivers records; returns when they have arrived, raises LensError when they have not."""
 
     async def __call__(self, records: Sequence[Record]) -> None:
         """Send records."""
@@ -46,10 +46,10 @@ async def push_to_sinks(
     reduced = only_sinks(config, collector)
     _make_way(reduced)
     assembly = await assemble(reduced, host, metrics, directory)
-    door = PipelineDoor(collector, assembly.pipelines, metrics=metrics, identity=directory)
+    gate = IngestGate(collector, assembly.pipelines, metrics=metrics, identity=directory)
 
     async def push(records: Sequence[Record]) -> None:
-        await door.submit(records)
+        await gate.submit(records)
         await _drained(assembly, deadline_seconds)
 
     try:

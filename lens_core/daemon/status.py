@@ -1,4 +1,4 @@
-"""What /api/v1/status answers: every component, its state, rates, lag and last error."""
+"""The answer of /api/v1/status: every component, its state, rates, lag and last error."""
 
 from __future__ import annotations
 
@@ -109,17 +109,17 @@ def daemon_status(daemon: Running) -> DaemonStatus:
 
 
 def _sources(assembly: Assembly) -> list[SourceStatus]:
-    doors = assembly.doors()
+    gates = assembly.gates()
     found = []
     for source in assembly.sources:
         name = source.context.name
         error = assembly.source_errors.get(name, "") or assembly.why_not_started(name)
         at = assembly.source_error_times.get(name)
-        found.append(_source(assembly, name, source.name, error, at, doors[name].ledger))
+        found.append(_source(assembly, name, source.name, error, at, gates[name].ledger))
     for runner in assembly.collectors:
         name, kind = runner.name, runner.collector.name
         error = assembly.why_not_started(name) or runner.last_error
-        found.append(_source(assembly, name, kind, error, runner.last_error_at, runner.door.ledger))
+        found.append(_source(assembly, name, kind, error, runner.last_error_at, runner.gate.ledger))
     return found
 
 

@@ -61,9 +61,13 @@ class DeadLetters:
         self._clock = clock
 
     def count(self, sink: str = "") -> int:
-        """How many a sink has, or all sinks together."""
-        books = self._spool.engine.books
-        return books[sink].dead_letters if sink else sum(book.dead_letters for book in books.values())
+        """Return the number of dead letters of a sink, or of all sinks."""
+        sink_states = self._spool.engine.sink_states
+        return (
+            sink_states[sink].dead_letters
+            if sink
+            else sum(sink_state.dead_letters for sink_state in sink_states.values())
+        )
 
     async def entries(self, sink: str = "", *, limit: int = 100, after_id: int = 0) -> list[DeadLetterEntry]:
         """The oldest ones after `after_id`; `sink` '' means all sinks, those that were removed included."""
@@ -104,7 +108,7 @@ class DeadLetters:
         What cannot be read stays. Each step is one transaction. Raises LensError for a sink that this pipeline does
         not have, Overloaded when the spool is full.
         """
-        if sink not in self._spool.engine.books:
+        if sink not in self._spool.engine.sink_states:
             raise LensError(f"there is no sink {sink!r} in this pipeline to replay to")
         last_id = records = 0
         newest = await self._spool.look(lambda connection: _newest(connection, sink))
@@ -138,7 +142,7 @@ class DeadLetters:
 
         def after(done: _Replayed) -> None:
             engine.after_append(done.appended)
-            engine.books[sink].replayed(done.letters)
+            engine.sink_states[sink].replayed(done.letters)
 
         return await self._spool.write(work, after)
 

@@ -1,6 +1,6 @@
 """Counting: every component has a ledger, exact integers here and the same numbers in Lens' own metrics.
 
-At the door `received = filtered + rejected + accepted`; at a sink
+At the gate `received = filtered + rejected + accepted`; at a sink
 `accepted + recovered = delivered + filtered + rejected + dropped + pending`.
 """
 
@@ -47,7 +47,7 @@ class LedgerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RateMeter:
-    """How many per second over the last minute, in one-second steps."""
+    """Measures the rate per second over the last minute, in one-second steps."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -186,8 +186,8 @@ class Ledger:
             **counts,
         )
 
-    def door_difference(self) -> int:
-        """0 when the door's ledger adds up."""
+    def entry_difference(self) -> int:
+        """Return 0 when the gate's ledger adds up."""
         return self.received - self.filtered - sum(self.rejected.values()) - self.accepted
 
     def sink_difference(self, pending: int) -> int:

@@ -29,7 +29,7 @@ _SIZE = 128
 
 
 class Suspect(NamedTuple):
-    """What a sink was being given, from `start` to `end`, when the daemon died for the `deaths`-th time."""
+    """The records in flight to a sink, from `start` to `end`, when the daemon died for the `deaths`-th time."""
 
     start: Position
     end: Position
@@ -79,7 +79,7 @@ class ProcessingMarks:
             self._file = None
 
     def suspect(self, sink: str) -> Suspect | None:
-        """What the sink was being given when the daemon died."""
+        """Return the records in flight to the sink when the daemon died."""
         return self._suspects.get(sink)
 
     def clear(self, sink: str) -> None:

@@ -27,7 +27,7 @@ class TimedOut(NoAnswer):
 
 
 async def answer_within(seconds: float, asked: Coroutine[Any, Any, T], halt: asyncio.Event) -> T:
-    """What `asked` returns or raises. After `seconds`, or when `halt` is set, it is cancelled.
+    """Return or raise the result of `asked`. After `seconds`, or when `halt` is set, it is cancelled.
 
     Raises NoAnswer when it ends without an answer because of that, or gives up by itself.
     """

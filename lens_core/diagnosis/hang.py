@@ -10,12 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ..model.event_types import ATTEMPT_END_EVENTS, START_EVENTS
 from .facts import LIMITS, Answer, Facts, Finding, HangVerdict, Limits
 from .hang_rules import step_rule, watchdog_rule, xpu_rule
 from .stack_rules import stack_rule
-
-_BEGINNINGS = frozenset({"training_started", "resumed"})
-_ENDS = frozenset({"training_ended", "training_failed", "process_terminated", "out_of_memory"})
 
 
 def judge(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
@@ -46,7 +44,7 @@ def judge(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
 
 def _of_this_attempt(facts: Facts) -> Facts:
     """Without what nodes reported before the job began again: they may be others now."""
-    began = max((event.at for event in facts.events if event.type in _BEGINNINGS), default=None)
+    began = max((event.at for event in facts.events if event.type in START_EVENTS), default=None)
     if began is None:
         return facts
     left = [diagnosis for diagnosis in facts.diagnoses if diagnosis.timestamp >= began]
@@ -55,10 +53,12 @@ def _of_this_attempt(facts: Facts) -> Facts:
 
 def _ended(facts: Facts) -> Finding | None:
     """A job that said that it ended, made no step and showed no process after that, is not hung."""
-    newest = max((event for event in facts.events if event.type in _ENDS), key=lambda event: event.at, default=None)
+    newest = max(
+        (event for event in facts.events if event.type in ATTEMPT_END_EVENTS), key=lambda event: event.at, default=None
+    )
     if newest is None or (facts.progress is not None and facts.progress.last_step_at > newest.at):
         return None
-    if any(event.type in _BEGINNINGS and event.at > newest.at for event in facts.events):
+    if any(event.type in START_EVENTS and event.at > newest.at for event in facts.events):
         return None
     if _is_alive(facts, newest.at):
         return None

@@ -1,6 +1,6 @@
-"""The directory: which pods there are, which workloads they belong to, which devices they hold.
+"""The directory of pods, of the workloads that they belong to and of the devices that they hold.
 
-One picture in memory, replaced as a whole, so that a reader never sees half of a change; while nothing changes it
+One index in memory, replaced as a whole, so that a reader never sees half of a change; while nothing changes it
 stays the same object, and so does every pod in it that did not change. It is fed by `Pod` records, whichever plugin
 makes them; each feeder has a feed of its own, so that replacing one takes nothing from the others.
 """
@@ -14,12 +14,12 @@ import msgspec
 
 from ..base.self_metrics import SelfMetrics
 from ..model.records import NOWHERE, Origin, Pod
-from .index import Picture, draw, has_ended, key_of, merge_feeds
+from .index import Index, build_index, has_ended, key_of, merge_feeds
 
 GRACE_SECONDS = 15 * 60.0
 RECORDS_FEED = "records"
 API_FEED = "api"
-MAX_MET_PODS = 100_000
+MAX_RECORDED_PODS = 100_000
 
 
 class Directory:
@@ -38,7 +38,7 @@ class Directory:
     ) -> None:
         self.cluster = cluster
         self.grace_seconds = grace_seconds
-        self.picture = Picture()
+        self.index = Index()
         self._clock = clock
         self._feeds: dict[str, dict[str, Pod]] = {}
         self._fed_at: dict[str, float] = {}
@@ -49,8 +49,8 @@ class Directory:
     def expose(self, metrics: SelfMetrics) -> None:
         """Show size and age in Lens' own metrics."""
         self._metrics = metrics
-        metrics.directory_pods.set_function(lambda: len(self.picture.pods))
-        metrics.directory_devices.set_function(lambda: len(self.picture.by_device))
+        metrics.directory_pods.set_function(lambda: len(self.index.pods))
+        metrics.directory_devices.set_function(lambda: len(self.index.by_device))
 
     def learn(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
         """Add or replace pods of one feed."""
@@ -58,17 +58,22 @@ class Directory:
         self._feeds.setdefault(feed, {}).update(known)
         self._changed(feed)
 
-    def meet(self, pods: Iterable[Pod]) -> None:
+    def record_pods(self, pods: Iterable[Pod]) -> None:
         """Learn pods that passed by as records, except those that a feed looks after itself; the newest are kept."""
         known = self._feeds.setdefault(RECORDS_FEED, {})
-        fresh = {key: pod for pod in pods if (key := key_of(pod)) in known or key not in self.picture.pods}
+        fresh = {key: pod for pod in pods if (key := key_of(pod)) in known or key not in self.index.pods}
         for key, pod in fresh.items():
             known.pop(key, None)
             known[key] = pod
-        for key in list(known)[: max(0, len(known) - MAX_MET_PODS)]:
+        for key in list(known)[: max(0, len(known) - MAX_RECORDED_PODS)]:
             del known[key]
         if fresh:
             self._changed(RECORDS_FEED)
+
+    @property
+    def picture(self) -> Index:
+        """The former name of `index`, kept for plugins of API 1.0."""
+        return self.index
 
     def replace(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
         """Forget all pods of one feed and take these."""
@@ -90,15 +95,15 @@ class Directory:
             self._fed_at.pop(feed, None)
             if self._metrics is not None:
                 self._metrics.directory_age.remove(feed)
-        self._redraw()
+        self._rebuild_index()
 
     def confirm(self, feed: str) -> None:
-        """What this feed said is still so; for the cache's age."""
+        """Note that the content of a feed is still current, for the age of the cache."""
         self._fed_at[feed] = self._clock()
 
     def pods(self, feed: str | None = None) -> list[Pod]:
         """All pods, or those that one feed has given."""
-        return list((self.picture.pods if feed is None else self._feeds.get(feed, {})).values())
+        return list((self.index.pods if feed is None else self._feeds.get(feed, {})).values())
 
     def ages(self) -> dict[str, float]:
         """For every feed, the seconds since it last said something."""
@@ -109,17 +114,17 @@ class Directory:
         """Drop the pods whose grace is over; called now and then."""
         due = self._clock() - self.grace_seconds
         if any(self._ended_at[key] <= due for key in self._past):
-            self._redraw()
+            self._rebuild_index()
 
     def _changed(self, feed: str) -> None:
         if feed not in self._fed_at and self._metrics is not None:
             age = self._metrics.directory_age.labels(feed)
             age.set_function(lambda: self.ages().get(feed, 0.0))
         self.confirm(feed)
-        self._redraw()
+        self._rebuild_index()
 
-    def _redraw(self) -> None:
-        """Draw a new picture if it differs from the one that there is."""
+    def _rebuild_index(self) -> None:
+        """Build a new index if it would differ from the present one."""
         now = self._clock()
         merged = merge_feeds(self._feeds.values())
         known = self._with_vanished(merged)
@@ -129,17 +134,17 @@ class Directory:
             key: pod for key, pod in known.items() if key not in ended_at or now - ended_at[key] < self.grace_seconds
         }
         past = sorted((key for key in over if key in pods), key=ended_at.__getitem__)
-        for key in past[: max(0, len(past) - MAX_MET_PODS)]:  # who sends ever new pods may not fill the memory
+        for key in past[: max(0, len(past) - MAX_RECORDED_PODS)]:  # who sends ever new pods may not fill the memory
             del pods[key]
-        past = past[-MAX_MET_PODS:]
+        past = past[-MAX_RECORDED_PODS:]
         self._ended_at = {key: at for key, at in ended_at.items() if key in pods or key in merged}
-        if past != self._past or not _same(pods, self.picture.pods):
+        if past != self._past or not _same(pods, self.index.pods):
             self._past = past
-            self.picture = draw(pods, past)
+            self.index = build_index(pods, past)
 
     def _with_vanished(self, merged: Mapping[str, Pod]) -> dict[str, Pod]:
         """These pods (as the objects that are known already) and those that no feed knows any more."""
-        before = self.picture.pods
+        before = self.index.pods
         known = {key: before[key] if before.get(key) == pod else pod for key, pod in merged.items()}
         names = {(pod.namespace, pod.name) for pod in known.values() if pod.uid}
         for key, pod in before.items():
@@ -153,13 +158,13 @@ class Directory:
 
         A pod of the same name with another uid is another pod.
         """
-        picture = self.picture
-        if origin.pod_uid and (pod := picture.by_uid.get(origin.pod_uid)):
+        index = self.index
+        if origin.pod_uid and (pod := index.by_uid.get(origin.pod_uid)):
             return pod
         if origin.namespace:
-            found = picture.by_name.get((origin.namespace, origin.pod_name))
+            found = index.by_name.get((origin.namespace, origin.pod_name))
         else:
-            found = picture.by_bare_name.get(origin.pod_name)
+            found = index.by_bare_name.get(origin.pod_name)
         return None if found is None or (origin.pod_uid and found.uid) else found
 
     def complete(self, origin: Origin) -> Origin:
@@ -179,7 +184,7 @@ class Directory:
     def devices(self) -> dict[str, dict[str, dict[str, list[str]]]]:
         """node → device kind → device → [pod name, pod uid] (seed 003)."""
         answer: dict[str, dict[str, dict[str, list[str]]]] = {}
-        for (node, kind, device), pod in self.picture.by_device.items():
+        for (node, kind, device), pod in self.index.by_device.items():
             answer.setdefault(node, {}).setdefault(kind, {})[device] = [pod.name, pod.uid]
         return answer
 
@@ -189,10 +194,10 @@ class Directory:
         Where several namespaces have a pod of one name, the keys of these are namespace/name.
         """
         namespaces: dict[str, set[str]] = {}
-        for pod in self.picture.pods.values():
+        for pod in self.index.pods.values():
             namespaces.setdefault(pod.name, set()).add(pod.namespace)
         answer: dict[str, list[list[str]]] = {}
-        for pod in self.picture.pods.values():
+        for pod in self.index.pods.values():
             is_shared = len(namespaces[pod.name]) > 1
             names = answer.setdefault(f"{pod.namespace}/{pod.name}" if is_shared else pod.name, [])
             names.extend(pair for workload in pod.workloads if (pair := [workload.name, workload.uid]) not in names)

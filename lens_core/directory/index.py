@@ -1,4 +1,4 @@
-"""One immutable picture of all pods, with the indexes in which they are looked up."""
+"""An immutable index of all pods: by uid, by name and by device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 DeviceKey: TypeAlias = tuple[str, str, str]
 
 
-class Picture(msgspec.Struct, frozen=True):
+class Index(msgspec.Struct, frozen=True):
     """Pods by key, uid, (namespace, name), bare name (None: several have it) and (node, device kind, device id)."""
 
     pods: Mapping[str, Pod] = {}
@@ -24,7 +24,7 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 def key_of(pod: Pod) -> str:
-    """What tells a pod from others: its uid; namespace/name where the uid is not known (the kubelet's devices)."""
+    """Return the key of a pod: its uid; namespace/name where the uid is not known (the kubelet's devices)."""
     return pod.uid or f"{pod.namespace}/{pod.name}"
 
 
@@ -33,7 +33,7 @@ def has_ended(pod: Pod) -> bool:
     return pod.phase in ENDED_PHASES
 
 
-def draw(pods: Mapping[str, Pod], ended: Iterable[str]) -> Picture:
+def build_index(pods: Mapping[str, Pod], ended: Iterable[str]) -> Index:
     """Index pods; a live pod wins its name and its devices over one of `ended` (keys, those ended first at first)."""
     past = [pods[key] for key in ended]
     over = {id(pod) for pod in past}
@@ -50,7 +50,7 @@ def draw(pods: Mapping[str, Pod], ended: Iterable[str]) -> Picture:
                 by_device[pod.node, device.kind, device.id] = pod
         by_bare_name.update(names)
     by_uid = {pod.uid: pod for pod in pods.values() if pod.uid}
-    return Picture(pods, by_uid, by_name, by_bare_name, by_device)
+    return Index(pods, by_uid, by_name, by_bare_name, by_device)
 
 
 def workload_of(pod: Pod, which: str = "root") -> WorkloadReference | None:
@@ -66,7 +66,7 @@ def workload_of(pod: Pod, which: str = "root") -> WorkloadReference | None:
 
 
 def merge_feeds(feeds: Iterable[Mapping[str, Pod]]) -> dict[str, Pod]:
-    """What all feeds say together: pods of one key are merged; those without a uid go to the live pod of their name."""
+    """Merge all feeds: pods of one key are merged; those without a uid go to the live pod of their name."""
     found: dict[str, Pod] = {}
     nameless: list[Pod] = []
     for feed in feeds:

@@ -76,12 +76,12 @@ class DetectionRoutes:
         require_role(request, self._state, "admin")
         uid = workload_uid(request)
         stated = _stated(await read_question(request))
-        if self._state.api_door is None:
+        if self._state.api_gate is None:
             raise Unavailable("no pipeline takes what people say")
         facts = {name: value for name, value in msgspec.structs.asdict(stated).items() if value}
         evidence = Evidence(origin=Origin(workload_uid=uid), source="user", facts=facts, event_time=time.time())
         store = self._state.required_store()
-        await self._state.api_door.submit([evidence])
+        await self._state.api_gate.submit([evidence])
         known = await _evidence_with(store, uid, evidence)
         verdict = fuse(await all_opinions(store, uid, known, self._state.rules), self._state.rules.relations)
         return json_response({"success": True, "workload_uid": uid, **describe(verdict)})

@@ -29,6 +29,7 @@ from ..diagnosis import (
     judge,
     merge_stacks,
 )
+from ..model.event_types import DIAGNOSIS_EVENTS, FAILURE_EVENTS
 from ..model.queries import EventRow
 from ..model.records import Diagnosis
 from .auth import require_role
@@ -40,21 +41,6 @@ from .state import ApiState
 STACK_TRACE = "STACK_TRACE"
 _MAX_EVENTS = 200
 _SHOWN_EVENTS = 20
-_TELLING = frozenset(
-    {
-        "training_started",
-        "training_ended",
-        "training_failed",
-        "out_of_memory",
-        "collective_timeout",
-        "process_terminated",
-        "stalled",
-        "resumed",
-        "checkpoint_saving",
-        "checkpoint_saved",
-    }
-)
-_FAILURES = frozenset({"training_failed", "out_of_memory", "collective_timeout", "process_terminated"})
 _STACKS_TOGETHER_SECONDS = 60.0
 
 
@@ -85,7 +71,7 @@ def describe(
     now: float, diagnoses: Sequence[Diagnosis], events: Sequence[EventRow], progress: Progress | None
 ) -> dict[str, Any]:
     """The answer's body, but for the workload's name. Times in milliseconds."""
-    telling = [event for event in events if event.type in _TELLING]
+    telling = [event for event in events if event.type in DIAGNOSIS_EVENTS]
     happened = [Happened(event.type, event.timestamp / 1000) for event in telling]
     verdict = judge(Facts(now=now, diagnoses=diagnoses, progress=progress, events=happened))
     return {
@@ -181,7 +167,7 @@ def _advice(events: Sequence[EventRow]) -> dict[str, Any] | None:
     for event in events:
         if event.type in ("training_started", "resumed", "training_ended"):
             break
-        if event.type in _FAILURES:
+        if event.type in FAILURE_EVENTS:
             failures += _failures(event)
             reported = max(reported, _whole(event.details.get("restart_count")) or 0)
     if not failures:

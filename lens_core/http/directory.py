@@ -61,8 +61,8 @@ class DirectoryRoutes:
         else:
             directory.learn(pods, API_FEED)
         try:
-            if self._state.api_door is not None:
-                await self._state.api_door.submit(pods)
+            if self._state.api_gate is not None:
+                await self._state.api_gate.submit(pods)
         except BaseException:
             directory.replace(before, API_FEED)
             raise

@@ -74,7 +74,7 @@ def _asks_the_store(scope: Scope) -> bool:
 
 
 def _reader_of(scope: Scope) -> bytes:
-    """What tells readers apart; a digest, because it is kept and may be made of a secret."""
+    """The key of a reader; a digest, because it is kept and may be made of a secret."""
     connection = HTTPConnection(scope)
     shown = connection.headers.get("authorization") or connection.headers.get("cookie")
     if shown is None:

@@ -11,22 +11,10 @@ from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from ..model.event_types import FAILURE_EVENTS, STATE_EVENTS
 from ..model.queries import EventRow, RunSummary, WorkloadSummary
 from ..plugin_api.store import Store
 
-# Events that say how a job is doing; the newest of them counts.
-STATE_EVENTS = (
-    "training_failed",
-    "out_of_memory",
-    "collective_timeout",
-    "process_terminated",
-    "stalled",
-    "resumed",
-    "training_started",
-    "training_ended",
-)
-FAILED_EVENTS = ("training_failed", "out_of_memory", "collective_timeout", "process_terminated")
-ATTENTION_EVENTS = (*FAILED_EVENTS, "stalled")
 # Older failures have their place by when they were seen, so that the list does not begin with old news for ever.
 ATTENTION_DAYS = 3
 # Rows that come so long after a failure or a stall are a job that goes on.
@@ -76,7 +64,7 @@ def state_of(line: Overview, now_ms: int) -> State:
     """How a workload is doing."""
     last_row = line.last_row or 0
     goes_on = line.event_at is not None and last_row > line.event_at + GOES_ON_MS
-    if line.event in FAILED_EVENTS and not goes_on:
+    if line.event in FAILURE_EVENTS and not goes_on:
         return "failed"
     if line.event == "stalled" and not goes_on:
         return "stalled"

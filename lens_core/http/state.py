@@ -23,7 +23,7 @@ from .tokens import TokenStore
 class ApiState:
     """Shared by all routes. Sizes in bytes; `status`, `ready`, `replay`, `dead_letters` are the daemon's own functions.
 
-    `api_door` takes what people say about pods on to the store, `directory_file`
+    `api_gate` takes what people say about pods on to the store, `directory_file`
     keeps it for the next start. `session_file` keeps who is logged in to the page.
     """
 
@@ -40,7 +40,7 @@ class ApiState:
     guards: Mapping[str, Guard] = field(default_factory=dict)
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     sinks: Sequence[Sink] = ()
-    api_door: Door | None = None
+    api_gate: Door | None = None
     directory_file: Path | None = None
     tap: Tap = field(default_factory=Tap)
     session_file: Path | None = None

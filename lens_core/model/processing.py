@@ -11,7 +11,7 @@ from .records import Record
 
 
 class Processed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a processor made of records: all that goes on, and the state that it changed (None: forget the key).
+    """The result of a processor: the records that go on, and the state that it changed (None: forget the key).
 
     `derived` of the records were not there before; `merged` of those that came became part of another.
     """
@@ -23,7 +23,7 @@ class Processed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordProcessor(Protocol):
-    """What understands records before they are stored: detectors, log streams.
+    """Processes records before they are stored: detectors, log streams.
 
     Calls never overlap, but may come from different threads. `process` is also called without records now and
     then, so that silence can be noticed.

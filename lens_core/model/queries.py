@@ -1,4 +1,4 @@
-"""What the query routes ask a store, and what it answers; the field names are those of the HTTP answers."""
+"""The questions of the query routes to a store, and its answers; the field names are those of the HTTP answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Aggregate = Literal["mean", "min", "max", "sum", "count", "first", "last"]
 
 
 class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which points: `metrics` None means all; times in ms, inclusive, each alone too; '' and None mean any.
+    """A selection of points: `metrics` None means all; times in ms, inclusive, each alone too; '' and None mean any.
 
     `data_source` may name several sources with commas between; `sources` has them one by one.
 
@@ -169,7 +169,7 @@ class WorkloadSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an attempt is. Its speed is that of its last rows (None before there are two), `eta` in ms.
+    """The progress of an attempt. Its speed is that of its last rows (None before there are two), `eta` in ms.
 
     `progress` is a share from 0 to 1; `last_values` are the newest values of its metrics.
     """
@@ -235,7 +235,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
-    """What came since a cursor: points and events, and the cursor from which to go on.
+    """The points and events since a cursor, and the cursor from which to go on.
 
     `changed` says that rows of the past were written; `more` that there was more than fits into one answer.
     """

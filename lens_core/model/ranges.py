@@ -1,4 +1,4 @@
-"""The range of every number of every record, and how many parts each may have: one place, the same at every door.
+"""The range of every number of every record, and how many parts each may have: one place, the same for every source.
 
 The types are those of the records' fields, so that whatever decodes a record checks it; `refusals.py` has what types
 cannot say. The bounds keep every number inside the store's types, and what others compute from one record small.

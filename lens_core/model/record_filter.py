@@ -1,4 +1,4 @@
-"""Which records a pipeline or a sink wants: by kind, by data source, by labels."""
+"""Selects the records that a pipeline or a sink wants: by kind, by data source, by labels."""
 
 from __future__ import annotations
 

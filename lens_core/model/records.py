@@ -1,4 +1,4 @@
-"""What flows through Lens: the records, and the envelope in which they travel. Read this file first.
+"""The records that flow through Lens, and the envelope in which they travel. Read this file first.
 
 Everything that Lens sees becomes a record; every record takes the same road (source, identity, detectors,
 route, spool, sink). Times are seconds since the epoch, UTC, with their fraction. A name that is not known is the
@@ -28,7 +28,7 @@ SHOWN_NAME_LABEL = "training.kubeflow.org/job-name"
 # gc=False: records hold no cycles, and a garbage collector that visits tens of thousands of them is half the cost of
 # delivery.
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
-    """Where a record comes from; identity fills in what the sender did not know.
+    """The origin of a record; identity fills in what the sender did not know.
 
     `labels` are bounded by the source that sets them. `rank`, `local_rank`, `node_rank` and `world_size` are those
     of torch.distributed.
@@ -49,7 +49,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
 
     @property
     def is_known(self) -> bool:
-        """Whether anything says which workload or pod this is; rows without it are refused at the door."""
+        """Whether anything says which workload or pod this is; rows without it are refused at the ingest gate."""
         return bool(self.workload_uid or self.pod_uid or self.pod_name)
 
 
@@ -228,7 +228,7 @@ def kind_of(record: Record) -> str:
 
 
 class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What travels on disk and between lenses; `origin` holds for every record that carries none of its own."""
+    """The encoded form on disk and between lenses; `origin` holds for every record that carries none of its own."""
 
     version: int = ENVELOPE_VERSION
     producer: str = ""
@@ -238,7 +238,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class RecordsEnvelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What travels between lenses: records, and where those come from that do not say it themselves."""
+    """The form sent between lenses: records, and the origin of those that carry none of their own."""
 
     version: int = ENVELOPE_VERSION
     producer: str = ""

@@ -19,7 +19,7 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a workload runs on. `framework` is the wrapper where there is one, else the base."""
+    """The frameworks that a workload runs on. `framework` is the wrapper where there is one, else the base."""
 
     framework: str = ""
     framework_layer: str = ""

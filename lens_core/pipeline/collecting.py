@@ -14,7 +14,7 @@ import msgspec
 from ..base.errors import LensError
 from ..model.records import Record, decode_envelope, encode_envelope
 from ..plugin_api.components import Collector
-from .ingest_gate import PipelineDoor
+from .ingest_gate import IngestGate
 from .isolation import run_isolated
 
 logger = logging.getLogger("lens.collecting")
@@ -23,7 +23,7 @@ INVALID = "invalid"
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call of a collector gave: its valid records, and why others were none."""
+    """The result of one call of a collector: its valid records, and the reasons against the others."""
 
     records: Sequence[Record]
     rejected: Sequence[str] = ()
@@ -104,12 +104,12 @@ def reason_of(error: BaseException, timeout_seconds: float) -> str:
 
 
 class CollectorRunner:
-    """Calls one collector for as long as the daemon runs and hands what it finds to its door."""
+    """Calls one collector for as long as the daemon runs and submits its records to its ingest gate."""
 
     def __init__(
         self,
         collector: Collector,
-        door: PipelineDoor,
+        gate: IngestGate,
         *,
         interval_seconds: float,
         timeout_seconds: float,
@@ -118,7 +118,7 @@ class CollectorRunner:
         self.collector = collector
         self._start = start
         self.name = collector.context.name
-        self.door = door
+        self.gate = gate
         self.last_error = ""
         self.last_error_at: float | None = None
         self.last_success_at: float | None = None
@@ -163,7 +163,7 @@ class CollectorRunner:
         rejected = {INVALID: len(found.rejected)} if found.rejected else {}
         if found.records or rejected:
             received = len(found.records) + len(found.rejected)
-            await self.door.submit(found.records, received=received, rejected=rejected)
+            await self.gate.submit(found.records, received=received, rejected=rejected)
         if found.rejected:
             logger.warning("Records refused. collector=%s first=%s", self.name, found.rejected[0])
         self.records += len(found.records)

@@ -17,13 +17,13 @@ from ..plugin_api.components import Collector
 
 
 class Followed(msgspec.Struct):
-    """What must outlast a restart: progress by path, of a type that a subclass names."""
+    """The state that must outlast a restart: progress by path, of a type that a subclass names."""
 
     files: dict[str, Any] = {}
 
 
 class Piece(Protocol):
-    """What was read of a file: its records, how far it is now, how many bytes that were, whether there is more."""
+    """A piece read from a file: its records, how far it is now, how many bytes that were, whether there is more."""
 
     @property
     def records(self) -> Sequence[Record]: ...

@@ -1,4 +1,4 @@
-"""The door of a source: where its records enter its pipelines, and where they are counted first."""
+"""The ingest gate of a source: its records enter its pipelines here and are first counted here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..base.errors import Overloaded, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..base.sender_secrets import redact
 from ..delivery.ledger import GATE_REASONS, Ledger
-from ..delivery.spool.reservation import Room
+from ..delivery.spool.reservation import Reservation
 from ..model.records import Event, Evidence, LogLine, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
 from ..model.refusals import sift_encodable, why_refused
 from .pipeline import Pipeline
@@ -29,21 +29,21 @@ _PLAIN_KINDS = frozenset({StepMetrics, LogLine, SeriesBatch})
 
 
 class Identity(Protocol):
-    """Who is this? Fills in what a sender did not know about itself."""
+    """Completes the origin of records with facts that their sender did not know."""
 
     def complete(self, origin: Origin) -> Origin:
         """The origin with everything that is known about it; the same object when there is nothing to add."""
         ...
 
-    def meet(self, pods: Iterable[Pod]) -> None:
-        """Remember pods that passed by."""
+    def record_pods(self, pods: Iterable[Pod]) -> None:
+        """Remember pods that came as records."""
         ...
 
 
-class PipelineDoor:
+class IngestGate:
     """Implements `plugin_api.Door` for one source and all pipelines that it feeds.
 
-    `max_records_in_flight` bounds what waits for the spools through this door; a single submission is taken however
+    `max_records_in_flight` bounds what waits for the spools through this gate; a single submission is taken however
     large it is, because the source has bounded its bytes. `reasons` are the source's own ones for refusing items.
     """
 
@@ -102,7 +102,7 @@ class PipelineDoor:
             self.ledger.reject(_reason_of(error), came - known)
             raise
         if self._identity is not None and (pods := [record for record in completed if isinstance(record, Pod)]):
-            self._identity.meet(pods)
+            self._identity.record_pods(pods)
         unwanted = self._unwanted(completed)
         passed = len(records) - unwanted
         # What was merged into rows that nobody wants was not wanted either.
@@ -162,30 +162,32 @@ class PipelineDoor:
 
     async def _fan_out(self, records: Sequence[Record]) -> None:
         """Ask all that may refuse before any takes: the sender tries again, and who has them would get them twice."""
-        rooms: dict[str, Room] = {}
+        reservations: dict[str, Reservation] = {}
         try:
             for pipeline in self._pipelines:
                 if pipeline.is_required:
-                    rooms[pipeline.name] = await pipeline.promise(records)
-            await self._enter_all(records, rooms)
+                    reservations[pipeline.name] = await pipeline.reserve(records)
+            await self._enter_all(records, reservations)
         finally:
-            for room in rooms.values():
-                room.release()
+            for reservation in reservations.values():
+                reservation.release()
 
-    async def _enter_all(self, records: Sequence[Record], rooms: Mapping[str, Room]) -> None:
+    async def _enter_all(self, records: Sequence[Record], reservations: Mapping[str, Reservation]) -> None:
         # All are awaited, so that nothing still runs when the caller is told that it failed.
         outcomes = await asyncio.gather(
-            *(self._enter(pipeline, records, rooms.get(pipeline.name)) for pipeline in self._pipelines),
+            *(self._enter(pipeline, records, reservations.get(pipeline.name)) for pipeline in self._pipelines),
             return_exceptions=True,
         )
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _enter(self, pipeline: Pipeline, records: Sequence[Record], room: Room | None = None) -> None:
+    async def _enter(
+        self, pipeline: Pipeline, records: Sequence[Record], reservation: Reservation | None = None
+    ) -> None:
         """Submit; a pipeline that has only optional sinks and no room loses the records, counted, and refuses none."""
         try:
-            await pipeline.submit(records, room)
+            await pipeline.submit(records, reservation)
         except Overloaded as error:
             if pipeline.is_required:
                 raise
@@ -207,7 +209,7 @@ class PipelineDoor:
         ]
 
     def _unwanted(self, records: Sequence[Record]) -> int:
-        """How many of the records no pipeline lets in."""
+        """Return the number of records that no pipeline lets in."""
         everything = list(records)
         if not self._pipelines:
             return len(everything)

@@ -31,7 +31,7 @@ _END_SECONDS = 5.0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child has to run: a class by module and qualified name, its settings, and its context."""
+    """The task of the child: a class by module and qualified name, its settings, and its context."""
 
     module: str
     qualname: str
@@ -44,7 +44,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What the child answers: an envelope of records, or what went wrong (`configuration`: a person must mend it)."""
+    """The answer of the child: an envelope of records, or what went wrong (`configuration`: a person must mend it)."""
 
     envelope: bytes = b""
     error: str = ""
@@ -86,7 +86,7 @@ async def run_isolated(collector: Collector, timeout_seconds: float) -> tuple[Se
 
 
 def encode_job(collector: Collector) -> bytes:
-    """What the child must know, as bytes."""
+    """Encode the job for the child."""
     context = collector.context
     return msgspec.msgpack.encode(
         Job(

@@ -1,6 +1,6 @@
-"""The road from a source's door to the sinks: filter, detectors, spool, one sender per sink.
+"""The path from a source's ingest gate to the sinks: filter, detectors, spool, one sender per sink.
 
-door ─▶ filter ─▶ processor (detectors, log streams) ─▶ spool ─┬▶ sender ─▶ sink
+gate ─▶ filter ─▶ processor (detectors, log streams) ─▶ spool ─┬▶ sender ─▶ sink
                       its state in the same transaction         └▶ sender ─▶ sink
 """
 
@@ -20,7 +20,7 @@ from ..delivery.ledger import Ledger, LedgerStatus
 from ..delivery.sending.sender import Sender, SinkSlot, describe
 from ..delivery.sending.sender_status import SinkStatus
 from ..delivery.spool.chunk import NewBatch
-from ..delivery.spool.reservation import Room
+from ..delivery.spool.reservation import Reservation
 from ..delivery.spool.spool import Spool, SpoolStatus
 from ..model.processing import Processed, RecordProcessor
 from ..model.record_filter import EVERYTHING, Matcher, RecordFilter
@@ -124,7 +124,7 @@ class Pipeline:
 
     def _count_lost(self) -> None:
         for sender in self.senders:
-            lost = self.spool.book(sender.slot.name).forget()
+            lost = self.spool.sink_state(sender.slot.name).forget()
             if lost:
                 logger.warning("%s: %d records were only in memory and are lost", sender.ledger.component, lost)
 
@@ -137,27 +137,27 @@ class Pipeline:
         if not self._open:
             raise Overloaded("the pipeline is not running")
 
-    async def promise(self, records: Sequence[Record]) -> Room:
+    async def reserve(self, records: Sequence[Record]) -> Reservation:
         """Keep room for these; what detectors would add to them is not foreseen. Raises Overloaded if there is none."""
         self.ensure_room()
         if self.spool.free_bytes >= ROOMY_BYTES:
-            return await self.spool.promise([])  # not refused on its way, that is
+            return await self.spool.reserve([])  # not refused on its way, that is
         wanted = self._spooled.select(self._select(records))
-        return await self.spool.promise(await asyncio.to_thread(_encode, wanted, 0.0))
+        return await self.spool.reserve(await asyncio.to_thread(_encode, wanted, 0.0))
 
-    async def submit(self, records: Sequence[Record], room: Room | None = None) -> None:
-        """Return when the spool holds the records; submissions keep their order. `room` is what they were promised.
+    async def submit(self, records: Sequence[Record], reservation: Reservation | None = None) -> None:
+        """Return when the spool holds the records; submissions keep their order. `reservation` holds their bytes.
 
         Raises Overloaded when it cannot take them now: none is stored then.
         """
         self._ensure_running()
-        if room is None:
+        if reservation is None:
             self.spool.ensure_room()
         if self._processor is None:
-            await self._filter_and_store(records, room)
+            await self._filter_and_store(records, reservation)
             return
         # Not undone by a caller that goes away: what is in the spool and what the processor believes stay together.
-        task = asyncio.create_task(self._process_and_store(self._processor, records, room))
+        task = asyncio.create_task(self._process_and_store(self._processor, records, reservation))
         self._running.add(task)
         task.add_done_callback(self._finished)
         await asyncio.shield(task)
@@ -167,13 +167,13 @@ class Pipeline:
         if not task.cancelled():
             task.exception()  # whoever submitted has it, or went away
 
-    async def _filter_and_store(self, records: Sequence[Record], room: Room | None) -> None:
+    async def _filter_and_store(self, records: Sequence[Record], reservation: Reservation | None) -> None:
         wanted = self._select(records)
-        await self._store(wanted, {}, room)
+        await self._store(wanted, {}, reservation)
         self._count(len(records), len(records) - len(wanted), len(wanted))
 
     async def _process_and_store(
-        self, processor: RecordProcessor, records: Sequence[Record], room: Room | None
+        self, processor: RecordProcessor, records: Sequence[Record], reservation: Reservation | None
     ) -> None:
         async with self._order:
             wanted = self._select(records)
@@ -181,21 +181,25 @@ class Pipeline:
             out = _matching(self.matcher, done.records)
             waits = bool(done.state_changes) or len(out) > RECORDS_PER_BATCH
             if waits:
-                await self._store_with_state(processor, out, done.state_changes, room)
+                await self._store_with_state(processor, out, done.state_changes, reservation)
         if not waits:
             # There is no state to take back, and the spool's queue keeps the order: thousands share one sync.
-            await self._store(out, {}, room)
+            await self._store(out, {}, reservation)
         self.ledger.count("derived", done.derived)
         self.ledger.count("merged", done.merged)
         unwanted = len(records) - len(wanted) + len(done.records) - len(out)
         self._count(len(records), unwanted, len(out))
 
     async def _store_with_state(
-        self, processor: RecordProcessor, records: list[Record], state: Mapping[str, bytes | None], room: Room | None
+        self,
+        processor: RecordProcessor,
+        records: list[Record],
+        state: Mapping[str, bytes | None],
+        reservation: Reservation | None,
     ) -> None:
         """Before the processor sees what comes next, which may rest on this state."""
         try:
-            await self._store(records, state, room)
+            await self._store(records, state, reservation)
         except BaseException:
             processor.rollback()
             raise
@@ -221,7 +225,9 @@ class Pipeline:
         self.ledger.count("filtered", filtered)
         self.ledger.count("accepted", accepted)
 
-    async def _store(self, records: list[Record], state: Mapping[str, bytes | None], room: Room | None) -> None:
+    async def _store(
+        self, records: list[Record], state: Mapping[str, bytes | None], reservation: Reservation | None
+    ) -> None:
         """Spool what at least one sink may want, with the state, in one transaction."""
         kept = self._spooled.select(records)
         received_at = self._clock()
@@ -230,7 +236,7 @@ class Pipeline:
         else:
             batches = await asyncio.to_thread(_encode, kept, received_at)
         if batches or state:
-            await self.spool.append_all(batches, state=state, room=room)
+            await self.spool.append_all(batches, state=state, reservation=reservation)
         if self.tap is not None and records:
             self.tap.publish(self.name, records)
         unwanted = len(records) - len(kept)

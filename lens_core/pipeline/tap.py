@@ -78,7 +78,7 @@ class RecordListener(Listener):
         self.dropped += count
 
     def take(self) -> list[tuple[str, Record]]:
-        """What came since the last time."""
+        """Return the records that came since the last call."""
         taken = list(self._kept)
         self._kept.clear()
         self._rest()
@@ -105,7 +105,7 @@ class ChangeListener(Listener):
             self._something.set()
 
     def take(self) -> list[str]:
-        """Whose records came since the last time."""
+        """Return the subjects whose records came since the last call."""
         taken = list(self._names)
         self._names.clear()
         self._rest()
@@ -116,7 +116,7 @@ L = TypeVar("L", bound=Listener)
 
 
 class Tap:
-    """Where pipelines publish and listeners listen; all of it in the daemon's event loop."""
+    """Passes records from pipelines to listeners; all of it in the daemon's event loop."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []

@@ -1,4 +1,4 @@
-"""What the HTTP answer of a sink's other side means for a batch."""
+"""Translates the HTTP answer of a sink's receiver into an answer for the batch."""
 
 from __future__ import annotations
 

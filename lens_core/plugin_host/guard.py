@@ -61,7 +61,7 @@ class Guard:
             self._host.record_success(self._name, kind=self._kind)
 
     def seconds_paused(self) -> float:
-        """How long it will not be called yet; 0 when it may be."""
+        """The seconds until it may be called again; 0 when it may be."""
         return max(0.0, self._paused_until - self._clock())
 
     def why_paused(self) -> str:

@@ -215,7 +215,7 @@ class PluginHost:
 def load_plugins(
     entry_points: Iterable[EntryPoint] | None = None, *, disabled: Iterable[str] | None = None
 ) -> list[Plugin]:
-    """What `PluginHost.load` loads, before conflicts are settled."""
+    """Load the plugins for `PluginHost.load`, before conflicts are settled."""
     plugins: list[Plugin] = []
     found = installed_entry_points(GROUP, plugins) if entry_points is None else entry_points
     switched_off = _switched_off() if disabled is None else {name.strip() for name in disabled}

@@ -1,4 +1,4 @@
-"""What is told about plugins: states, components, settings; the shapes of `lens plugins --json`."""
+"""Descriptions of plugins: states, components, settings; the shapes of `lens plugins --json`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kind_of(component: type[Component]) -> ComponentKind:
-    """Which of the four kinds a class is."""
+    """Return which of the four kinds a class is."""
     return next(kind for kind, base in KINDS.items() if issubclass(component, base))
 
 
@@ -95,7 +95,7 @@ def settings_of(component: type[Component]) -> list[SettingInfo]:
 
 
 def settings_in(settings: type[msgspec.Struct]) -> list[SettingInfo]:
-    """What a class of settings holds, required ones first."""
+    """Describe the fields of a class of settings, required ones first."""
     documentation = field_documentation(settings)
     types = field_types(settings)
     found = [
@@ -118,7 +118,7 @@ def needs_settings(component: type[Component]) -> bool:
 
 
 def component_info(component: type[Component]) -> ComponentInfo:
-    """What `lens plugins` tells about a class."""
+    """Describe a class for `lens plugins`."""
     return ComponentInfo(
         name=component.name,
         kind=kind_of(component),

@@ -113,7 +113,7 @@ def load_plugin(entry_point: EntryPoint, manager: pluggy.PluginManager) -> Plugi
 
 
 def describe_entry_point(entry_point: EntryPoint) -> Plugin:
-    """Where an entry point comes from, before anything of it is imported."""
+    """Describe the origin of an entry point before anything of it is imported."""
     found = entry_point.dist
     return Plugin(
         name=entry_point.name,

@@ -61,12 +61,12 @@ class Scaffold(msgspec.Struct, frozen=True):
 
     @property
     def distribution(self) -> str:
-        """What is installed by pip."""
+        """The name that pip installs."""
         return "lens-" + self.plugin.strip("_").replace("_", "-")
 
     @property
     def module(self) -> str:
-        """What is imported."""
+        """The name that is imported."""
         return "lens_" + self.plugin.strip("_")
 
     def words(self) -> dict[str, str]:
@@ -118,7 +118,7 @@ def _templates(kind: ComponentKind) -> Iterator[Path]:
 
 
 def _depth(template: Path) -> int:
-    """How many folders lie between a template and `common` or its kind's folder."""
+    """Return the number of folders between a template and `common` or its kind's folder."""
     return len(template.relative_to(TEMPLATES).parts) - 2
 
 

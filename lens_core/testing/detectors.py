@@ -101,7 +101,7 @@ def _examples_are_read(detector: Detector | type[Detector], engine: LineEngine) 
             assert readings, f"{detector.name}.{declared.name} does not read its own example {declared.example!r}"
     for event in detector.events:
         if event.example:
-            types = [found.happening.type for found in engine.read(event.example) if found.happening]
+            types = [found.log_event.type for found in engine.read(event.example) if found.log_event]
             assert types, f"{detector.name}: the event {event.type} does not find its own example {event.example!r}"
 
 

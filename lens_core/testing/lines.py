@@ -1,4 +1,4 @@
-"""What a detector makes of a line or of evidence, for tests."""
+"""Runs a detector on a line or on evidence, for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..plugin_api.components import Detector
 
 
 def read_line(detector: Detector | type[Detector], line: str) -> list[Reading]:
-    """What this detector, alone, reads in a line; empty when the line is nobody's."""
+    """Return the readings of this detector alone for a line; empty when the line is nobody's."""
     return list(LineEngine([cast(Declares, detector)]).read(line))
 
 

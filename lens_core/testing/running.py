@@ -63,12 +63,12 @@ class RunningLens:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a path."""
+        """The address on which it listens, without a path."""
         return self.daemon.url
 
     @property
     def records(self) -> list[Record]:
-        """What has arrived at the end of the road so far."""
+        """The records that have arrived at the sink so far."""
         sink = self.component(_KEPT)
         assert isinstance(sink, Kept)
         return sink.records

@@ -141,13 +141,13 @@ async def _nothing_is_acknowledged_when_the_door_is_shut(
 async def _garbage_is_refused_politely(
     routes: Mapping[str, Route], good: Sequence[IngestRequest], door: RecordingDoor
 ) -> None:
-    dice = random.Random(7)
+    rng = random.Random(7)
     for request in good:
         route = _route(routes, request)
         bodies = [
             *_GARBAGE,
             request.body[: len(request.body) // 2],
-            *(_damaged(request.body, dice) for _ in range(200)),
+            *(_damaged(request.body, rng) for _ in range(200)),
         ]
         for body in bodies:
             await _status(route, msgspec.structs.replace(request, body=body))
@@ -173,9 +173,9 @@ def _check_reply(reply: Reply, request: IngestRequest) -> None:
         msgspec.json.encode(reply.body)
 
 
-def _damaged(body: bytes, dice: random.Random) -> bytes:
+def _damaged(body: bytes, rng: random.Random) -> bytes:
     changed = bytearray(body)
-    for _ in range(dice.randint(1, 4)):
+    for _ in range(rng.randint(1, 4)):
         if changed:
-            changed[dice.randrange(len(changed))] = dice.randrange(256)
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
     return bytes(changed)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from lens_hook.spool import SpoolFile, file_batch, orphans
+from lens_hook.spool import SpoolFile, file_batch, lock_stale_spools
 
 from lens_core import Collector, Context, LensError, Record, hookimpl
 from lens_core.records import decode_json_envelope
@@ -66,7 +66,7 @@ class HookSpool(Collector):
 
     def _read(self) -> tuple[list[Record], int]:
         if not self._files:
-            self._files = orphans(self.settings.path, None)
+            self._files = lock_stale_spools(self.settings.path, None)
         self._done = []
         records: list[Record] = []
         refused = 0

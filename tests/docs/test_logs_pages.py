@@ -35,8 +35,8 @@ def test_the_pages_detector_works() -> None:
         "elapsed_time_per_iteration_ms": 800.0,
     }
     (saved,) = engine.read("acme wrote checkpoint /x at step 5")
-    assert saved.happening is not None
-    assert (saved.happening.type, saved.happening.iteration) == ("checkpoint_saved", 5)
+    assert saved.log_event is not None
+    assert (saved.log_event.type, saved.log_event.iteration) == ("checkpoint_saved", 5)
 
 
 # What the page's first command is shown with: a step of Primus', a checkpoint of Megatron's, and nobody's line.

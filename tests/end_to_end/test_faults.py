@@ -223,15 +223,15 @@ NONSENSE: list[tuple[int, bytes]] = [
 @contextmanager
 def nonsense(honest: threading.Event, rows: dict[int, dict[str, float]]) -> Iterator[str]:
     """A receiver that answers nonsense, or nothing, until it becomes honest; then it keeps the rows."""
-    dice = random.Random(7)
+    rng = random.Random(7)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            if not honest.is_set() and dice.random() < 0.3:
+            if not honest.is_set() and rng.random() < 0.3:
                 self.connection.close()
                 return
-            status, answer = (200, b'{"success": true}') if honest.is_set() else dice.choice(NONSENSE)
+            status, answer = (200, b'{"success": true}') if honest.is_set() else rng.choice(NONSENSE)
             if honest.is_set():
                 for record in decode_envelope(decompress(body, "zstd", 1 << 26)).records:
                     if isinstance(record, StepMetrics):

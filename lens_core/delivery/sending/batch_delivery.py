@@ -15,36 +15,36 @@ from ..spool.chunk import DeadLetter
 from ..spool.sink_state import Outcome
 from ..spool.spool import Spool
 from ..spool.unpack import Unpacked
-from .cursor_committer import Settlement, Settler
+from .cursor_committer import Ack, CursorCommitter
 from .policy import Backoff, Part, PartLimit, halves
 
 logger = logging.getLogger("lens.delivery")
 
 
-class Crew(NamedTuple):
-    """What a shipment works with. `send` never raises; `pause` waits and says whether to go on.
+class SendContext(NamedTuple):
+    """Holds the parts that a batch delivery uses. `send` never raises; `pause` waits and says whether to go on.
 
-    `limit` is how large a part may be for the sink to answer in its time.
+    `limit` bounds the size of a part that the sink can answer within its timeout.
     """
 
     sink: str
     pipeline: str
     spool: Spool
     backoff: Backoff
-    settler: Settler
+    committer: CursorCommitter
     limit: PartLimit
     send: Callable[[Batch], Awaitable[Answer]]
     pause: Callable[[float], Awaitable[bool]]
     marks: ProcessingMarks
 
 
-class Shipment:
-    """Delivers what was unpacked, in order, part by part."""
+class BatchDelivery:
+    """Delivers an unpacked chunk to one sink, in order, part by part."""
 
-    def __init__(self, crew: Crew, unpacked: Unpacked) -> None:
-        self._crew = crew
+    def __init__(self, context: SendContext, unpacked: Unpacked) -> None:
+        self._context = context
         self._unpacked = unpacked
-        self._suspect = crew.marks.suspect(crew.sink)
+        self._suspect = context.marks.suspect(context.sink)
         self._places = self._positions() if self._suspect is not None else []
         self._parts = [Part(0, len(unpacked.records))]
         if self._suspect is not None and unpacked.records:
@@ -53,18 +53,18 @@ class Shipment:
         self._done = 0
 
     async def deliver(self) -> bool:
-        """Until what became of every record is known, if not committed; False when stopped before that."""
+        """Send until every record has an outcome, committed or not; return False when stopped before that."""
         while self._parts:
             part = self._parts.pop()
-            if self._crew.limit.is_too_large(part.size):
+            if self._context.limit.is_too_large(part.size):
                 self._halve(part)
                 continue
             self._attempt += 1
             answer = await self._send(part)
             if isinstance(answer, Retry):
                 self._parts.append(part)
-                delay = self._crew.backoff.next_delay(answer.after_seconds)
-                going_on = self._is_overtaken() or await self._crew.pause(delay)
+                delay = self._context.backoff.next_delay(answer.after_seconds)
+                going_on = self._is_overtaken() or await self._context.pause(delay)
                 if self._is_overtaken():
                     await self._settle(self._unpacked.total, 0, "", [], dropped=True)
                     return True
@@ -76,11 +76,11 @@ class Shipment:
                 await self._finish(part, answer)
                 self._attempt = 0
         if self._suspect is not None and self._suspect.end <= self._unpacked.chunk.end:
-            self._crew.marks.clear(self._crew.sink)
+            self._context.marks.clear(self._context.sink)
         return True
 
     async def _send(self, part: Part) -> Answer:
-        """The sink's answer; what was there at two deaths of the daemon is refused in its place."""
+        """Return the answer of the sink; reject a part that was in flight at two deaths of the daemon."""
         if not part.size:
             return Delivered()
         is_suspected = self._suspect is not None and is_inside(self._places, part, self._suspect)
@@ -88,20 +88,22 @@ class Shipment:
             return Rejected(dict.fromkeys(range(part.size), self._suspect.reason))
         batch = self._batch(part)
         deaths = self._suspect.deaths if self._suspect is not None and is_suspected else 0
-        self._crew.marks.begin(self._crew.sink, batch.start, batch.end, deaths)
-        answer = await self._timed(batch, part)
-        self._crew.marks.end(self._crew.sink)
+        self._context.marks.begin(self._context.sink, batch.start, batch.end, deaths)
+        answer = await self._send_timed(batch, part)
+        self._context.marks.end(self._context.sink)
         return answer
 
-    async def _timed(self, batch: Batch, part: Part) -> Answer:
-        """The sink's answer; what its time says about how large parts may be."""
+    async def _send_timed(self, batch: Batch, part: Part) -> Answer:
+        """Return the sink's answer and adapt the part limit to the time that it took."""
         began = time.monotonic()
-        answer = await self._crew.send(batch)
+        answer = await self._context.send(batch)
         if not isinstance(answer, Retry):
-            self._crew.limit.answered(part.size, time.monotonic() - began)
-        elif answer.timed_out and self._crew.limit.timed_out(part.size):
+            self._context.limit.answered(part.size, time.monotonic() - began)
+        elif answer.timed_out and self._context.limit.timed_out(part.size):
             logger.warning(
-                "Sink %s does not manage %d records in its time; smaller batches are tried", self._crew.sink, part.size
+                "Sink %s does not manage %d records in its time; smaller batches are tried",
+                self._context.sink,
+                part.size,
             )
         return answer
 
@@ -118,7 +120,7 @@ class Shipment:
         self._attempt = 0
 
     def _is_overtaken(self) -> bool:
-        return self._crew.spool.was_overtaken(self._crew.sink, self._unpacked.chunk.end)
+        return self._context.spool.was_overtaken(self._context.sink, self._unpacked.chunk.end)
 
     def _batch(self, part: Part) -> Batch:
         whole = part.size == len(self._unpacked.records)
@@ -128,9 +130,9 @@ class Shipment:
             records=records if whole else records[part.first : part.last],
             start=self._unpacked.position(self._done),
             end=end,
-            spool_id=self._crew.spool.identity_at(end),
-            pipeline=self._crew.pipeline,
-            sink=self._crew.sink,
+            spool_id=self._context.spool.identity_at(end),
+            pipeline=self._context.pipeline,
+            sink=self._context.sink,
             attempt=self._attempt,
             packed=self._unpacked.packed if whole else None,
         )
@@ -161,4 +163,4 @@ class Shipment:
         outcome = Outcome(delivered, 0, rejected, rest) if dropped else Outcome(delivered, rest, rejected, 0)
         everything = [*letters, *(DeadLetter(entry.reason, entry.body) for entry in unreadable)]
         position, size = self._unpacked.position(end), self._unpacked.finished_bytes(first, end)
-        await self._crew.settler.settle(Settlement(position, end - first, size, everything, outcome))
+        await self._context.committer.commit(Ack(position, end - first, size, everything, outcome))

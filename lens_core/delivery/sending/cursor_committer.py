@@ -1,6 +1,6 @@
-"""Moving a sink's cursor behind what it has: one commit at a time, while the next batch is on its way to the sink.
+"""Commits of a sink's cursor: one at a time, while the next batch is on its way to the sink.
 
-So after a crash a sink may be given two batches again instead of one; one that keeps its own position is not.
+After a crash a sink may therefore receive two batches again instead of one, unless it keeps its own position.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ logger = logging.getLogger("lens.delivery")
 REFUSALS_EVERY_SECONDS = 60.0
 
 
-class Settlement(NamedTuple):
-    """What became of `records` records (batches of `size` bytes end in them) up to `end`."""
+class Ack(NamedTuple):
+    """The outcome of `records` records up to `end`; batches of `size` bytes end in them."""
 
     end: Position
     records: int
@@ -33,10 +33,10 @@ class Settlement(NamedTuple):
     outcome: Outcome
 
 
-class Settler:
-    """Tells the spool, in order, what became of the records; never raises LensError, but tries until the spool has it.
+class CursorCommitter:
+    """Commits acknowledgements to the spool in order; retries until the spool has stored them, never raises LensError.
 
-    `failed` is told why it has not.
+    `failed` receives the reason of each failed attempt.
     """
 
     def __init__(self, sink: str, spool: Spool, backoff: Backoff, failed: Callable[[str], None]) -> None:
@@ -47,11 +47,11 @@ class Settler:
         self._task: asyncio.Task[None] | None = None
         self._last_refusal_at: float | None = None
 
-    async def settle(self, settlement: Settlement) -> None:
-        """Begin with this one once the one before it is done."""
-        await self.done()
-        self._log_refusal(settlement.letters)
-        self._task = asyncio.create_task(self._advance(settlement))
+    async def commit(self, ack: Ack) -> None:
+        """Start this commit once the previous one is done."""
+        await self.wait()
+        self._log_refusal(ack.letters)
+        self._task = asyncio.create_task(self._advance(ack))
 
     def _log_refusal(self, letters: Sequence[DeadLetter]) -> None:
         """Say why records were refused, at most once a minute: a line for each would hide everything else."""
@@ -61,35 +61,33 @@ class Settler:
             reason = letters[0].reason
             logger.warning("Sink %s refused a record: %s; see lens replay --list", self._sink, reason)
 
-    async def done(self) -> None:
-        """Wait for what is under way; raises what went wrong with it in an unexpected way."""
+    async def wait(self) -> None:
+        """Wait for the commit under way; raise its unexpected error, if any."""
         if self._task is not None:
             # A cancellation of the sender does not undo what its sink has.
             await asyncio.shield(self._task)
             self._task = None
 
     async def finish(self) -> None:
-        """Wait for what is under way, whatever becomes of it."""
+        """Wait for the commit under way and log its unexpected error, if any."""
         if self._task is not None:
             await asyncio.wait([self._task])
             if error := self._task.exception():
-                logger.error("what became of the last batch of %s was not stored", self._sink, exc_info=error)
+                logger.error("could not commit cursor for sink %s", self._sink, exc_info=error)
             self._task = None
 
-    async def give_up(self) -> None:
-        """Wait no longer for what is under way."""
+    async def cancel(self) -> None:
+        """Cancel the commit under way."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
-    async def _advance(self, settled: Settlement) -> None:
-        """Until the spool has it: what a sink has stored is not sent again because a disk is full for a while."""
+    async def _advance(self, ack: Ack) -> None:
+        """Retry until the spool has it: stored records are not sent again because a disk is full for a while."""
         while True:
             try:
-                await self._spool.advance(
-                    self._sink, settled.end, settled.records, settled.size, settled.letters, settled.outcome
-                )
+                await self._spool.advance(self._sink, ack.end, ack.records, ack.size, ack.letters, ack.outcome)
             except LensError as error:
                 self._failed(f"the spool: {error}")
                 await asyncio.sleep(self._backoff.next_delay())

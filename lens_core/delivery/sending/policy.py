@@ -1,4 +1,4 @@
-"""When to send, when to try again, and how to find a poisoned record: pure, with the clock and the dice injected."""
+"""Policies for sending, retrying and finding a poisoned record: pure, with the random numbers injected."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class Backoff:
     """Exponential backoff with full jitter: a random part of a delay that doubles with each failure, up to a cap."""
 
-    def __init__(self, settings: DeliverySettings, dice: Callable[[], float]) -> None:
+    def __init__(self, settings: DeliverySettings, rng: Callable[[], float]) -> None:
         self._settings = settings
-        self._dice = dice
+        self._rng = rng
         self.failures = 0
 
     def next_delay(self, after_seconds: float | None = None) -> float:
@@ -58,8 +58,8 @@ class Backoff:
         doubled = base * 2.0 ** min(self.failures, _MAX_DOUBLINGS)
         self.failures += 1
         if after_seconds is None:
-            return self._dice() * min(cap, doubled)
-        return after_seconds + self._dice() * min(cap, max(base, after_seconds))
+            return self._rng() * min(cap, doubled)
+        return after_seconds + self._rng() * min(cap, max(base, after_seconds))
 
     def reset(self) -> None:
         """The last try went well."""
@@ -99,7 +99,7 @@ class Part(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many."""
+        """The number of records."""
         return self.last - self.first
 
 
@@ -112,7 +112,7 @@ def halves(part: Part) -> tuple[Part, Part]:
 
 
 class PartLimit:
-    """How many records a sink manages in its time: halved after timeouts, doubled while it answers quickly."""
+    """Limits a part to what a sink manages in its time: halved after timeouts, doubled while it answers quickly."""
 
     def __init__(self, send_timeout_seconds: float) -> None:
         self._quick_seconds = send_timeout_seconds * SPARE_TIME

@@ -1,4 +1,4 @@
-"""What comes next for a sink, unpacked; where much waits, the next batch already while the sink has the one before."""
+"""Reads and unpacks the next batch of a sink; with a backlog, while the sink still has the previous one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DECODE_IN_THREAD_BYTES = 512 * 1024
 MAX_BYTES_AHEAD = 1024 * 1024
 
 
-class Supply:
+class Prefetcher:
     """One sink's view of its spool."""
 
     def __init__(self, sink: str, spool: Spool, matcher: Matcher) -> None:
@@ -28,10 +28,10 @@ class Supply:
 
     def has_full_batch(self, limits: BatchLimits) -> bool:
         """Whether a full batch waits behind all that was taken."""
-        return is_full(*self._spool.book(self._sink).untouched(), limits)
+        return is_full(*self._spool.sink_state(self._sink).untouched(), limits)
 
     async def take(self, limits: BatchLimits) -> Unpacked | None:
-        """What comes next, from now on the caller's; None when there is nothing. Raises SpoolError, Overloaded."""
+        """Return the next batch, now the caller's; None when there is none. Raises SpoolError, Overloaded."""
         while True:
             ahead, self._ahead = self._ahead, None
             unpacked = await (ahead or self._read(limits))
@@ -51,7 +51,7 @@ class Supply:
             await asyncio.gather(ahead, return_exceptions=True)
 
     def _bytes_of_next(self, limits: BatchLimits) -> float:
-        records, size = self._spool.book(self._sink).untouched()
+        records, size = self._spool.sink_state(self._sink).untouched()
         return min(size, size * limits.max_records / max(1, records))
 
     async def _read_ahead(self, limits: BatchLimits) -> Unpacked | None:

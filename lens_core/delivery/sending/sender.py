@@ -21,13 +21,13 @@ from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ...plugin_api.components import Sink
 from ...plugin_api.sink_answers import Answer, Batch, BatchLimits, Poisoned, Retry
 from ..ledger import SINK_LOSSES, SINK_REASONS, Ledger
-from ..spool.sink_state import Stock
+from ..spool.sink_state import SinkSnapshot
 from ..spool.spool import Spool
 from ..waiting import CANCEL_GRACE_SECONDS, NoAnswer, TimedOut, answer_within, is_set_within
-from .batch_delivery import Crew, Shipment
-from .cursor_committer import Settler
+from .batch_delivery import BatchDelivery, SendContext
+from .cursor_committer import CursorCommitter
 from .policy import Backoff, DeliverySettings, PartLimit, seconds_until_ready, sensible
-from .prefetcher import Supply
+from .prefetcher import Prefetcher
 from .sender_status import Health, SinkStatus
 
 logger = logging.getLogger("lens.delivery")
@@ -65,7 +65,7 @@ class Sender:
         metrics: SelfMetrics,
         *,
         clock: Callable[[], float] = time.time,
-        dice: Callable[[], float] = random.random,
+        rng: Callable[[], float] = random.random,
     ) -> None:
         self.slot = slot
         self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
@@ -74,25 +74,25 @@ class Sender:
         self._spool = spool
         self._pipeline = pipeline
         self._clock = clock
-        self._backoff = Backoff(slot.delivery, dice)
+        self._backoff = Backoff(slot.delivery, rng)
         self._flush = asyncio.Event()
         self._halt = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._supply = Supply(slot.name, spool, self.matcher)
-        self._settler = Settler(slot.name, spool, Backoff(slot.delivery, dice), self._failed)
+        self._prefetcher = Prefetcher(slot.name, spool, self.matcher)
+        self._committer = CursorCommitter(slot.name, spool, Backoff(slot.delivery, rng), self._failed)
         limit = PartLimit(slot.delivery.send_timeout_seconds)
-        self._crew = Crew(
-            slot.name, pipeline, spool, self._backoff, self._settler, limit, self._send, self._pause, spool.marks
+        self._context = SendContext(
+            slot.name, pipeline, spool, self._backoff, self._committer, limit, self._send, self._pause, spool.marks
         )
 
     @property
     def limits(self) -> BatchLimits:
-        """When a batch of this sink is full."""
+        """The limits of a batch of this sink."""
         return self.slot.limits or self.slot.sink.limits()
 
     def start(self) -> None:
         """Begin to deliver; the spool must be open."""
-        self.ledger.recover(self._spool.book(self.slot.name).recovered)
+        self.ledger.recover(self._spool.sink_state(self.slot.name).recovered)
         self._task = asyncio.create_task(self._run(), name=f"sender-{self.ledger.component}")
 
     def flush(self) -> None:
@@ -112,22 +112,22 @@ class Sender:
             await asyncio.wait([self._task], timeout=CANCEL_GRACE_SECONDS + SETTLE_GRACE_SECONDS)
             self._task.cancel()
             await asyncio.wait([self._task])
-        await self._supply.stop()
-        await self._settler.give_up()
+        await self._prefetcher.stop()
+        await self._committer.cancel()
         self.health.state = "stopped"
-        self.ledger.close(self.take_stock().pending.records)
+        self.ledger.close(self.take_snapshot().pending.records)
 
-    def take_stock(self) -> Stock:
+    def take_snapshot(self) -> SinkSnapshot:
         """Bring the ledger and the gauges up to what the spool says; what waits is of the same moment."""
-        stock = self._spool.book(self.slot.name).take_stock()
-        self.ledger.add(stock.counts)
-        self.health.gauge(stock, self._clock())
-        return stock
+        snapshot = self._spool.sink_state(self.slot.name).take_snapshot()
+        self.ledger.add(snapshot.counts)
+        self.health.gauge(snapshot, self._clock())
+        return snapshot
 
     def status(self) -> SinkStatus:
         """For `lens status`."""
-        stock = self.take_stock()
-        return self.health.status(self.slot.name, self.slot.required, self.ledger, stock, self._clock())
+        snapshot = self.take_snapshot()
+        return self.health.status(self.slot.name, self.slot.required, self.ledger, snapshot, self._clock())
 
     async def _run(self) -> None:
         if not await self._find_position():
@@ -141,9 +141,9 @@ class Sender:
                 self._failed(f"the spool: {error}" if isinstance(error, LensError) else describe(error))
                 if not isinstance(error, LensError):
                     logger.exception("%s failed in an unexpected way", self.ledger.component)
-                await self._settler.finish()
+                await self._committer.finish()
                 going_on = await self._pause(self._backoff.next_delay()) and await self._take_back()
-        await self._settler.finish()
+        await self._committer.finish()
 
     async def _take_back(self) -> bool:
         """Begin again behind what is accounted for; False when stopped before the spool could say where that is."""
@@ -159,11 +159,11 @@ class Sender:
 
     async def _deliver_next(self) -> bool:
         """Send what comes next until it is settled; False when stopped before that."""
-        unpacked = await self._supply.take(self.limits)
+        unpacked = await self._prefetcher.take(self.limits)
         if unpacked is None:
             return True
-        self._supply.look_ahead(self.limits)
-        return await Shipment(self._crew, unpacked).deliver()
+        self._prefetcher.look_ahead(self.limits)
+        return await BatchDelivery(self._context, unpacked).deliver()
 
     async def _find_position(self) -> bool:
         """Ask a sink that keeps its own position where it is; False when stopped before it could say."""
@@ -190,9 +190,9 @@ class Sender:
         loop = asyncio.get_running_loop()
         while True:
             limits = self.limits
-            if not self._supply.has_full_batch(limits):
-                await self._settler.done()  # what is under way counts as pending until then
-            pending = self.take_stock().pending
+            if not self._prefetcher.has_full_batch(limits):
+                await self._committer.wait()  # what is under way counts as pending until then
+            pending = self.take_snapshot().pending
             wait = seconds_until_ready(pending, limits, self._clock(), flush=self._flush.is_set())
             if wait == 0.0:
                 return True

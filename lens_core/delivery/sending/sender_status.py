@@ -1,4 +1,4 @@
-"""How a sender is doing: its state, its last error and success, and the gauges that say so."""
+"""The health of a sender: its state, its last error and success, and the gauges that say so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from ...base.self_metrics import SelfMetrics
 from ..ledger import Ledger, LedgerStatus
-from ..spool.sink_state import Pending, Stock
+from ..spool.sink_state import Pending, SinkSnapshot
 
 SinkState = Literal["starting", "idle", "sending", "retrying", "failing", "stopped"]
 
@@ -78,30 +78,30 @@ class Health:
         self.retries += 1
         self._retries.inc()
 
-    def gauge(self, stock: Stock, now: float) -> None:
+    def gauge(self, snapshot: SinkSnapshot, now: float) -> None:
         """Show what waits."""
-        self._pending.set(stock.pending.records)
-        self._lag.set(lag_of(stock.pending, now))
-        self._dead_letters.set(stock.dead_letters)
+        self._pending.set(snapshot.pending.records)
+        self._lag.set(lag_of(snapshot.pending, now))
+        self._dead_letters.set(snapshot.dead_letters)
 
-    def status(self, name: str, required: bool, ledger: Ledger, stock: Stock, now: float) -> SinkStatus:
+    def status(self, name: str, required: bool, ledger: Ledger, snapshot: SinkSnapshot, now: float) -> SinkStatus:
         """All of it."""
         return SinkStatus(
             name=name,
             required=required,
             state=self.state,
-            pending_records=stock.pending.records,
-            pending_bytes=stock.pending.bytes,
-            lag_seconds=lag_of(stock.pending, now),
+            pending_records=snapshot.pending.records,
+            pending_bytes=snapshot.pending.bytes,
+            lag_seconds=lag_of(snapshot.pending, now),
             delivered_per_second=ledger.rate.per_second(),
             retries=self.retries,
             failures_in_a_row=self.failures,
             last_error=self.last_error,
             last_error_at=self.last_error_at,
             last_success_at=self.last_success_at,
-            dead_letters=stock.dead_letters,
+            dead_letters=snapshot.dead_letters,
             ledger=ledger.status(),
-            dead_letter_reason=stock.dead_letter_reason,
+            dead_letter_reason=snapshot.dead_letter_reason,
         )
 
 

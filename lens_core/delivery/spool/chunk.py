@@ -69,7 +69,7 @@ class Segment(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What a sink gets next: segments in their order, read when the spool had been mended so often."""
+    """The next records of a sink: segments in their order, read when the spool had been mended so often."""
 
     start: Position
     end: Position
@@ -78,7 +78,7 @@ class Chunk(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many records these are, readable or not."""
+        """The number of records, readable or not."""
         return sum(segment.last - segment.first for segment in self.segments)
 
     @property

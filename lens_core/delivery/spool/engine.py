@@ -103,8 +103,8 @@ class SpoolEngine(SpoolTables):
         else:
             if fault:
                 lost = self._mend(fault)
-                for book in self.books.values():
-                    book.damaged_at_start = lost.get(book.sink, 0)
+                for sink_state in self.sink_states.values():
+                    sink_state.damaged_at_start = lost.get(sink_state.sink, 0)
             self._connection = spool_file.connect(str(self.path))
         self.spool_id = spool_file.prepare(self._connection)
 
@@ -124,7 +124,7 @@ class SpoolEngine(SpoolTables):
 
     def _register(self, connection: sqlite3.Connection) -> None:
         """Cursors of sinks that are gone hold nothing any more; new ones begin at the oldest batch."""
-        names = list(self.books)
+        names = list(self.sink_states)
         marks = ",".join("?" * len(names))
         connection.execute(f"DELETE FROM cursors WHERE sink NOT IN ({marks})", names)
         connection.executemany("INSERT OR IGNORE INTO cursors VALUES (?, 0, 0)", [(name,) for name in names])
@@ -137,14 +137,14 @@ class SpoolEngine(SpoolTables):
     def _load_books(self, connection: sqlite3.Connection) -> None:
         self.count(connection)
         self.recent.restart(spool_queries.newest_end(connection))
-        for name, book in self.books.items():
+        for name, sink_state in self.sink_states.items():
             cursor = spool_queries.cursor_of(connection, name)
-            book.load(
+            sink_state.load(
                 cursor,
                 spool_queries.pending_of(connection, name, cursor),
                 spool_queries.dead_letter_count(connection, name),
             )
-            book.dead_letter_reason = spool_queries.newest_dead_letter_reason(connection, name)
+            sink_state.dead_letter_reason = spool_queries.newest_dead_letter_reason(connection, name)
 
     def close(self) -> None:
         """Tidy up and close; never raises, because what is committed is safe already."""
@@ -191,18 +191,18 @@ class SpoolEngine(SpoolTables):
         self._repair_wanted = False
         self.count(connection)
         self.recent.restart(spool_queries.newest_end(connection))
-        for name, book in self.books.items():
-            behind = spool_queries.pending_of(connection, name, book.head)
-            book.reload(behind, spool_queries.dead_letter_count(connection, name))
+        for name, sink_state in self.sink_states.items():
+            behind = spool_queries.pending_of(connection, name, sink_state.head)
+            sink_state.reload(behind, spool_queries.dead_letter_count(connection, name))
 
     def _restore_places(self, connection: sqlite3.Connection) -> None:
         """Write what is known of places in the file: a repair may have saved older ones, or none."""
         write_epochs(connection, self.epochs)
         self._register(connection)
-        for name, book in self.books.items():
-            self._move(connection, name, book.cursor)
+        for name, sink_state in self.sink_states.items():
+            self._move(connection, name, sink_state.cursor)
         spool_file.raise_sequence(
-            connection, max([self.last_batch, *(book.head.batch for book in self.books.values())])
+            connection, max([self.last_batch, *(sink_state.head.batch for sink_state in self.sink_states.values())])
         )
 
     def translate(self, error: Exception) -> Exception:

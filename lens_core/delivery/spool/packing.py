@@ -53,7 +53,7 @@ def pack(body: bytes, worth_bytes: float = WORTH_BYTES) -> Stored:
 
 
 def unpack(stored: Stored) -> Opened:
-    """What was given to `pack`. Older files hold bodies that are not packed."""
+    """Return the body that was given to `pack`. Older files hold bodies that are not packed."""
     body = stored.body
     if zlib.crc32(body) != stored.checksum:
         return Opened(body, "the batch has changed on the disk (wrong checksum)")

@@ -47,13 +47,13 @@ def all_state(connection: sqlite3.Connection) -> dict[str, bytes]:
 
 
 def cursor_of(connection: sqlite3.Connection, sink: str) -> Position:
-    """Where a sink is; the beginning if it is new."""
+    """Return the cursor of a sink; the beginning if it is new."""
     found = connection.execute("SELECT batch, offset FROM cursors WHERE sink = ?", (sink,)).fetchone()
     return Position(*found) if found else START
 
 
 def oldest_after(connection: sqlite3.Connection, sink: str, position: Position) -> float | None:
-    """When the oldest batch that is not behind `position` was written."""
+    """Return the time when the oldest batch that is not behind `position` was written."""
     found = connection.execute(
         "SELECT created_at FROM batches WHERE only_sink IN ('', ?)"
         " AND (id > ? OR (id = ? AND records > ?)) ORDER BY id LIMIT 1",
@@ -63,7 +63,7 @@ def oldest_after(connection: sqlite3.Connection, sink: str, position: Position) 
 
 
 def pending_of(connection: sqlite3.Connection, sink: str, position: Position) -> Pending:
-    """What is not behind `position`; looks at every batch, so only at start and after a repair."""
+    """Return the backlog that is not behind `position`; looks at every batch, so only at start and after a repair."""
     records, size = connection.execute(
         "SELECT coalesce(sum(records - CASE WHEN id = ?2 THEN min(?3, records) ELSE 0 END), 0),"
         " coalesce(sum(CASE WHEN id = ?2 AND records <= ?3 THEN 0 ELSE bytes END), 0)"
@@ -74,12 +74,12 @@ def pending_of(connection: sqlite3.Connection, sink: str, position: Position) ->
 
 
 def records_between(connection: sqlite3.Connection, sink: str, start: Position, end: Position) -> int:
-    """How many records of a sink's lie between two positions."""
+    """Return the number of a sink's records between two positions."""
     return max(0, pending_of(connection, sink, start).records - pending_of(connection, sink, end).records)
 
 
 def dead_letter_count(connection: sqlite3.Connection, sink: str) -> int:
-    """How many records a sink has refused and nobody has replayed."""
+    """Return the number of refused records of a sink that nobody has replayed."""
     return int(connection.execute("SELECT count(*) FROM dead_letters WHERE sink = ?", (sink,)).fetchone()[0])
 
 

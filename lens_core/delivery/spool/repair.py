@@ -24,7 +24,7 @@ SEQUENCE_GAP = 1 << 32
 
 
 class Salvage(NamedTuple):
-    """What a repair saved and lost. `lost_records` is by sink, as far as the file still says how many there were."""
+    """The outcome of a repair. `lost_records` is by sink, as far as the file still says how many there were."""
 
     moved_to: Path
     batches: int
@@ -34,7 +34,7 @@ class Salvage(NamedTuple):
 
 
 def find_fault(path: Path) -> str:
-    """What is wrong with the file, or the empty string; a file that is not there is fine."""
+    """Describe the fault of the file; return the empty string for a sound one. A file that is not there is fine."""
     if not path.exists() or path.stat().st_size == 0:
         return ""
     try:

@@ -1,6 +1,6 @@
-"""Room in a spool that is promised to a submission before it comes: until it has come, nobody else gets these bytes.
+"""Bytes of a spool that are reserved for a submission before it is appended; no other submission gets them.
 
-Where a submission goes into several spools, it asks all of them first: so none takes what another refuses.
+A submission that goes into several spools reserves bytes in all of them first, so none stores what another refuses.
 """
 
 from __future__ import annotations
@@ -8,33 +8,33 @@ from __future__ import annotations
 import threading
 
 
-class Promises:
-    """What one spool has promised. The writer's thread promises, in the order of all that is asked of it."""
+class Reservations:
+    """Counts the bytes that one spool has reserved. The writer thread reserves them, in the order of its requests."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.bytes = 0
 
 
-class Room:
-    """`size` bytes that somebody asked for, promised or not yet."""
+class Reservation:
+    """A request for `size` bytes, granted or not yet."""
 
-    def __init__(self, promises: Promises, size: int) -> None:
+    def __init__(self, reservations: Reservations, size: int) -> None:
         self.size = size
-        self._kept = 0
-        self._promises = promises
+        self._held = 0
+        self._reservations = reservations
         self._is_wanted = True
 
-    def keep(self) -> None:
-        """Promise it, unless it is not wanted any more; a second time changes nothing."""
-        with self._promises.lock:
-            if self._is_wanted and not self._kept:
-                self._kept = self.size
-                self._promises.bytes += self.size
+    def hold(self) -> None:
+        """Count the bytes as reserved unless the request was released; a second call changes nothing."""
+        with self._reservations.lock:
+            if self._is_wanted and not self._held:
+                self._held = self.size
+                self._reservations.bytes += self.size
 
     def release(self) -> None:
-        """The submission has its turn, or is given up; a second time changes nothing."""
-        with self._promises.lock:
-            self._promises.bytes -= self._kept
-            self._kept = 0
+        """Return the bytes when the submission is appended or given up; a second call changes nothing."""
+        with self._reservations.lock:
+            self._reservations.bytes -= self._held
+            self._held = 0
             self._is_wanted = False

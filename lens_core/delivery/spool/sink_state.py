@@ -1,6 +1,6 @@
-"""What the spool knows about one sink without asking the file: its cursor and what is before it.
+"""State of one sink that the spool keeps in memory: its cursor and the backlog behind it.
 
-The writer thread changes a book after each commit, the reader thread when it hands records out, so every change
+The writer thread changes a state after each commit, the reader thread when it hands records out, so every change
 is made under the lock.
 
 Records that were handed out (up to `in_flight_end`) belong to the sender until it says what became of them: when
@@ -32,7 +32,7 @@ class SpooledBatch(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """What waits for a sink; `oldest_at` is when the oldest of it came, None when nothing waits."""
+    """The backlog of a sink; `oldest_at` is the time of its oldest batch, None when nothing waits."""
 
     records: int
     bytes: int
@@ -40,7 +40,7 @@ class Pending(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of records that a sender had: their sum is how many there were."""
+    """Counts of records that a sender finished, by outcome; they add up to the number of records."""
 
     delivered: int = 0
     filtered: int = 0
@@ -48,8 +48,8 @@ class Outcome(NamedTuple):
     dropped: int = 0
 
 
-class Stock(NamedTuple):
-    """What has to be counted since the last stock, by (name, reason), and what waits at the same moment."""
+class SinkSnapshot(NamedTuple):
+    """Counts since the last snapshot, by (name, reason), and the backlog at the same moment."""
 
     counts: Mapping[tuple[str, str], int]
     pending: Pending
@@ -57,7 +57,7 @@ class Stock(NamedTuple):
     dead_letter_reason: str = ""
 
 
-class SinkBook:
+class SinkState:
     """Cursor and counts of one sink."""
 
     def __init__(self, sink: str, *, required: bool) -> None:
@@ -78,13 +78,13 @@ class SinkBook:
         self._lock = threading.Lock()
 
     def pending(self) -> Pending:
-        """What waits, records in flight included."""
+        """Return the backlog, records in flight included."""
         with self._lock:
             return Pending(self.records, self.bytes, self.oldest_at)
 
     @property
     def head(self) -> Position:
-        """What comes next for the sender is behind this place."""
+        """The position behind which the sender reads next."""
         with self._lock:
             return self._head()
 
@@ -96,13 +96,13 @@ class SinkBook:
         with self._lock:
             return self.records - self._in_flight_records, self.bytes - self._in_flight_bytes
 
-    def take_stock(self) -> Stock:
+    def take_snapshot(self) -> SinkSnapshot:
         """Counts and what waits, at one moment, so that they add up; the counts begin at zero again."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
             pending = Pending(self.records, self.bytes, self.oldest_at)
             reason = self.dead_letter_reason if self.dead_letters else ""
-            return Stock(counts, pending, self.dead_letters, reason)
+            return SinkSnapshot(counts, pending, self.dead_letters, reason)
 
     def load(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
         """Take over what the file says when it is opened."""

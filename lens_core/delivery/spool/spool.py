@@ -29,8 +29,8 @@ from .engine import SpoolEngine
 from .epochs import Epoch
 from .group_commit import CommitThread
 from .reader import SpoolReader
-from .reservation import Room
-from .sink_state import Outcome, Pending, SinkBook
+from .reservation import Reservation
+from .sink_state import Outcome, Pending, SinkState
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ DEFAULT_MAX_BYTES = 1024 * 1024 * 1024
 
 
 class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a spool is: bytes of the batches that it holds, as stored; its limit; what the file takes on the disk."""
+    """The status of a spool: bytes of its batches, as stored; its limit; what the file takes on the disk."""
 
     kind: str
     path: str
@@ -128,7 +128,7 @@ class Spool:
 
     @property
     def engine(self) -> SpoolEngine:
-        """What works on the file; raises Overloaded while the spool is not open."""
+        """The engine that works on the file; raises Overloaded while the spool is not open."""
         if self._engine is None:
             raise Overloaded("the spool is not open")
         return self._engine
@@ -154,18 +154,18 @@ class Spool:
         """Whether what it holds survives the process."""
         return self.path is not None
 
-    def book(self, sink: str) -> SinkBook:
+    def sink_state(self, sink: str) -> SinkState:
         """Counts of a sink; raises KeyError for one that was not registered."""
-        return self.engine.books[sink]
+        return self.engine.sink_states[sink]
 
     @property
     def free_bytes(self) -> int:
-        """How much more it may hold, without what has to go first."""
-        return self.max_bytes - self.engine.live_bytes - self._thread().queued_bytes - self.engine.promises.bytes
+        """The bytes that it may still hold before older batches have to go."""
+        return self.max_bytes - self.engine.live_bytes - self._thread().queued_bytes - self.engine.reservations.bytes
 
     def pending(self, sink: str) -> Pending:
-        """What waits for a sink."""
-        return self.engine.books[sink].pending()
+        """Return the backlog of a sink."""
+        return self.engine.sink_states[sink].pending()
 
     def wake_event(self, sink: str, records: int = 1, size: int = 1) -> asyncio.Event:
         """An event that is set once so many records, or so many bytes, wait for a sink."""
@@ -181,7 +181,7 @@ class Spool:
 
     def _notify(self) -> None:
         for sink, waiter in self._waiters.items():
-            pending = self.engine.books[sink].pending()
+            pending = self.engine.sink_states[sink].pending()
             if pending.records >= waiter.records or (pending.records and pending.bytes >= waiter.size):
                 waiter.event.set()
 
@@ -200,21 +200,21 @@ class Spool:
         engine = self.engine
         return engine.refusal or (spool_tables.FULL if engine.is_full else "")
 
-    async def promise(self, batches: Sequence[NewBatch]) -> Room:
+    async def reserve(self, batches: Sequence[NewBatch]) -> Reservation:
         """Keep room for batches that come next; raises Overloaded if they would be refused now."""
         engine = self.engine
         # What is packed will need less, mostly; how much less is not known yet.
-        room = Room(engine.promises, spool_tables.size_of(batch.body for batch in batches))
+        reservation = Reservation(engine.reservations, spool_tables.size_of(batch.body for batch in batches))
         try:
             refusal = await self._thread().submit(
-                lambda connection: engine.promise(connection, room), engine.after_append
+                lambda connection: engine.reserve(connection, reservation), engine.after_append
             )
             if refusal.reason:
                 raise Overloaded(refusal.reason, retry_after_seconds=2.0)
         except BaseException:
-            room.release()
+            reservation.release()
             raise
-        return room
+        return reservation
 
     async def append(
         self,
@@ -233,21 +233,21 @@ class Spool:
         *,
         state: Mapping[str, bytes | None] | None = None,
         only_sink: str = "",
-        room: Room | None = None,
+        reservation: Reservation | None = None,
     ) -> None:
         """Write batches and state (None deletes a key) in one transaction; returns when they are durable.
 
         Raises Overloaded when there is no room because of a required sink, or because the disk is full: nothing was
-        written then. `room` is what was promised to the batches.
+        written then. `reservation` holds the batches' bytes.
         """
         size = sum(len(batch.body) for batch in batches)
         writer = self._thread()
         is_crowded = writer.queued_bytes + size > self._max_queued_bytes and writer.queued_bytes > 0
-        if batches and is_crowded and room is None:
+        if batches and is_crowded and reservation is None:
             raise Overloaded("too many bytes are on their way into the spool")
         engine, now = self.engine, self._clock()
         refusal = await writer.submit(
-            lambda connection: engine.append(connection, batches, state or {}, only_sink, now, room),
+            lambda connection: engine.append(connection, batches, state or {}, only_sink, now, reservation),
             engine.after_append,
             size,
         )
@@ -255,7 +255,7 @@ class Spool:
             raise Overloaded(refusal.reason, retry_after_seconds=2.0)
 
     async def read(self, sink: str, limits: BatchLimits) -> Chunk | None:
-        """What comes next for a sink, behind all that it has already, up to the limits; None when there is nothing.
+        """Return the next chunk of a sink, behind all that it has already, within the limits; None when there is none.
 
         Whole batches, at least one of them, unless a single batch has more than `max_records`. The records are the
         caller's until `advance` is told what became of them.
@@ -266,9 +266,9 @@ class Spool:
                 return chunk
 
     async def peek(self, sink: str, limits: BatchLimits) -> Chunk | None:
-        """What `read` would give, without handing it out."""
+        """Return the chunk that `read` would return, without handing it out."""
         engine = self.engine
-        repairs, start = engine.books[sink].repairs, engine.books[sink].head
+        repairs, start = engine.sink_states[sink].repairs, engine.sink_states[sink].head
         chunk = engine.recent.chunk(sink, start, limits) or await self.look(
             partial(
                 spool_queries.read_chunk,
@@ -283,20 +283,20 @@ class Spool:
     def hand_out(self, sink: str, chunk: Chunk) -> bool:
         """Hand out what was peeked at; False when it is not what comes next any more."""
         engine = self.engine
-        if not engine.books[sink].hand_out(chunk.start, chunk.end, chunk.records, chunk.size, chunk.repairs):
+        if not engine.sink_states[sink].hand_out(chunk.start, chunk.end, chunk.records, chunk.size, chunk.repairs):
             return False
-        engine.recent.release(min(book.head for book in engine.books.values()))
+        engine.recent.release(min(sink_state.head for sink_state in engine.sink_states.values()))
         return True
 
     async def take_back(self, sink: str) -> None:
-        """What was handed out to a sink and not accounted for comes next again. Raises SpoolError, Overloaded."""
+        """Offer a sink again the records that were handed out and not accounted for. Raises SpoolError, Overloaded."""
         engine = self.engine
 
         def count(connection: sqlite3.Connection) -> Pending:
             cursor = spool_queries.cursor_of(connection, sink)
             return spool_queries.pending_of(connection, sink, cursor)
 
-        await self._thread().submit(count, engine.books[sink].take_back)
+        await self._thread().submit(count, engine.sink_states[sink].take_back)
 
     async def advance(
         self,
@@ -318,7 +318,7 @@ class Spool:
 
     def was_overtaken(self, sink: str, end: Position) -> bool:
         """Whether a full spool has skipped all that was handed out up to `end`: it need not be sent again."""
-        return self.engine.books[sink].cursor >= end
+        return self.engine.sink_states[sink].cursor >= end
 
     async def state(self) -> dict[str, bytes]:
         """All state that was written with batches."""
@@ -368,7 +368,7 @@ class Spool:
             bytes=engine.live_bytes,
             max_bytes=self.max_bytes,
             file_bytes=spool_file.size_on_disk(self.path) if self.path else engine.live_bytes,
-            dead_letters=sum(book.dead_letters for book in engine.books.values()),
+            dead_letters=sum(sink_state.dead_letters for sink_state in engine.sink_states.values()),
             dead_letters_discarded=engine.dead_letters_discarded,
         )
 

@@ -1,4 +1,4 @@
-"""What the writer changes in the spool's tables: appending, advancing, making room.
+"""The writer's changes to the spool's tables: appending, advancing, making room.
 
 The methods that take a connection run inside a transaction. `live_bytes` follows that transaction; the books,
 which others see, change only in the `after_…` methods, which are called once the commit is done.
@@ -16,8 +16,8 @@ from . import queries as spool_queries
 from .chunk import DeadLetter, NewBatch
 from .packing import Stored, pack
 from .recent import RecentBatches
-from .reservation import Promises, Room
-from .sink_state import Outcome, SinkBook, SpooledBatch
+from .reservation import Reservation, Reservations
+from .sink_state import Outcome, SinkState, SpooledBatch
 
 # What a batch costs beyond its stored body: its row, its page's slack.
 BATCH_OVERHEAD_BYTES = 64
@@ -27,7 +27,7 @@ FULL = "the spool is full because of a required sink"
 
 
 class Skip(NamedTuple):
-    """What a full spool took from an optional sink."""
+    """The batches that a full spool took from an optional sink."""
 
     sink: str
     batches: list[SpooledBatch]
@@ -35,7 +35,7 @@ class Skip(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What an append did: the batches, their bodies, and those packed; `reason` says why it was refused."""
+    """The result of an append: the batches, their bodies, and those packed; `reason` says why it was refused."""
 
     batches: Sequence[tuple[SpooledBatch, bytes, bytes | None]]
     skips: Sequence[Skip]
@@ -43,7 +43,7 @@ class Appended(NamedTuple):
 
 
 class Advanced(NamedTuple):
-    """What an advance did; `discarded` dead letters (by sink) had to make room for new ones."""
+    """The result of an advance; `discarded` dead letters (by sink) had to make room for new ones."""
 
     sink: str
     end: Position
@@ -57,7 +57,7 @@ class Advanced(NamedTuple):
 
 
 def size_of(bodies: Iterable[bytes]) -> int:
-    """How many bytes batches with these bodies take of a spool's limit."""
+    """Return the bytes that batches with these bodies take of a spool's limit."""
     return sum(len(body) + BATCH_OVERHEAD_BYTES for body in bodies)
 
 
@@ -67,9 +67,9 @@ class SpoolTables:
     def __init__(
         self, sinks: Mapping[str, bool], *, max_bytes: int, max_dead_letter_bytes: int, pack_from_bytes: float
     ) -> None:
-        self.books = {sink: SinkBook(sink, required=required) for sink, required in sinks.items()}
+        self.sink_states = {sink: SinkState(sink, required=required) for sink, required in sinks.items()}
         self.recent = RecentBatches()
-        self.promises = Promises()
+        self.reservations = Reservations()
         self.live_bytes = 0
         self.last_batch = 0  # of this opening
         self.dead_letter_bytes = 0
@@ -104,11 +104,11 @@ class SpoolTables:
         state: Mapping[str, bytes | None],
         only_sink: str,
         now: float,
-        room: Room | None = None,
+        reservation: Reservation | None = None,
     ) -> Appended:
-        """Write batches and state, or say why not; `room` is what they were promised."""
-        if room is not None:
-            room.release()
+        """Write batches and state, or say why not; `reservation` holds their bytes."""
+        if reservation is not None:
+            reservation.release()
         stored = [pack(batch.body, self._pack_from_bytes) for batch in batches]
         need = size_of(one.body for one in stored)
         made = self._make_room(connection, need)
@@ -126,11 +126,11 @@ class SpoolTables:
                 connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
         return Appended(written, made.skips)
 
-    def promise(self, connection: sqlite3.Connection, room: Room) -> Appended:
+    def reserve(self, connection: sqlite3.Connection, reservation: Reservation) -> Appended:
         """Promise room, or say why not."""
-        made = self._make_room(connection, room.size)
+        made = self._make_room(connection, reservation.size)
         if not made.reason:
-            room.keep()
+            reservation.hold()
         return made
 
     def _make_room(self, connection: sqlite3.Connection, need: int) -> Appended:
@@ -138,7 +138,7 @@ class SpoolTables:
         if self.refusal:
             return Appended([], [], self.refusal)
         skips: list[Skip] | None = []
-        kept = self.promises.bytes
+        kept = self.reservations.bytes
         if need and self.live_bytes + need + kept > self._max_bytes:
             skips = self._give_room(connection, need, kept)
         if skips is None:
@@ -163,11 +163,11 @@ class SpoolTables:
     def after_append(self, done: Appended) -> None:
         """The append is durable."""
         for skip in done.skips:
-            self.books[skip.sink].skipped(skip.batches, skip.oldest_at)
+            self.sink_states[skip.sink].skipped(skip.batches, skip.oldest_at)
         for batch, body, packed in done.batches:
             self.recent.add(batch, body, packed)
-            for book in self.books.values():
-                book.appended(batch)
+            for sink_state in self.sink_states.values():
+                sink_state.appended(batch)
 
     def advance(
         self,
@@ -198,15 +198,15 @@ class SpoolTables:
         """The advance is durable."""
         self.full_until = 0.0
         self.is_full = False
-        self.books[done.sink].settled(
+        self.sink_states[done.sink].settled(
             done.end, done.records, done.size, done.oldest_at, done.dead_letters, done.outcome
         )
         if done.dead_letters:
-            self.books[done.sink].dead_letter_reason = done.newest_reason
+            self.sink_states[done.sink].dead_letter_reason = done.newest_reason
         for sink, count in done.discarded.items():
             self.dead_letters_discarded += count
-            if sink in self.books:
-                self.books[sink].discarded(count)
+            if sink in self.sink_states:
+                self.sink_states[sink].discarded(count)
 
     @staticmethod
     def _move(connection: sqlite3.Connection, sink: str, end: Position) -> bool:
@@ -242,7 +242,7 @@ class SpoolTables:
         floor = spool_queries.floor(connection)
         passed = "id < ?" if floor is not None else "? IS NULL"
         self._delete(connection, passed, floor)
-        for sink in self.books:
+        for sink in self.sink_states:
             cursor = spool_queries.cursor_of(connection, sink)
             self._delete(
                 connection,
@@ -264,7 +264,7 @@ class SpoolTables:
     def _give_room(self, connection: sqlite3.Connection, need: int, kept: int) -> list[Skip] | None:
         """Delete what was passed, then what only optional sinks still want; None when that is not enough."""
         self.purge(connection)
-        cursors = {sink: spool_queries.cursor_of(connection, sink) for sink in self.books}
+        cursors = {sink: spool_queries.cursor_of(connection, sink) for sink in self.sink_states}
         victims: list[SpooledBatch] = []
         free = self._max_bytes - self.live_bytes - kept
         limit = OLDEST_AT_ONCE
@@ -275,7 +275,7 @@ class SpoolTables:
             if not oldest:
                 break  # an empty spool takes a batch of any size, if nobody else was promised room
             for batch in oldest:
-                if any(self.books[sink].required for sink in self._wanting(batch, cursors)):
+                if any(self.sink_states[sink].required for sink in self._wanting(batch, cursors)):
                     return None
                 victims.append(batch)
                 free += batch.stored + BATCH_OVERHEAD_BYTES
@@ -286,7 +286,7 @@ class SpoolTables:
 
     def _wanting(self, batch: SpooledBatch, cursors: Mapping[str, Position]) -> list[str]:
         end = Position(batch.id, batch.records)
-        names = [batch.only_sink] if batch.only_sink else list(self.books)
+        names = [batch.only_sink] if batch.only_sink else list(self.sink_states)
         return [sink for sink in names if sink in cursors and cursors[sink] < end]
 
     def _give_up(
@@ -296,7 +296,7 @@ class SpoolTables:
             return []
         end = Position(victims[-1].id, victims[-1].records)
         skips = []
-        for sink in self.books:
+        for sink in self.sink_states:
             lost = [batch for batch in victims if sink in self._wanting(batch, cursors)]
             if lost:
                 self._move(connection, sink, end)

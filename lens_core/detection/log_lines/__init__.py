@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from ...plugin_api.log_formats import EventPattern, Field, LogFormat, Mark, Table
 from .engine import Context, LineEngine
-from .readings import Happening, Reading, Sign
+from .readings import FrameworkHint, LogEvent, Reading
 
 __all__ = [
     "Context",
     "EventPattern",
     "Field",
-    "Happening",
+    "FrameworkHint",
     "LineEngine",
+    "LogEvent",
     "LogFormat",
     "Mark",
     "Reading",
-    "Sign",
     "Table",
 ]

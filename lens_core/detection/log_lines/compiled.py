@@ -12,7 +12,7 @@ from .columns import Columns
 from .layouts import LAYOUTS
 from .limited import Overruns
 from .numbers import parse_number
-from .readings import Happening, Reading, Sign
+from .readings import FrameworkHint, LogEvent, Reading
 from .searching import holder, searcher, sought
 from .text import words_before
 
@@ -57,7 +57,7 @@ class CompiledFormat(_Declared):
         self._layout = LAYOUTS[declared.layout]
         self.is_mapping = declared.layout == "mapping"
         self._columns = Columns(declared.fields, declared.loss, declared.unlabelled)
-        self.signs = (Sign(framework, layer, declared.confidence, self.name),) if framework else ()
+        self.hints = (FrameworkHint(framework, layer, declared.confidence, self.name),) if framework else ()
         # What somebody wrote in a configuration goes before what Lens knows.
         self.rank = (not self.is_somebodys_own, not framework, -len(self.words), -declared.confidence, self.name)
 
@@ -110,7 +110,7 @@ class CompiledFormat(_Declared):
             epoch_base=self.declared.epoch_base,
             joins=self.declared.joins,
             sums_up_epoch=self.declared.sums_up_epoch,
-            signs=self.signs,
+            hints=self.hints,
             text=text,
         )
 
@@ -134,10 +134,10 @@ class CompiledEvent(_Declared):
         name = f"{self.detector}.{declared.type}"
         self._search = searcher(declared.pattern, name, overruns)
         self.beginning = sought(declared.pattern)
-        self.sign = Sign(self.framework, layer, declared.confidence, name)
+        self.hint = FrameworkHint(self.framework, layer, declared.confidence, name)
         self.rank = (not self.framework, -len(self.words), -declared.confidence, self.detector)
 
-    def read(self, text: str) -> Happening | None:
+    def read(self, text: str) -> LogEvent | None:
         """What happened, or None."""
         match = self._search(text, 0)
         if match is None:
@@ -152,7 +152,7 @@ class CompiledEvent(_Declared):
                 numbers[name] = int(number) if number is not None and abs(number) < 2**62 else None
             else:
                 details[name] = value.strip() if number is None else number
-        return Happening(self.declared.type, self.framework, numbers["iteration"], numbers["attempt"], details)
+        return LogEvent(self.declared.type, self.framework, numbers["iteration"], numbers["attempt"], details)
 
 
 class CompiledMark(_Declared):
@@ -164,7 +164,7 @@ class CompiledMark(_Declared):
         self.refines = frozenset(declared.refines)
         self.search = searcher(declared.pattern, name, overruns)
         self.beginning = sought(declared.pattern)
-        self.sign = Sign(framework, layer, declared.confidence, name)
+        self.hint = FrameworkHint(framework, layer, declared.confidence, name)
         self.confidence = declared.confidence
         # Marks that say the same, only not as surely.
         self.kin = (framework, self.refines)
@@ -180,7 +180,7 @@ class CompiledTable(_Declared):
         self._header = searcher(declared.header, f"{self.name}.header", overruns)
         self._row = searcher(rf"\A(?:{declared.row})", f"{self.name}.row", overruns)
         self._columns = Columns(declared.fields, declared.loss)
-        self.signs = (Sign(framework, layer, declared.confidence, self.name),) if framework else ()
+        self.hints = (FrameworkHint(framework, layer, declared.confidence, self.name),) if framework else ()
 
     def header(self, text: str) -> tuple[str, ...] | None:
         """The columns' names, if the line is this table's header."""
@@ -208,7 +208,7 @@ class CompiledTable(_Declared):
             values=values,
             iteration=int(iteration) if iteration is not None and abs(iteration) < 2**62 else None,
             epoch_base=self.declared.epoch_base,
-            signs=self.signs,
+            hints=self.hints,
             text=text,
         )
 

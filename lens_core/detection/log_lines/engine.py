@@ -1,7 +1,7 @@
 """Reads lines with what all installed detectors declare; built once, and as quick with eighty detectors as with five.
 
 A line's words are looked up in one hash set of all words that anybody needs. Which formats, events and marks a set of
-found words leaves to be tried is worked out once per set and remembered (`sifting.py`). So a line that is nobody's
+found words leaves to be tried is worked out once per set and remembered (`prefilter.py`). So a line that is nobody's
 costs the same however many detectors there are.
 """
 
@@ -16,8 +16,8 @@ from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .exceptions import TracebackState, read_exception
 from .general import GeneralReader
 from .limited import LineTime, Overruns
-from .prefilter import Candidates, Declared, Sieve
-from .readings import Happening, Reading, Sign
+from .prefilter import Candidates, Declared, Prefilter
+from .readings import FrameworkHint, LogEvent, Reading
 from .searching import MAX_CHARACTERS
 from .text import open_envelope, strip_colours, unwrap, without_launchers
 
@@ -50,13 +50,13 @@ class Context:
     With `skips_known` lines that show a framework and say nothing else are read only until they have shown it.
     """
 
-    __slots__ = ("columns", "skips_known", "table", "told", "traceback")
+    __slots__ = ("columns", "reported", "skips_known", "table", "traceback")
 
     def __init__(self, *, skips_known: bool = False) -> None:
         self.table: CompiledTable | None = None
         self.columns: tuple[str, ...] = ()
         self.skips_known = skips_known
-        self.told: set[int] = set()
+        self.reported: set[int] = set()
         self.traceback = TracebackState()
 
 
@@ -77,8 +77,8 @@ class LineEngine:
         self.formats.sort(key=lambda item: item.rank)
         self.events.sort(key=lambda item: item.rank)
         self.marks.sort(key=lambda item: -item.confidence)
-        self._sieve = Sieve(Declared(self.formats, self.events, self.marks, list(self.tables.values())))
-        self._refinements: dict[tuple[str, tuple[CompiledMark, ...]], tuple[tuple[Sign, ...], str]] = {}
+        self._prefilter = Prefilter(Declared(self.formats, self.events, self.marks, list(self.tables.values())))
+        self._refinements: dict[tuple[str, tuple[CompiledMark, ...]], tuple[tuple[FrameworkHint, ...], str]] = {}
         self._marked: dict[tuple[CompiledMark, ...], tuple[Reading]] = {}
         self._general = GeneralReader()
 
@@ -95,30 +95,36 @@ class LineEngine:
 
     def read(self, text: str, context: Context | None = None) -> Sequence[Reading]:
         """What a line says; nothing for the most lines. `context` is kept from line to line of one stream."""
-        return self.read_found(text, self._sieve.find(text), context)
+        return self.read_found(text, self._prefilter.find(text), context)
 
-    def sift(self, texts: Sequence[str], context: Context | None = None) -> list[tuple[int, Candidates]]:
+    def filter_lines(self, texts: Sequence[str], context: Context | None = None) -> list[tuple[int, Candidates]]:
         """The lines that may say something, as (index, candidates) for `read_found`; all others say nothing.
 
         With a context that `skips_known` neither do those that only show what it has been shown.
         """
-        return self._sieve.sift(texts) if context is None else self._sieve.sift(texts, context.told)
+        return (
+            self._prefilter.filter_lines(texts)
+            if context is None
+            else self._prefilter.filter_lines(texts, context.reported)
+        )
 
     def find(self, text: str) -> Candidates | None:
-        """As `sift`, for one line."""
-        return self._sieve.find(text)
+        """As `filter_lines`, for one line."""
+        return self._prefilter.find(text)
 
     def read_found(self, text: str, candidates: Candidates | None, context: Context | None = None) -> Sequence[Reading]:
         """As `read`, for a line of which it is known what is to be tried on it."""
         self._line_time.left = self._line_time.limit
         if candidates is None:
             return self._below_header(text, context)
-        told = context.told if context is not None and context.skips_known and candidates.has_only_marks else None
-        if told is not None and candidates.number in told:
+        reported = (
+            context.reported if context is not None and context.skips_known and candidates.has_only_marks else None
+        )
+        if reported is not None and candidates.number in reported:
             return self._below_header(text, context)
         readings = self._read(text, candidates, context)
-        if told is not None and readings:
-            told.add(candidates.number)
+        if reported is not None and readings:
+            reported.add(candidates.number)
         return readings
 
     def _below_header(self, text: str, context: Context | None) -> Sequence[Reading]:
@@ -137,7 +143,7 @@ class LineEngine:
 
     def words_of(self, text: str) -> frozenset[bytes]:
         """The words of a line that some declaration asks for."""
-        return self._sieve.words_of(text)
+        return self._prefilter.words_of(text)
 
     def _read(self, text: str, candidates: Candidates, context: Context | None) -> Sequence[Reading]:
         if "\x1b" in text or "[0m" in text or "[39m" in text:
@@ -160,17 +166,17 @@ class LineEngine:
         if not readings:
             return self._only_marks(marks)
         for reading in readings:
-            signs, reading.framework = self._refined(reading.framework, marks)
-            reading.signs += signs
+            hints, reading.framework = self._refined(reading.framework, marks)
+            reading.hints += hints
         return readings
 
-    def _refined(self, framework: str, marks: tuple[CompiledMark, ...]) -> tuple[tuple[Sign, ...], str]:
+    def _refined(self, framework: str, marks: tuple[CompiledMark, ...]) -> tuple[tuple[FrameworkHint, ...], str]:
         """The signs of marks on a line, and the line's framework: a mark that refines it takes its place."""
         known = self._refinements.get((framework, marks))
         if known is None:
             ordered = sorted(marks, key=lambda mark: (-mark.confidence, mark.framework))
             finer = (mark.framework for mark in ordered if framework in mark.refines or not framework)
-            known = (tuple(mark.sign for mark in ordered), next(finer, framework))
+            known = (tuple(mark.hint for mark in ordered), next(finer, framework))
             self._refinements[framework, marks] = known
         return known
 
@@ -179,7 +185,7 @@ class LineEngine:
         made = self._marked.get(marks)
         if made is None:
             best = max(marks, key=lambda mark: mark.confidence)
-            made = (Reading(framework=best.framework, signs=tuple(mark.sign for mark in marks)),)
+            made = (Reading(framework=best.framework, hints=tuple(mark.hint for mark in marks)),)
             self._marked[marks] = made
         return made
 
@@ -204,14 +210,14 @@ class LineEngine:
         if candidates.tables and not readings and context is not None:
             self._take_header(text, candidates, context)
         for event in candidates.events:
-            happening = event.read(text)
-            if happening is not None:
-                self._attach(readings, event, happening)
+            log_event = event.read(text)
+            if log_event is not None:
+                self._attach(readings, event, log_event)
                 break
-        if candidates.failure and all(reading.happening is None for reading in readings):
+        if candidates.failure and all(reading.log_event is None for reading in readings):
             failure = read_exception(text, context.traceback if context is not None else TracebackState())
             if failure is not None:
-                readings.append(Reading(happening=failure, text=text))
+                readings.append(Reading(log_event=failure, text=text))
         if not readings and candidates.general:
             general = self._general.read(text)
             if general is not None:
@@ -257,12 +263,12 @@ class LineEngine:
                 context.table, context.columns = table, names
                 return
 
-    def _attach(self, readings: list[Reading], event: CompiledEvent, happening: Happening) -> None:
+    def _attach(self, readings: list[Reading], event: CompiledEvent, log_event: LogEvent) -> None:
         if not readings:
             readings.append(Reading(framework=event.framework))
-        readings[-1].happening = happening
+        readings[-1].log_event = log_event
         if event.framework:
-            readings[-1].signs += (event.sign,)
+            readings[-1].hints += (event.hint,)
 
 
 def _marks_on(text: str, marks: Sequence[CompiledMark]) -> tuple[CompiledMark, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from .readings import Happening
+from .readings import LogEvent
 
 _REASON_CHARACTERS = 300
 _NAME = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Exit|Expired|Failure|Timeout)"
@@ -41,7 +41,7 @@ def may_fail(row: bytes) -> bool:
     return any(word in row for word in _LAST_WORDS)
 
 
-def read_exception(text: str, state: TracebackState) -> Happening | None:
+def read_exception(text: str, state: TracebackState) -> LogEvent | None:
     """Return the failure that a line tells of; `state` is kept from line to line of one stream."""
     if any(text.find(words, 0, 300) >= 0 for words in _ENDS_NOTHING):
         state.is_fatal = False
@@ -58,4 +58,4 @@ def read_exception(text: str, state: TracebackState) -> Happening | None:
     if not is_fatal or _OF_OTHERS.search(match.group("reason")):
         return None
     reason = (match.group("reason") + (match.group("rest") or "")).strip()
-    return Happening("training_failed", "", None, None, {"reason": reason[:_REASON_CHARACTERS]})
+    return LogEvent("training_failed", "", None, None, {"reason": reason[:_REASON_CHARACTERS]})

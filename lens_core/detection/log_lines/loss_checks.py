@@ -1,18 +1,18 @@
-"""What a step's numbers say by themselves: a loss that is no number, steps that were skipped."""
+"""Checks of a step's own numbers: a loss that is not finite, steps that were skipped."""
 
 from __future__ import annotations
 
 import math
 
-from .readings import Happening, Reading
+from .readings import LogEvent, Reading
 
 # A full Megatron line has these whatever happened to the loss; abridged ones (documentation, wrapped lines) have not.
 _COUNTERS = ("skipped_iterations_number", "nan_iterations_number", "learning_rate")
 _OVERFLOWED = "skipped_iterations_number"
 
 
-def judge(reading: Reading) -> Happening | None:
-    """The event that a step's own numbers are: `loss_not_finite`, `step_skipped` or none.
+def check_loss(reading: Reading) -> LogEvent | None:
+    """Return the event that a step's own numbers show: `loss_not_finite`, `step_skipped` or None.
 
     Megatron prints no loss where it is not a number, and none where every step of the interval was skipped because
     its gradients overflowed; then an infinite gradient is no news.
@@ -20,7 +20,7 @@ def judge(reading: Reading) -> Happening | None:
     values = reading.values
     skipped = _all_skipped(values)
     if skipped is not None:
-        return Happening("step_skipped", reading.framework, reading.iteration, None, {"skipped": skipped})
+        return LogEvent("step_skipped", reading.framework, reading.iteration, None, {"skipped": skipped})
     bad: dict[str, str] = {}
     if not math.isfinite(sum(values.values())):  # quicker than to look at each; a sum that overflows is looked into too
         bad = {name: spell(value) for name, value in values.items() if not math.isfinite(value) and _matters(name)}
@@ -28,7 +28,7 @@ def judge(reading: Reading) -> Happening | None:
         bad["nan_iterations_number"] = spell(values["nan_iterations_number"])
     if not bad and _is_silent(values):
         bad["lm_loss"] = "not printed"
-    return Happening("loss_not_finite", reading.framework, reading.iteration, None, bad) if bad else None
+    return LogEvent("loss_not_finite", reading.framework, reading.iteration, None, bad) if bad else None
 
 
 def spell(value: float) -> str:

@@ -59,8 +59,8 @@ class Candidates(msgspec.Struct, frozen=True):
     failure: bool = False
 
 
-class Sieve:
-    """Finds for each line what is to be tried on it; remembers rows, and sets of words, within bounds."""
+class Prefilter:
+    """Finds the declarations to try on each line; remembers rows and sets of words within bounds."""
 
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
@@ -77,15 +77,15 @@ class Sieve:
         self._somebodys: dict[bytes, Candidates] = {}
         self._room = _ROWS_LIMIT
 
-    def sift(self, texts: Sequence[str], told: Set[int] = _NOTHING) -> list[tuple[int, Candidates]]:
-        """The lines that may say something, by their index; all others say nothing, or nothing but what is `told`."""
+    def filter_lines(self, texts: Sequence[str], reported: Set[int] = _NOTHING) -> list[tuple[int, Candidates]]:
+        """Return the lines that may say something, by index; the others say nothing that is not `reported` yet."""
         nobodys, somebodys, learn = self._nobodys, self._somebodys.get, self._learn
         return [
             (index, found)
             for index, row in enumerate(rows_of(texts))
             if row not in nobodys
             and (found := somebodys(row) or learn(row)) is not None
-            and found.number not in told
+            and found.number not in reported
             and not (found.needed and _lacks_all(texts[index], found.needed))
         ]
 

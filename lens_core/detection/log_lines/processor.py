@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...base.self_metrics import SelfMetrics
+from ...model.event_types import END_EVENTS
 from ...model.processing import Processed
 from ...model.records import Detection, Event, Evidence, LogLine, Origin, Record
 from ...plugin_api.components import Detector
 from ..detectors import EvidenceRules
 from . import attempts
 from .engine import Context, LineEngine
-from .log_events import ENDS
 from .prefilter import Candidates
-from .reader import Place, StreamReader
+from .reader import StreamContext, StreamReader
 from .stream_memory import FORGET_SECONDS, Job, Memory
 from .text import PARTIAL
 
@@ -57,7 +57,7 @@ class DetectorProcessor:
         self._clock = clock
         self._memory = Memory()
         self._reader = StreamReader(self._memory, self.engine)
-        self._places: dict[tuple[str, ...], Place] = {}
+        self._places: dict[tuple[str, ...], StreamContext] = {}
         self._counted: dict[str, int] = {}
         for name in self.engine.overruns:
             metrics.detector_overruns.labels(name)
@@ -81,16 +81,16 @@ class DetectorProcessor:
         merged = self._reader.merged
         lines = [record for record in records if type(record) is LogLine]
         place = self._only_place(lines)
-        hits = self.engine.sift([line.text for line in lines], place.context if place is not None else None)
+        hits = self.engine.filter_lines([line.text for line in lines], place.context if place is not None else None)
         if place is not None and len(lines) == len(records) and _are_plain(lines, place):
-            out, told, dropped = self._take_hits(lines, place, hits, now)
+            out, reported, dropped = self._take_hits(lines, place, hits, now)
         else:
-            out, told, dropped = self._go_through(records, dict(hits), now)
+            out, reported, dropped = self._go_through(records, dict(hits), now)
         made = self._reader.finish()
         if not records:
             made += self._notice_silence(now)
         out += made
-        self._count(len(lines), told, made)
+        self._count(len(lines), reported, made)
         return Processed(
             records=out,
             state_changes=self._memory.changes(),
@@ -98,7 +98,7 @@ class DetectorProcessor:
             merged=self._reader.merged - merged + dropped,
         )
 
-    def _only_place(self, lines: Sequence[LogLine]) -> Place | None:
+    def _only_place(self, lines: Sequence[LogLine]) -> StreamContext | None:
         """Where all these lines come from, if it is one place."""
         if not lines:
             return None
@@ -106,21 +106,21 @@ class DetectorProcessor:
         return self._place(first) if all(line.origin is first for line in lines) else None
 
     def _take_hits(
-        self, lines: Sequence[LogLine], place: Place, hits: Sequence[tuple[int, Candidates]], now: float
+        self, lines: Sequence[LogLine], place: StreamContext, hits: Sequence[tuple[int, Candidates]], now: float
     ) -> tuple[list[Record], int, int]:
         """As `_go_through`, for plain lines of one place: only those that may say something are looked at."""
-        told = 0
+        reported = 0
         for number, (index, candidates) in enumerate(hits, 1):
             readings = self.engine.read_found(lines[index].text, candidates, place.context)
             if readings:
-                told += 1
+                reported += 1
                 self._reader.take(place, lines[index], readings, now)
             if place.context.table is not None:  # what stands below a header may be a row without a word
                 self._reader.remember_table(place, now)
                 rest = {later - index - 1: found for later, found in hits[number:]}
                 out, more, dropped = self._go_through(lines[index + 1 :], rest, now)
-                return [*lines[: index + 1], *out], told + more, dropped
-        return list(lines), told, 0
+                return [*lines[: index + 1], *out], reported + more, dropped
+        return list(lines), reported, 0
 
     def _go_through(
         self, records: Sequence[Record], hits: Mapping[int, Candidates], now: float
@@ -131,12 +131,12 @@ class DetectorProcessor:
         """
         out: list[Record] = []
         last_origin: Origin | None = None
-        place: Place | None = None
-        places: dict[int, Place] = {}  # by the origins' identity: the records keep them
-        moved: dict[str, Place] = {}
-        joined: dict[str, Place] = {}
+        place: StreamContext | None = None
+        places: dict[int, StreamContext] = {}  # by the origins' identity: the records keep them
+        moved: dict[str, StreamContext] = {}
+        joined: dict[str, StreamContext] = {}
         number = -1
-        told = dropped = 0
+        reported = dropped = 0
         for record in records:
             if type(record) is not LogLine:
                 out.append(record)
@@ -168,15 +168,15 @@ class DetectorProcessor:
                 if place.context.columns is not header:
                     self._reader.remember_table(place, now)
                 if readings:
-                    told += 1
+                    reported += 1
                     self._reader.take(place, record, readings, now)
         for changed in moved.values():
             self._reader.keep_positions(changed, now)
         for changed in joined.values():
             self._reader.keep_partials(changed, now)
-        return out, told, dropped
+        return out, reported, dropped
 
-    def _is_behind(self, line: LogLine, place: Place, moved: dict[str, Place]) -> bool:
+    def _is_behind(self, line: LogLine, place: StreamContext, moved: dict[str, StreamContext]) -> bool:
         """Whether a line of a file stands behind all that was taken of it; moves the position there."""
         assert line.position is not None
         if line.position <= place.positions.get(line.stream, -1):
@@ -191,13 +191,13 @@ class DetectorProcessor:
         self._reader.forget()
         self._places.clear()
 
-    def _place(self, origin: Origin) -> Place:
+    def _place(self, origin: Origin) -> StreamContext:
         key = _identity(origin)
         place = self._places.get(key)
         if place is None:
             if len(self._places) >= _MAX_PLACES:
                 self._places.clear()
-            place = Place(origin, _job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
+            place = StreamContext(origin, _job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
             self._reader.restore(place)
             self._places[key] = place
             self._metrics.event_stream_create.inc(operation="create")
@@ -205,7 +205,7 @@ class DetectorProcessor:
 
     def _hear(self, event: Event) -> None:
         """Take a job's end from whoever tells of it: its log may end without a word, and its silence is no stall."""
-        if event.type not in ENDS:
+        if event.type not in END_EVENTS:
             return
         for name in _job_names(event.origin):
             job = self._memory.known_job(name)
@@ -227,10 +227,10 @@ class DetectorProcessor:
         confidence = self._metrics.framework_detection_confidence.labels(framework=framework, method=method)
         confidence.observe(detection.confidence)
 
-    def _count(self, lines: int, told: int, made: Sequence[Record]) -> None:
+    def _count(self, lines: int, reported: int, made: Sequence[Record]) -> None:
         if lines:
-            self._metrics.log_analysis.inc(told, type="understood")
-            self._metrics.log_analysis.inc(lines - told, type="other")
+            self._metrics.log_analysis.inc(reported, type="understood")
+            self._metrics.log_analysis.inc(lines - reported, type="other")
             self._count_limits()
         for record in made:
             if isinstance(record, Detection):
@@ -269,7 +269,7 @@ def is_silent(job: Job, now: float) -> bool:
     return now - job.stepped_at > max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds)
 
 
-def _are_plain(lines: Sequence[LogLine], place: Place) -> bool:
+def _are_plain(lines: Sequence[LogLine], place: StreamContext) -> bool:
     """Whether each of these lines is whole and new by itself, and none stands below a header."""
     if place.partial or place.context.table is not None:
         return False

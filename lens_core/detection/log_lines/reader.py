@@ -9,11 +9,11 @@ import msgspec
 
 from ...model.records import Detection, Event, LogLine, Origin, Record, StepMetrics
 from . import attempts, steps
-from . import log_events as happenings
+from . import log_events as log_events
 from .engine import Context, LineEngine
 from .general import ANNOUNCEMENT, CELL, FORMAT
-from .loss_checks import judge
-from .readings import Happening, Reading
+from .loss_checks import check_loss
+from .readings import LogEvent, Reading
 from .rows import RowMerger
 from .stream_memory import Job, Memory, Stream
 from .text import (
@@ -53,8 +53,8 @@ class PartialLine:
         return "".join(self.parts)
 
 
-class Place(NamedTuple):
-    """Where lines come from: a container of a pod, and the job to which it belongs."""
+class StreamContext(NamedTuple):
+    """The source of lines: a container of a pod, the job to which it belongs, and the state kept for it."""
 
     origin: Origin
     job: str
@@ -67,7 +67,7 @@ class Place(NamedTuple):
 class _Moment(NamedTuple):
     """One line's place in time and in its job."""
 
-    place: Place
+    place: StreamContext
     stream_name: str
     stream: Stream
     job: Job
@@ -89,15 +89,15 @@ class StreamReader:
         """How many rows became part of another or said nothing new."""
         return self._rows.merged
 
-    def take(self, place: Place, line: LogLine, readings: Sequence[Reading], now: float) -> None:
+    def take(self, place: StreamContext, line: LogLine, readings: Sequence[Reading], now: float) -> None:
         """Work through a line's readings."""
         moment = self._moment(place, line, now)
         for reading in readings:
             if reading.bar is not None:
                 moment.stream.bar = reading.bar
             self._show(moment, reading)
-            if reading.happening is not None:
-                self._happen(moment, reading.happening)
+            if reading.log_event is not None:
+                self._happen(moment, reading.log_event)
             if reading.format:
                 self._step(moment, reading, now)
 
@@ -111,7 +111,7 @@ class StreamReader:
         self._rows.forget()
         self._made = []
 
-    def join(self, place: Place, line: LogLine) -> LogLine | None:
+    def join(self, place: StreamContext, line: LogLine) -> LogLine | None:
         """A whole line of its parts, or None while its end has not come; an endless one is let go in pieces."""
         partial = place.partial.get(line.stream)
         has_room = partial is not None or len(place.partial) < _MAX_PARTIAL_STREAMS
@@ -123,14 +123,14 @@ class StreamReader:
         place.partial.pop(line.stream, None)
         return msgspec.structs.replace(line, text=partial.text(), source=DATA_SOURCE)
 
-    def keep_partials(self, place: Place, now: float) -> None:
+    def keep_partials(self, place: StreamContext, now: float) -> None:
         """Remember the beginnings of lines of a place: once for all lines that came, not for each."""
         self._memory.touch_stream(place.stream)
         stream = self._memory.stream(place.stream)
         stream.partial = {name: partial.text() for name, partial in place.partial.items()}
         stream.seen_at = now
 
-    def remember_table(self, place: Place, now: float) -> None:
+    def remember_table(self, place: StreamContext, now: float) -> None:
         """Remember the header under which the next lines of a place stand."""
         table = place.context.table
         if table is not None:
@@ -138,7 +138,7 @@ class StreamReader:
             stream = self._memory.stream(place.stream)
             stream.table, stream.columns, stream.seen_at = table.name, list(place.context.columns), now
 
-    def keep_positions(self, place: Place, now: float) -> None:
+    def keep_positions(self, place: StreamContext, now: float) -> None:
         """Remember how far a place has been read, with its last few files."""
         while len(place.positions) > _FILES_REMEMBERED:
             del place.positions[next(iter(place.positions))]
@@ -146,7 +146,7 @@ class StreamReader:
         stream = self._memory.stream(place.stream)
         stream.positions, stream.seen_at = dict(place.positions), now
 
-    def restore(self, place: Place) -> None:
+    def restore(self, place: StreamContext) -> None:
         """Give a place the header and the beginnings of lines that its stream remembers."""
         stream = self._memory.stream(place.stream)
         place.partial.update((name, PartialLine(text)) for name, text in stream.partial.items())
@@ -159,10 +159,10 @@ class StreamReader:
         """The event of a job's silence."""
         details = {"silent_seconds": round(now - job.stepped_at, 3), "usual_seconds": job.usual_seconds}
         return self._event(
-            job.origin, job, Happening("stalled", "", job.last_iteration, None, details), _newest(job), now
+            job.origin, job, LogEvent("stalled", "", job.last_iteration, None, details), _newest(job), now
         )
 
-    def _moment(self, place: Place, line: LogLine, now: float) -> _Moment:
+    def _moment(self, place: StreamContext, line: LogLine, now: float) -> _Moment:
         time = line.event_time
         if time is None:
             time = split_container_prefix(line.text)[1] or printed_time(line.text, local=True) or now
@@ -185,34 +185,34 @@ class StreamReader:
     def _show(self, moment: _Moment, reading: Reading) -> None:
         """An opinion for each framework that a line shows better than any line before."""
         known = moment.job.frameworks
-        for sign in reading.signs:
-            if not sign.framework or known.get(sign.framework, 0.0) >= sign.confidence:
+        for hint in reading.hints:
+            if not hint.framework or known.get(hint.framework, 0.0) >= hint.confidence:
                 continue
-            known[sign.framework] = sign.confidence
+            known[hint.framework] = hint.confidence
             self._made.append(
                 Detection(
                     origin=moment.origin,
                     workload_uid=moment.origin.workload_uid,
                     source=DATA_SOURCE,
-                    framework=sign.framework,
-                    layer=sign.layer,
-                    confidence=sign.confidence,
+                    framework=hint.framework,
+                    layer=hint.layer,
+                    confidence=hint.confidence,
                     method=METHOD,
-                    facts={"by": sign.by},
+                    facts={"by": hint.by},
                     event_time=moment.time,
                 )
             )
 
-    def _happen(self, moment: _Moment, happening: Happening) -> None:
+    def _happen(self, moment: _Moment, log_event: LogEvent) -> None:
         job = moment.job
-        if happening.type == "training_started":
+        if log_event.type == "training_started":
             attempts.start(job, moment.time)
             job.is_running = True
         attempt = attempts.of_time(job, moment.time)
-        if not happenings.is_news(job, happening, attempt, moment.stream_name, moment.time):
+        if not log_events.is_news(job, log_event, attempt, moment.stream_name, moment.time):
             return
-        happening = happenings.follow(job, happening, moment.time)
-        self._made.append(self._event(moment.origin, job, happening, attempt, moment.time))
+        log_event = log_events.follow(job, log_event, moment.time)
+        self._made.append(self._event(moment.origin, job, log_event, attempt, moment.time))
 
     def _step(self, moment: _Moment, reading: Reading, now: float) -> None:
         stream = moment.stream
@@ -223,7 +223,7 @@ class StreamReader:
             return
         if reading.joins == "epoch":
             stream.epoch = reading.values.get("epoch")
-            self._happen(moment, Happening("epoch_started", "", None, None, dict(reading.values)))
+            self._happen(moment, LogEvent("epoch_started", "", None, None, dict(reading.values)))
             return
         if reading.joins == "repeats" or stream.repeats:
             stream.repeats = reading.joins == "repeats"
@@ -246,7 +246,7 @@ class StreamReader:
             steps.take_held(reading, stream)
             self._advance(moment, counter, row_step, now)
         self._row(moment, reading, row_step, attempt)
-        own = judge(reading)
+        own = check_loss(reading)
         if own is not None and (own.type != "loss_not_finite" or not job.is_not_finite):
             self._happen(moment, own)
         job.is_not_finite = own is not None and own.type == "loss_not_finite"
@@ -304,7 +304,7 @@ class StreamReader:
         job.is_running = True
         if job.is_stalled:
             job.is_stalled = False
-            self._happen(moment, Happening("resumed", "", row_step, None, {}))
+            self._happen(moment, LogEvent("resumed", "", row_step, None, {}))
 
     def _keep_pace(self, job: Job, interval: float) -> None:
         """The usual time from step to step: a mean that follows slowly; a stall itself does not count."""
@@ -333,15 +333,15 @@ class StreamReader:
         )
         self._rows.add(moment.place.job, row)
 
-    def _event(self, origin: Origin, job: Job, happening: Happening, attempt: int, time: float) -> Event:
-        details = dict(happening.details)
-        if happening.framework:
-            details["framework"] = happening.framework
+    def _event(self, origin: Origin, job: Job, log_event: LogEvent, attempt: int, time: float) -> Event:
+        details = dict(log_event.details)
+        if log_event.framework:
+            details["framework"] = log_event.framework
         return Event(
             origin=origin,
-            type=happening.type,
+            type=log_event.type,
             attempt=attempt,
-            iteration=happening.iteration,
+            iteration=log_event.iteration,
             event_time=time,
             data_source=DATA_SOURCE,
             details=details,

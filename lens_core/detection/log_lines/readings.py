@@ -1,4 +1,4 @@
-"""What the engine says about a line."""
+"""The results of reading a line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 _OF_NEIGHBOURS = ("repeats", "announces", "announced")
 
 
-class Sign(NamedTuple):
-    """A line shows this framework, so sure."""
+class FrameworkHint(NamedTuple):
+    """A framework that a line shows, with the confidence of the detector."""
 
     framework: str
     layer: str
@@ -19,8 +19,8 @@ class Sign(NamedTuple):
     by: str
 
 
-class Happening(msgspec.Struct, frozen=True):
-    """An event that a line tells of; `framework` is empty where anybody prints such lines."""
+class LogEvent(msgspec.Struct, frozen=True):
+    """An event that a line reports; `framework` is empty where every framework prints such lines."""
 
     type: str
     framework: str
@@ -30,7 +30,7 @@ class Happening(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct):
-    """One update of a line: a step's values, something that happened, a progress bar, or only signs of a framework.
+    """One update of a line: a step's values, something that happened, a progress bar, or only hints of a framework.
 
     `values` have stored names and units, without the iteration. A progress bar without values is in `bar`: (done,
     total). `joins` and `sums_up_epoch` are the format's.
@@ -44,13 +44,18 @@ class Reading(msgspec.Struct):
     joins: str = ""
     sums_up_epoch: bool = False
     bar: tuple[int, int | None] | None = None
-    happening: Happening | None = None
-    signs: tuple[Sign, ...] = ()
+    log_event: LogEvent | None = None
+    hints: tuple[FrameworkHint, ...] = ()
     text: str = ""
+
+    @property
+    def happening(self) -> LogEvent | None:
+        """The former name of `log_event`, kept for tests of plugins of API 1.0."""
+        return self.log_event
 
     @property
     def kind(self) -> str:
         """metric, event or none."""
         if self.format and self.joins not in _OF_NEIGHBOURS:
             return "metric"
-        return "event" if self.happening is not None else "none"
+        return "event" if self.log_event is not None else "none"

@@ -16,7 +16,7 @@ from ..errors import json_response
 from ..overview import Overview, overview, state_of
 from ..parameters import integer
 from ..state import ApiState
-from .summary import Glances
+from .summary import TrainingSummaries
 
 MAX_GLANCES = 100
 
@@ -26,7 +26,7 @@ class OverviewRoutes:
 
     def __init__(self, state: ApiState) -> None:
         self._state = state
-        self._glances = Glances(state)
+        self._summaries = TrainingSummaries(state)
 
     def routes(self) -> list[Route]:
         """Both routes."""
@@ -61,7 +61,7 @@ class OverviewRoutes:
         uids = request.query_params.getlist("uid")
         if not uids or len(uids) > MAX_GLANCES:
             raise BadRequest(f"uid must be given, at most {MAX_GLANCES} times")
-        return json_response({"glances": await self._glances.of(uids)})
+        return json_response({"glances": await self._summaries.summarise(uids)})
 
 
 def _line(line: Overview, now_ms: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a line of the list shows of a workload beyond its name: framework, loss, throughput, memory, time left.
+"""Summaries of workloads for the lines of the list: framework, loss, throughput, memory, time left.
 
 Made of the ordinary questions to the store, kept until the store's version of the workload changes.
 """
@@ -40,8 +40,8 @@ MEMORY = ("^mem_usage$", "mem(ory)?.*(used|alloc|usage|reserved)", "^mem_usage_r
 NO_MEMORY = re.compile("free|total|percent.*cpu")
 
 
-class Glance(msgspec.Struct, frozen=True, kw_only=True):
-    """One workload at a glance. `spark` are values of `loss_name`, texts where JSON has no number."""
+class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The summary of one workload. `spark` are values of `loss_name`, texts where JSON has no number."""
 
     workload_uid: str
     wrapper_framework: str | None = None
@@ -60,42 +60,42 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     eta_seconds: float | None = None
 
 
-class Glances:
-    """Answers and remembers glances."""
+class TrainingSummaries:
+    """Computes and caches the summaries of workloads."""
 
     def __init__(self, state: ApiState) -> None:
         self._state = state
-        self._kept: OrderedDict[str, tuple[str, Glance]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[str, TrainingSummary]] = OrderedDict()
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def of(self, uids: Sequence[str]) -> list[Glance]:
-        """In the order of the names."""
+    async def summarise(self, uids: Sequence[str]) -> list[TrainingSummary]:
+        """Return the summaries in the order of `uids`."""
         progress = await self._state.required_store().newest_progress(uids)
-        glances = await asyncio.gather(*(self._one(uid) for uid in uids))
-        return [with_progress(glance, progress.get(glance.workload_uid)) for glance in glances]
+        summaries = await asyncio.gather(*(self._summarise_one(uid) for uid in uids))
+        return [with_progress(summary, progress.get(summary.workload_uid)) for summary in summaries]
 
-    async def _one(self, uid: str) -> Glance:
+    async def _summarise_one(self, uid: str) -> TrainingSummary:
         store = self._state.required_store()
         async with self._turns:
             version = await store.version(uid)
             kept = self._kept.get(uid)
             if kept is not None and kept[0] == version:
                 return kept[1]
-            glance = await self._look(store, uid)
-        self._kept[uid] = (version, glance)
+            summary = await self._compute(store, uid)
+        self._kept[uid] = (version, summary)
         self._kept.move_to_end(uid)
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
-        return glance
+        return summary
 
-    async def _look(self, store: Store, uid: str) -> Glance:
+    async def _compute(self, store: Store, uid: str) -> TrainingSummary:
         detail = await store.workload(uid)
         metrics = await store.available_metrics(uid, "")
         evidence = await store.evidence(uid)
         verdict = fuse(await all_opinions(store, uid, evidence, self._state.rules), self._state.rules.relations)
         runs = detail.runs if detail else []
         speed, target, eta = time_left(runs)
-        return Glance(
+        return TrainingSummary(
             workload_uid=uid,
             wrapper_framework=verdict.wrapper_framework or None,
             base_framework=verdict.base_framework or None,
@@ -189,15 +189,15 @@ def _last(points: Sequence[MetricPoint]) -> float | None:
     return next((point.value for point in reversed(points) if math.isfinite(point.value)), None)
 
 
-def with_progress(glance: Glance, progress: Progress | None) -> Glance:
+def with_progress(summary: TrainingSummary, progress: Progress | None) -> TrainingSummary:
     """The pace of the last rows, where the store knows it, in the place of the whole attempt's."""
     if progress is None:
-        return glance
+        return summary
     return msgspec.structs.replace(
-        glance,
-        iterations_per_second=progress.iterations_per_second or glance.iterations_per_second,
-        target_iteration=progress.target_iteration or glance.target_iteration,
-        eta_seconds=progress.remaining_seconds if progress.remaining_seconds is not None else glance.eta_seconds,
+        summary,
+        iterations_per_second=progress.iterations_per_second or summary.iterations_per_second,
+        target_iteration=progress.target_iteration or summary.target_iteration,
+        eta_seconds=progress.remaining_seconds if progress.remaining_seconds is not None else summary.eta_seconds,
     )
 
 

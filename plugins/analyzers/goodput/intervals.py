@@ -74,7 +74,7 @@ def divide(life: Life, base: Floats | None, best: float | None, origin: int, *, 
 
 
 def overlap(spans: Iterable[tuple[int, int]], begin: int, end: int) -> float:
-    """How much of an interval the spans cover together; where they overlap each moment counts once."""
+    """Return how long the spans cover an interval together; overlapping moments count once."""
     covered, reached = 0, begin
     for start, stop in sorted(spans):
         start, stop = max(start, reached), min(stop, end)

@@ -270,7 +270,7 @@ def _interruptions(accounts: Sequence[_Account], facts: Facts) -> list[Interrupt
 
 
 def _resolution(facts: Facts, accounts: Sequence[_Account]) -> str:
-    """How finely the time could be told apart: `none`, `approximate`, or the steps between rows."""
+    """The resolution of the breakdown: `none`, `approximate`, or the steps between rows."""
     if not any(account.base is not None for account in accounts):
         return "none"
     if facts.is_approximate:

@@ -124,7 +124,7 @@ class LogFacts:
 
     @property
     def rows(self) -> int:
-        """How many rows were read."""
+        """The number of rows read."""
         return sum(len(draft.rows) for draft in self._drafts)
 
     def _draft(self, number: int | None, time: float) -> _Draft:
@@ -202,7 +202,7 @@ def _step(number: int | None) -> int | None:
 
 
 def _seconds(event: Event) -> float:
-    """How long an event says that it took; 0 where it does not."""
+    """Return the duration that an event reports; 0 without one."""
     seconds = event.details.get("duration_seconds")
     return max(0.0, float(seconds)) if isinstance(seconds, int | float) and math.isfinite(seconds) else 0.0
 

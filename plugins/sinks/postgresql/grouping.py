@@ -159,45 +159,45 @@ def state_of(row: Pending, key: StreamKey) -> RowState:
 def group(rows: Iterable[tuple[int, StepMetrics]], cluster: str, history_limit: int, names: NameCache) -> Grouped:
     """Sort rows (with their indexes in the batch) into streams and merge those of one key."""
     grouped = Grouped()
-    lanes = _Lanes(grouped, cluster)
+    buffers = StreamBuffers(grouped, cluster)
     for index, row in rows:
         problem = row_problem(row)
         if problem is not None:
             grouped.rejected[index] = problem
             continue
-        lane = lanes.of(row)
-        if lane.problem is not None:
-            grouped.rejected[index] = lane.problem
+        buffer = buffers.of(row)
+        if buffer.problem is not None:
+            grouped.rejected[index] = buffer.problem
             continue
         row = names.with_stored_names(row)
-        present = lane.steps.setdefault(row.row_step, row)
+        present = buffer.steps.setdefault(row.row_step, row)
         if present is not row:
-            key = lane.key
-            lane.steps[row.row_step] = merge(state_of(present, key), state_of(row, key), history_limit)
+            key = buffer.key
+            buffer.steps[row.row_step] = merge(state_of(present, key), state_of(row, key), history_limit)
     return grouped
 
 
 @dataclass(slots=True)
-class _Lane:
-    """The rows of one stream, by row_step; or why there are none."""
+class StreamBuffer:
+    """The rows of one stream by row_step, or the problem that keeps them out."""
 
     key: StreamKey
     problem: str | None
     steps: dict[int, Pending]
 
 
-class _Lanes:
-    """Finds the lane of a row; mostly it is that of the row before."""
+class StreamBuffers:
+    """Finds the buffer of a row, mostly that of the previous row."""
 
     def __init__(self, grouped: Grouped, cluster: str) -> None:
         self._grouped = grouped
         self._cluster = cluster
-        self._lanes: dict[tuple[object, ...], _Lane] = {}
+        self._buffers: dict[tuple[object, ...], StreamBuffer] = {}
         self._identity: tuple[object, ...] = ()
-        self._last: _Lane | None = None
+        self._last: StreamBuffer | None = None
 
-    def of(self, row: StepMetrics) -> _Lane:
-        """The lane of a row."""
+    def of(self, row: StepMetrics) -> StreamBuffer:
+        """Return the buffer of the row's stream."""
         origin = row.origin
         identity = (
             *(origin.cluster, origin.workload_uid, origin.pod_uid, origin.namespace, origin.pod_name, origin.rank),
@@ -205,10 +205,10 @@ class _Lanes:
         )
         if self._last is None or identity != self._identity:
             self._identity = identity
-            self._last = self._lanes.get(identity) or self._open(identity, row)
+            self._last = self._buffers.get(identity) or self._open(identity, row)
         return self._last
 
-    def _open(self, identity: tuple[object, ...], row: StepMetrics) -> _Lane:
+    def _open(self, identity: tuple[object, ...], row: StepMetrics) -> StreamBuffer:
         subject = subject_of(row.origin, self._cluster)
         key = stream_key(row, subject)
         problem = stream_problem(row)
@@ -217,8 +217,8 @@ class _Lanes:
             self._grouped.subjects.setdefault(key.subject, subject)
             self._grouped.pod_uids.setdefault(key, subject.pod_uid)
             steps = self._grouped.streams.setdefault(key, {})
-        lane = self._lanes[identity] = _Lane(key, problem, steps)
-        return lane
+        buffer = self._buffers[identity] = StreamBuffer(key, problem, steps)
+        return buffer
 
 
 class NameCache:

@@ -6,7 +6,8 @@ import time
 from typing import Any, NamedTuple
 
 from lens_core import BadRequest, WorkloadSummary
-from lens_core.http.overview import ATTENTION_DAYS, ATTENTION_EVENTS, GOES_ON_MS, STATE_EVENTS, Overview, OverviewPage
+from lens_core.http.overview import ATTENTION_DAYS, GOES_ON_MS, Overview, OverviewPage
+from lens_core.model.event_types import ATTENTION_EVENTS, STATE_EVENTS
 
 from .identity import Connection
 from .shown import LINES, Line, Name, Search, in_order, newest_lines, of_names, place, search

@@ -56,14 +56,14 @@ class TrainingSeries:
     def __init__(self, directory: Directory, clock: Callable[[], float] = time.time) -> None:
         self._directory = directory
         self._clock = clock
-        self._picture = directory.picture
+        self._index = directory.index
         self._known: dict[tuple[object, ...], Series] = {}
         self._owners: dict[tuple[object, ...], dict[str, str]] = {}
 
     def points(self, records: Iterable[object]) -> Iterator[Point]:
         """The points of training rows, events and measurements; other records have none."""
-        if self._directory.picture is not self._picture or len(self._known) > _CACHED:
-            self._picture = self._directory.picture
+        if self._directory.index is not self._index or len(self._known) > _CACHED:
+            self._index = self._directory.index
             self._known.clear()
             self._owners.clear()
         for record in records:

@@ -34,14 +34,14 @@ class Enricher:
         self._finder = PodFinder(settings)
         globs = "|".join(map(fnmatch.translate, settings.drop_negative))
         self._negative = re.compile(globs or r"(?!)", re.IGNORECASE)
-        self._picture = directory.picture
+        self._index = directory.index
         self._found: dict[Keys, Pod | None] = {}
         self._epoch = 1
 
     def refresh(self) -> int:
         """Take up what the directory knows now; the epoch, a number that changes with it."""
-        if self._directory.picture is not self._picture:
-            self._picture = self._directory.picture
+        if self._directory.index is not self._index:
+            self._index = self._directory.index
             self._epoch += 1
             self._found.clear()
         return self._epoch
@@ -51,7 +51,7 @@ class Enricher:
         if keys and keys not in self._found:
             if len(self._found) >= _MEMO_KEYS:
                 self._found.clear()
-            self._found[keys] = self._finder.find(keys, self._picture)
+            self._found[keys] = self._finder.find(keys, self._index)
         return self._found[keys] if keys else None
 
     def watches(self, name: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from lens_core import Pod
-from lens_core.directory.index import Picture
+from lens_core.directory.index import Index
 
 from .labels import Label
 from .settings import RemoteWriteSettings
@@ -51,10 +51,10 @@ class PodFinder:
         node = next((labels[label] for label in self._node_labels if label in labels), "")
         return [("device", node, kind, device) for kind, device in devices] if node else []
 
-    def find(self, keys: Keys, picture: Picture) -> Pod | None:
+    def find(self, keys: Keys, index: Index) -> Pod | None:
         """The pod of the first key that is known."""
         for key in keys:
-            if (pod := _look_up(key, picture)) is not None:
+            if (pod := _look_up(key, index)) is not None:
                 return pod
         return None
 
@@ -70,12 +70,12 @@ def _pod_keys(labels: Mapping[str, str]) -> list[Key]:
     return [*keys, *(("name", namespace, labels[label], uid) for label in POD_LABELS if label in labels)]
 
 
-def _look_up(key: Key, picture: Picture) -> Pod | None:
+def _look_up(key: Key, index: Index) -> Pod | None:
     if key[0] == "device":
-        return picture.by_device.get((key[1], key[2], key[3]))
+        return index.by_device.get((key[1], key[2], key[3]))
     if key[0] == "uid":
-        return picture.by_uid.get(key[1])
+        return index.by_uid.get(key[1])
     _, namespace, name, uid = key
-    found = picture.by_name.get((namespace, name)) if namespace else picture.by_bare_name.get(name)
+    found = index.by_name.get((namespace, name)) if namespace else index.by_bare_name.get(name)
     # A pod of that name with another uid is another pod.
     return None if found is None or (uid and found.uid) else found

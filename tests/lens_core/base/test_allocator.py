@@ -42,8 +42,8 @@ def test_a_command_collects_rarely() -> None:
 def test_what_stays_is_not_looked_through_again() -> None:
     script = (
         "import gc, lens_core.daemon.daemon\n"
-        "from lens_core.base.allocator import leave_what_stays\n"
-        "leave_what_stays()\n"
+        "from lens_core.base.allocator import freeze_gc\n"
+        "freeze_gc()\n"
         "print(gc.get_freeze_count(), len(gc.get_objects()))"
     )
     run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

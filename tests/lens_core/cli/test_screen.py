@@ -42,8 +42,8 @@ def test_pictures_are_lines_where_the_cursor_cannot_move(clock: list[float], mon
     console = Console(file=out, force_terminal=True, width=80)
     assert not can_redraw(console)
     with pictures(console, whole_screen=True) as show:
-        for picture in ("one", "two", "three"):
-            show(picture)
+        for index in ("one", "two", "three"):
+            show(index)
             clock[0] += 3
     assert out.getvalue() == "one\nthree\n"
 

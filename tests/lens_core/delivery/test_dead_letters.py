@@ -78,13 +78,13 @@ async def test_the_newest_reason_is_known_at_once_and_after_a_restart(tmp_path: 
     for expected in ("", "reason 2"):
         spool = Spool(tmp_path / "x.spool")
         await spool.open({"a": True})
-        assert spool.book("a").take_stock().dead_letter_reason == expected
+        assert spool.sink_state("a").take_snapshot().dead_letter_reason == expected
         if not expected:
             await refused(spool, "a", 1, 2)
-        assert spool.book("a").take_stock().dead_letter_reason == "reason 2"
+        assert spool.sink_state("a").take_snapshot().dead_letter_reason == "reason 2"
         if expected:
             await DeadLetters(spool).replay("a")
-            assert spool.book("a").take_stock().dead_letter_reason == ""
+            assert spool.sink_state("a").take_snapshot().dead_letter_reason == ""
         await spool.close()
 
 
@@ -101,7 +101,7 @@ async def test_replay_gives_them_to_their_own_sink_and_removes_them(path: Path |
     assert spool.pending("b").records == pending_b
     assert (letters.count("a"), letters.count("b")) == (0, 1)
     assert [entry.sink for entry in await letters.entries()] == ["b"]
-    assert spool.book("a").take_stock().counts["accepted", ""] == 5
+    assert spool.sink_state("a").take_snapshot().counts["accepted", ""] == 5
     assert await letters.replay("a") == 0
     await spool.close()
 

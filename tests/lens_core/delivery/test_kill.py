@@ -65,10 +65,10 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_acknowledged_record_is_stored_exactly_once(tmp_path: Path, seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     first, acknowledged = 0, set[int]()
     for _ in range(4):
-        steps = run_and_kill(tmp_path, first, dice.randint(20, 150))
+        steps = run_and_kill(tmp_path, first, rng.randint(20, 150))
         acknowledged |= {step + number for step in steps for number in range(5)}
         # What was on its way when the process died was not acknowledged, and is not sent again here.
         first = max(steps) + 10

@@ -13,7 +13,7 @@ def test_both_ledgers_say_the_same() -> None:
     ledger.count("filtered", 2)
     ledger.reject("wrong type", 3)
     ledger.count("accepted", 5)
-    assert ledger.door_difference() == 0
+    assert ledger.entry_difference() == 0
     text = metrics.exposition().decode()
     assert 'lens_records_received_total{component="api"} 10.0' in text
     assert 'lens_records_rejected_total{component="api",reason="wrong type"} 3.0' in text

@@ -34,16 +34,16 @@ def test_delays_double_up_to_the_cap() -> None:
     assert backoff.next_delay() == 1
 
 
-@given(dice=st.floats(0, 1), failures=st.integers(0, 10_000))
-def test_jitter_is_full_and_bounded_however_often_it_failed(dice: float, failures: int) -> None:
-    backoff = Backoff(SETTINGS, lambda: dice)
+@given(rng=st.floats(0, 1), failures=st.integers(0, 10_000))
+def test_jitter_is_full_and_bounded_however_often_it_failed(rng: float, failures: int) -> None:
+    backoff = Backoff(SETTINGS, lambda: rng)
     backoff.failures = failures
     assert 0 <= backoff.next_delay() <= 10.0
 
 
-@given(asked=st.floats(0, 100), dice=st.floats(0, 1))
-def test_what_the_sink_asked_for_is_the_least(asked: float, dice: float) -> None:
-    assert asked <= Backoff(SETTINGS, lambda: dice).next_delay(asked) <= asked + max(1.0, min(asked, 10.0))
+@given(asked=st.floats(0, 100), rng=st.floats(0, 1))
+def test_what_the_sink_asked_for_is_the_least(asked: float, rng: float) -> None:
+    assert asked <= Backoff(SETTINGS, lambda: rng).next_delay(asked) <= asked + max(1.0, min(asked, 10.0))
 
 
 def test_those_that_are_told_the_same_come_back_over_as_much_time_again() -> None:

@@ -61,12 +61,12 @@ class World:
         await self.spool.write(lambda connection: None)
 
     def add_up(self) -> None:
-        stock = self.spool.book("a").take_stock()
-        for key, count in stock.counts.items():
+        snapshot = self.spool.sink_state("a").take_snapshot()
+        for key, count in snapshot.counts.items():
             self.counts[key] = self.counts.get(key, 0) + count
         dropped = sum(count for (name, _), count in self.counts.items() if name == "dropped")
         assert self.counts.get(("delivered", ""), 0) == self.delivered
-        assert self.counts.get(("accepted", ""), 0) == self.delivered + dropped + stock.pending.records
+        assert self.counts.get(("accepted", ""), 0) == self.delivered + dropped + snapshot.pending.records
 
     async def drain(self) -> None:
         for _ in list(self.held):

@@ -47,7 +47,7 @@ async def drain(spool: Spool, sink: str) -> list[bytes]:
 
 def counted(spool: Spool, sink: str, name: str, reason: str = "") -> int:
     """What the spool has counted since it was asked last."""
-    return spool.book(sink).take_stock().counts.get((name, reason), 0)
+    return spool.sink_state(sink).take_snapshot().counts.get((name, reason), 0)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -171,7 +171,7 @@ async def test_positions_and_state_survive_a_restart(tmp_path: Path) -> None:
     spool = await opened(path, ONE)
     assert spool.spool_id == identity
     assert await spool.state() == {"stream": b"7"}
-    assert spool.book("a").recovered == spool.pending("a").records == 1
+    assert spool.sink_state("a").recovered == spool.pending("a").records == 1
     left = await spool.read("a", WIDE)
     assert left is not None
     assert [(s.first, s.last, s.body) for s in left.segments] == [(3, 4, b"2")]

@@ -147,9 +147,9 @@ async def test_a_damaged_page_costs_only_what_lay_on_it(tmp_path: Path, caplog: 
     good = await readable(spool, "a")
     assert len(good) >= 180
     assert good == sorted(set(good))
-    book = spool.book("a")
-    damaged = book.take_stock().counts["dropped", "spool_damaged"]
-    assert spool.pending("a").records + damaged == book.recovered
+    sink_state = spool.sink_state("a")
+    damaged = sink_state.take_snapshot().counts["dropped", "spool_damaged"]
+    assert spool.pending("a").records + damaged == sink_state.recovered
     await spool.append(b"after", 1)
     chunk = await spool.read("a", ALL)
     assert chunk is not None
@@ -218,8 +218,8 @@ async def test_damage_that_shows_while_reading_is_mended_at_work(
 
     good = await asyncio.wait_for(read_in_the_end(), 240)
     assert "was damaged" in caplog.text
-    stock = spool.book("b").take_stock()
-    assert stock.counts["dropped", "spool_damaged"] + stock.pending.records == before
+    snapshot = spool.sink_state("b").take_snapshot()
+    assert snapshot.counts["dropped", "spool_damaged"] + snapshot.pending.records == before
     assert len(good) > 100
     await spool.append(b"after", 1)
     await spool.close()

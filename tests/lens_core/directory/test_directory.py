@@ -34,15 +34,15 @@ def pod(
     )
 
 
-def test_picture_stays_the_same_object_while_nothing_changes() -> None:
+def test_index_stays_the_same_object_while_nothing_changes() -> None:
     directory = Directory()
     directory.replace([pod("1", "a")], "k8s")
-    picture = directory.picture
+    index = directory.index
     directory.replace([pod("1", "a")], "k8s")
-    assert directory.picture is picture
+    assert directory.index is index
     directory.learn([pod("2", "b")], "k8s")
-    assert directory.picture is not picture
-    assert directory.picture.by_uid["1"] is picture.by_uid["1"]
+    assert directory.index is not index
+    assert directory.index.by_uid["1"] is index.by_uid["1"]
 
 
 def test_feeds_do_not_take_from_each_other() -> None:
@@ -97,7 +97,7 @@ def test_new_pod_of_the_same_name_is_another_pod() -> None:
 def test_name_without_namespace_counts_only_if_one_pod_has_it() -> None:
     directory = Directory()
     directory.learn([pod("1", "a")], "k8s")
-    assert directory.find(Origin(pod_name="a")) is directory.picture.by_uid["1"]
+    assert directory.find(Origin(pod_name="a")) is directory.index.by_uid["1"]
     directory.learn([Pod(uid="2", name="a", namespace="other")], "k8s")
     assert directory.find(Origin(pod_name="a")) is None
     completed = directory.complete(Origin(pod_name="a", namespace="other"))
@@ -107,7 +107,7 @@ def test_name_without_namespace_counts_only_if_one_pod_has_it() -> None:
 def test_passing_pods_are_met_but_never_against_the_feed_that_looks_after_them() -> None:
     directory = Directory(grace_seconds=0)
     directory.replace([pod("1", "a")], "k8s")
-    directory.meet([pod("1", "a"), pod("2", "b")])
+    directory.record_pods([pod("1", "a"), pod("2", "b")])
     directory.replace([], "k8s")
     assert [known.uid for known in directory.pods()] == ["2"]
 
@@ -142,18 +142,18 @@ some_pods = st.lists(
 
 
 @given(st.lists(some_pods, max_size=5))
-def test_indexes_agree_with_the_pods(pictures: list[list[Pod]]) -> None:
+def test_indexes_agree_with_the_pods(generations: list[list[Pod]]) -> None:
     directory = Directory(clock=Clock())
-    for pods in pictures:
+    for pods in generations:
         directory.replace(pods, "k8s")
-        picture = directory.picture
-        assert {known.uid for known in pods} <= picture.pods.keys()
-        for index in (picture.by_uid, picture.by_name, picture.by_device):
-            assert all(found is picture.pods[found.uid] for found in index.values())
+        index = directory.index
+        assert {known.uid for known in pods} <= index.pods.keys()
+        for mapping in (index.by_uid, index.by_name, index.by_device):
+            assert all(found is index.pods[found.uid] for found in mapping.values())
         live = {known.uid for known in directory.pods("k8s") if known.phase == "Running"}
-        for known in (picture.pods[uid] for uid in live):
-            assert picture.by_device["n1", "gpu_id", known.devices[0].id].uid in live
-            assert picture.by_name["ml", known.name].uid in live
+        for known in (index.pods[uid] for uid in live):
+            assert index.by_device["n1", "gpu_id", known.devices[0].id].uid in live
+            assert index.by_name["ml", known.name].uid in live
 
 
 @given(some_pods)
@@ -167,7 +167,7 @@ def test_yaml_numbers_are_device_ids() -> None:
 
 
 def test_pods_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lens_core.directory.directory.MAX_MET_PODS", 10)
+    monkeypatch.setattr("lens_core.directory.directory.MAX_RECORDED_PODS", 10)
     directory = Directory()
     for number in range(100):
         directory.replace([Pod(uid=f"u{number}", name=f"n{number}")], "feed")

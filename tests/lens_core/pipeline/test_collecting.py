@@ -16,14 +16,14 @@ import pytest
 from lens_core import Collector, ConfigurationError, LensError, Measurement, Record, Secret
 from lens_core.base.errors import Overloaded
 from lens_core.pipeline.collecting import Collected, CollectorRunner, collect_all, collect_once, validate
-from lens_core.pipeline.ingest_gate import PipelineDoor
+from lens_core.pipeline.ingest_gate import IngestGate
 from lens_core.testing import make_context, until
 from tests.lens_core.pipeline.collectors_for_tests import Alone, Odd, OddSettings, Pieces
 
 ROOT = Path(__file__).parents[3]
 
 
-class KeepingDoor(PipelineDoor):
+class KeepingDoor(IngestGate):
     """A door without pipelines that keeps what it gets."""
 
     def __init__(self, collector: Collector) -> None:

@@ -36,7 +36,7 @@ from lens_core.base.self_metrics import SelfMetrics
 from lens_core.delivery.sending.sender import SinkSlot
 from lens_core.delivery.spool.spool import Spool
 from lens_core.model.record_filter import RecordFilter
-from lens_core.pipeline.ingest_gate import PipelineDoor
+from lens_core.pipeline.ingest_gate import IngestGate
 from lens_core.pipeline.pipeline import Pipeline
 
 
@@ -93,17 +93,17 @@ class Pods:
         self.asked += 1
         return origin if origin.workload_uid else msgspec.structs.replace(origin, workload_uid=f"w-{origin.pod_name}")
 
-    def meet(self, pods: Iterable[Pod]) -> None:
+    def record_pods(self, pods: Iterable[Pod]) -> None:
         self.met += [pod.name for pod in pods]
 
 
 async def test_every_pipeline_gets_the_records(tmp_path: Path) -> None:
     sinks = [Keeping(), Keeping()]
     pipelines = [await started(tmp_path, f"p{n}", sink) for n, sink in enumerate(sinks)]
-    door = PipelineDoor("api", pipelines, metrics=SelfMetrics())
-    await door.submit(rows(5))
+    gate = IngestGate("api", pipelines, metrics=SelfMetrics())
+    await gate.submit(rows(5))
     await until(lambda: all(len(sink.records) == 5 for sink in sinks))
-    assert (door.ledger.received, door.ledger.accepted, door.ledger.door_difference()) == (5, 5, 0)
+    assert (gate.ledger.received, gate.ledger.accepted, gate.ledger.entry_difference()) == (5, 5, 0)
     for pipeline in pipelines:
         await pipeline.stop()
 
@@ -112,23 +112,23 @@ async def test_what_one_required_pipeline_refuses_reaches_no_other(tmp_path: Pat
     up, down = Keeping(), Keeping(is_up=False)
     first = await started(tmp_path, "first", up)
     full = await started(tmp_path, "full", down, size=8 * 1024)
-    door = PipelineDoor("api", [first, full], metrics=SelfMetrics())
+    gate = IngestGate("api", [first, full], metrics=SelfMetrics())
     taken = 0
     for _ in range(2000):
         try:
-            await door.submit(rows(50))
+            await gate.submit(rows(50))
         except Overloaded:
             break
         taken += 50
     for _ in range(3):  # the sender tries again after a while, when nobody remembers that the spool was full
         full.spool.engine.full_until = 0.0
         with pytest.raises(Overloaded, match="full because of a required sink"):
-            await door.submit(rows(50))
+            await gate.submit(rows(50))
     await until(lambda: first.status().sinks[0].pending_records == 0)
-    assert (len(up.records), door.ledger.accepted) == (taken, taken)
+    assert (len(up.records), gate.ledger.accepted) == (taken, taken)
     down.is_up = True
     await until(lambda: len(down.records) == taken)
-    await door.submit(rows(50))
+    await gate.submit(rows(50))
     await until(lambda: len(up.records) == len(down.records) == taken + 50)
     for pipeline in (first, full):
         await pipeline.stop()
@@ -137,12 +137,12 @@ async def test_what_one_required_pipeline_refuses_reaches_no_other(tmp_path: Pat
 async def test_of_those_that_race_for_the_last_room_none_reaches_only_one_pipeline(tmp_path: Path) -> None:
     up, down = Keeping(), Keeping(is_up=False)
     pipelines = [await started(tmp_path, "first", up), await started(tmp_path, "full", down, size=8 * 1024)]
-    door = PipelineDoor("api", pipelines, metrics=SelfMetrics())
+    gate = IngestGate("api", pipelines, metrics=SelfMetrics())
     accepted: list[str] = []
 
     async def send(pod: str) -> bool:
         with contextlib.suppress(Overloaded):
-            await door.submit(rows(20, Origin(pod_name=pod)))
+            await gate.submit(rows(20, Origin(pod_name=pod)))
             accepted.append(pod)
             return True
         return False
@@ -155,7 +155,7 @@ async def test_of_those_that_race_for_the_last_room_none_reaches_only_one_pipeli
     await until(lambda: all(pipeline.status().sinks[0].pending_records == 0 for pipeline in pipelines))
     for sink in (up, down):
         assert Counter(record.origin.pod_name for record in sink.records) == dict.fromkeys(accepted, 20)
-    assert [pipeline.spool.engine.promises.bytes for pipeline in pipelines] == [0, 0]
+    assert [pipeline.spool.engine.reservations.bytes for pipeline in pipelines] == [0, 0]
     for pipeline in pipelines:
         await pipeline.stop()
 
@@ -168,21 +168,21 @@ async def test_room_that_only_an_optional_sink_holds_is_given(tmp_path: Path) ->
     ]
     small = Pipeline("small", Spool(tmp_path / "small.spool", max_bytes=8 * 1024), slots, metrics=SelfMetrics())
     await small.start()
-    door = PipelineDoor("api", [await started(tmp_path, "other", other), small], metrics=SelfMetrics())
+    gate = IngestGate("api", [await started(tmp_path, "other", other), small], metrics=SelfMetrics())
     for number in range(60):
-        await door.submit(rows(50))
+        await gate.submit(rows(50))
         await until(lambda so_far=50 * (number + 1): len(up.records) == so_far)  # type: ignore[misc]
     assert small.status().sinks[1].ledger.dropped["spool_full"] > 0
-    for pipeline in door._pipelines:
+    for pipeline in gate._pipelines:
         await pipeline.stop()
 
 
 async def test_identity_is_completed_once_per_origin(tmp_path: Path) -> None:
     sink, pods = Keeping(), Pods()
     pipeline = await started(tmp_path, "p", sink)
-    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics(), identity=pods)
+    gate = IngestGate("api", [pipeline], metrics=SelfMetrics(), identity=pods)
     known = rows(3, Origin(workload_uid="w-known", pod_name="x"))
-    await door.submit([*rows(50, Origin(pod_name="a")), *known])
+    await gate.submit([*rows(50, Origin(pod_name="a")), *known])
     await until(lambda: len(sink.records) == 53)
     assert {record.origin.workload_uid for record in sink.records} == {"w-a", "w-known"}
     assert pods.asked == 2
@@ -198,10 +198,10 @@ async def test_what_the_source_says_about_its_items_is_counted(
 ) -> None:
     pipeline = await started(tmp_path, "p", Keeping())
     metrics = SelfMetrics()
-    door = PipelineDoor("api", [pipeline], metrics=metrics)
-    await door.submit(rows(4), received=received, filtered=filtered, rejected=rejected)
-    ledger = door.ledger
-    assert ledger.door_difference() == 0
+    gate = IngestGate("api", [pipeline], metrics=metrics)
+    await gate.submit(rows(4), received=received, filtered=filtered, rejected=rejected)
+    ledger = gate.ledger
+    assert ledger.entry_difference() == 0
     assert (ledger.accepted, ledger.merged, ledger.filtered, ledger.rejected) == (accepted, merged, filtered, rejected)
     await pipeline.stop()
 
@@ -209,12 +209,12 @@ async def test_what_the_source_says_about_its_items_is_counted(
 async def test_records_that_no_pipeline_wants_are_filtered(tmp_path: Path) -> None:
     only_events = await started(tmp_path, "a", Keeping(), wanted=RecordFilter(kinds=["event"]))
     team = await started(tmp_path, "b", Keeping(), wanted=RecordFilter(labels={"team": "x"}))
-    door = PipelineDoor("api", [only_events, team], metrics=SelfMetrics())
-    await door.submit([*rows(3), *rows(2, Origin(labels={"team": "x"})), Event(type="resumed")])
-    assert (door.ledger.received, door.ledger.filtered, door.ledger.accepted) == (6, 3, 3)
-    await door.submit(rows(3), received=30)
-    assert (door.ledger.received, door.ledger.filtered, door.ledger.accepted) == (36, 33, 3)
-    assert door.ledger.door_difference() == 0
+    gate = IngestGate("api", [only_events, team], metrics=SelfMetrics())
+    await gate.submit([*rows(3), *rows(2, Origin(labels={"team": "x"})), Event(type="resumed")])
+    assert (gate.ledger.received, gate.ledger.filtered, gate.ledger.accepted) == (6, 3, 3)
+    await gate.submit(rows(3), received=30)
+    assert (gate.ledger.received, gate.ledger.filtered, gate.ledger.accepted) == (36, 33, 3)
+    assert gate.ledger.entry_difference() == 0
     await only_events.stop()
     await team.stop()
 
@@ -234,13 +234,13 @@ async def test_measured_values_that_no_sink_takes_are_not_acknowledged(
     sink = Keeping()
     sink.accepts = (Event,)  # type: ignore[misc, assignment]
     pipeline = await started(tmp_path, "p", sink)
-    door = PipelineDoor("machine", [pipeline] if has_pipeline else [], metrics=SelfMetrics())
+    gate = IngestGate("machine", [pipeline] if has_pipeline else [], metrics=SelfMetrics())
     with pytest.raises(Unavailable, match=f"no sink that machine feeds stores {type(record).__name__}"):
-        await door.submit([record] * 3, received=5, filtered=1)
-    assert door.ledger.rejected == {"no_sink": 4}
-    assert door.ledger.door_difference() == 0
-    await door.submit([Event(type="resumed"), record])
-    await door.submit([Pod(uid="u", name="p")])
+        await gate.submit([record] * 3, received=5, filtered=1)
+    assert gate.ledger.rejected == {"no_sink": 4}
+    assert gate.ledger.entry_difference() == 0
+    await gate.submit([Event(type="resumed"), record])
+    await gate.submit([Pod(uid="u", name="p")])
     await pipeline.stop()
 
 
@@ -248,14 +248,14 @@ async def test_secrets_in_evidence_and_events_of_any_client_are_hidden(tmp_path:
     sink = Keeping()
     sink.accepts = (Event, Evidence)  # type: ignore[misc, assignment]
     pipeline = await started(tmp_path, "p", sink)
-    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics())
+    gate = IngestGate("api", [pipeline], metrics=SelfMetrics())
     facts = {
         "wandb": {"config": {"api_key": "s3cret", "nested": [{"db": {"password": "s3cret"}}], "max_tokens": 5}},
         "config.api_key": "s3cret",
         "hfToken": {"a": "s3cret"},
         "argv": ["--url=https://me:s3cret@host/?token=s3cret"],
     }
-    await door.submit([Evidence(source="x", facts=facts), Event(type="training_failed", details=facts)])
+    await gate.submit([Evidence(source="x", facts=facts), Event(type="training_failed", details=facts)])
     await until(lambda: len(sink.records) == 2)
     assert "s3cret" not in repr(sink.records)
     assert repr(sink.records).count("'max_tokens': 5") == 2
@@ -264,25 +264,25 @@ async def test_secrets_in_evidence_and_events_of_any_client_are_hidden(tmp_path:
 
 async def test_pods_that_pass_by_are_remembered(tmp_path: Path) -> None:
     pipeline, pods = await started(tmp_path, "p", Keeping()), Pods()
-    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics(), identity=pods)
-    await door.submit([*rows(2), Pod(uid="u-1", name="pod-1")])
+    gate = IngestGate("api", [pipeline], metrics=SelfMetrics(), identity=pods)
+    await gate.submit([*rows(2), Pod(uid="u-1", name="pod-1")])
     assert pods.met == ["pod-1"]
     await pipeline.stop()
 
 
 async def test_labels_that_identity_knows_count_for_the_filters(tmp_path: Path) -> None:
     pipeline = await started(tmp_path, "p", Keeping(), wanted=RecordFilter(labels={"workload_uid": "w-a"}))
-    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics(), identity=Pods())
-    await door.submit([*rows(2, Origin(pod_name="a")), *rows(1, Origin(pod_name="b"))])
-    assert (door.ledger.accepted, door.ledger.filtered) == (2, 1)
+    gate = IngestGate("api", [pipeline], metrics=SelfMetrics(), identity=Pods())
+    await gate.submit([*rows(2, Origin(pod_name="a")), *rows(1, Origin(pod_name="b"))])
+    assert (gate.ledger.accepted, gate.ledger.filtered) == (2, 1)
     await pipeline.stop()
 
 
-async def fill(door: PipelineDoor) -> int:
+async def fill(gate: IngestGate) -> int:
     taken = 0
     while True:
         try:
-            await door.submit(rows(10))
+            await gate.submit(rows(10))
         except Overloaded:
             return taken
         taken += 10
@@ -292,16 +292,16 @@ async def test_a_full_required_pipeline_refuses_for_all(tmp_path: Path) -> None:
     dead, alive = Keeping(is_up=False), Keeping()
     full = await started(tmp_path, "full", dead, size=5_000)
     other = await started(tmp_path, "other", alive)
-    door = PipelineDoor("api", [full, other], metrics=SelfMetrics())
-    taken = await fill(door)
+    gate = IngestGate("api", [full, other], metrics=SelfMetrics())
+    taken = await fill(gate)
     with pytest.raises(Overloaded):
-        await door.submit(rows(10))
-    assert door.ledger.accepted == taken > 0
-    assert door.ledger.rejected == {"overloaded": 20}
-    assert door.ledger.door_difference() == 0
+        await gate.submit(rows(10))
+    assert gate.ledger.accepted == taken > 0
+    assert gate.ledger.rejected == {"overloaded": 20}
+    assert gate.ledger.entry_difference() == 0
     dead.is_up = True
     await until(lambda: len(dead.records) == taken)
-    await door.submit(rows(10))
+    await gate.submit(rows(10))
     await full.stop()
     await other.stop()
 
@@ -310,34 +310,34 @@ async def test_a_pipeline_of_optional_sinks_never_refuses(tmp_path: Path) -> Non
     dead, alive = Keeping(is_up=False), Keeping()
     optional = await started(tmp_path, "optional", dead, required=False, size=5_000)
     required = await started(tmp_path, "required", alive)
-    door = PipelineDoor("api", [optional, required], metrics=SelfMetrics())
+    gate = IngestGate("api", [optional, required], metrics=SelfMetrics())
     for _ in range(50):
-        await door.submit(rows(10))
+        await gate.submit(rows(10))
     await until(lambda: len(alive.records) == 500)
     status = optional.status().sinks[0]
     assert status.ledger.dropped["spool_full"] > 0
     assert optional.senders[0].ledger.sink_difference(status.pending_records) == 0
     await optional.stop()
-    await door.submit(rows(10))
+    await gate.submit(rows(10))
     assert optional.ledger.dropped == {"spool_full": 10}
-    assert door.ledger.accepted == 510
+    assert gate.ledger.accepted == 510
     await required.stop()
 
 
 async def test_what_is_in_flight_is_bounded(tmp_path: Path) -> None:
     pipeline = await started(tmp_path, "p", Keeping())
-    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics(), max_records_in_flight=100)
-    outcomes = await asyncio.gather(*(door.submit(rows(40)) for _ in range(5)), return_exceptions=True)
+    gate = IngestGate("api", [pipeline], metrics=SelfMetrics(), max_records_in_flight=100)
+    outcomes = await asyncio.gather(*(gate.submit(rows(40)) for _ in range(5)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [type(None)] * 2 + [Overloaded] * 3
-    await door.submit(rows(1000))
-    assert door.ledger.door_difference() == 0
+    await gate.submit(rows(1000))
+    assert gate.ledger.entry_difference() == 0
     await pipeline.stop()
 
 
 async def test_an_empty_submission_only_counts(tmp_path: Path) -> None:
     pipeline = await started(tmp_path, "p", Keeping())
-    door = PipelineDoor("api", [pipeline], metrics=SelfMetrics())
-    await door.submit([], rejected={"wrong type": 3})
-    assert (door.ledger.received, door.ledger.rejected) == (3, {"wrong type": 3})
+    gate = IngestGate("api", [pipeline], metrics=SelfMetrics())
+    await gate.submit([], rejected={"wrong type": 3})
+    assert (gate.ledger.received, gate.ledger.rejected) == (3, {"wrong type": 3})
     assert pipeline.spool.status().bytes == 0
     await pipeline.stop()

@@ -35,7 +35,7 @@ def test_a_house_pattern_reads_its_lines_before_anything_else_does() -> None:
     (reading,) = engine.read("12:00:01 step=10 loss=nan and more")
     assert (reading.framework, reading.iteration) == ("house_trainer", 10)
     assert str(reading.values["lm_loss"]) == "nan"
-    assert reading.signs[0].by == "house.line"
+    assert reading.hints[0].by == "house.line"
     assert engine.read("nothing of that") == ()
 
 

@@ -23,7 +23,7 @@ _ASK_AGAIN_SECONDS = 600.0  # how long a receiver without /records is taken for 
 _SAID_AFTER_FAILURES = 6  # about half a minute: a daemon that is started again is back by then
 _RETRIED = frozenset({408, 421, 425, 429})
 # Not the module's own: the user's seed would give all ranks the same pauses, and each pause change the user's numbers.
-_dice = random.SystemRandom()
+_rng = random.SystemRandom()
 
 
 def pause_after(failures: int, retry_after_seconds: float | None) -> float:
@@ -34,7 +34,7 @@ def pause_after(failures: int, retry_after_seconds: float | None) -> float:
     """
     asked = retry_after_seconds or 0.0
     ceiling = max(asked, _FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 10))
-    return asked + _dice.uniform(0.0, min(_MAX_BACKOFF_SECONDS, ceiling))
+    return asked + _rng.uniform(0.0, min(_MAX_BACKOFF_SECONDS, ceiling))
 
 
 def rest_after(seconds: float) -> float:
@@ -42,7 +42,7 @@ def rest_after(seconds: float) -> float:
 
     With full jitter: those whom one stall held up together would come back together, and make the next one.
     """
-    return _dice.uniform(0.0, min(_MAX_REST_SECONDS, _REST_FACTOR * seconds))
+    return _rng.uniform(0.0, min(_MAX_REST_SECONDS, _REST_FACTOR * seconds))
 
 
 class Sender:

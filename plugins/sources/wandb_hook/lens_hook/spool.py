@@ -121,8 +121,8 @@ def create(directory: str, origin: bytes) -> SpoolFile:
     return SpoolFile(path, descriptor, cursor)
 
 
-def orphans(directory: str, own: str | None) -> list[SpoolFile]:
-    """Spool files of dead processes, locked for us; unreadable ones are passed over."""
+def lock_stale_spools(directory: str, own: str | None) -> list[SpoolFile]:
+    """Return the spool files of dead processes, locked by this one; unreadable files are skipped."""
     found: list[SpoolFile] = []
     try:
         names = sorted(name for name in os.listdir(directory) if _is_spool(name))
@@ -131,9 +131,9 @@ def orphans(directory: str, own: str | None) -> list[SpoolFile]:
         return found
     for name in _few(names):
         path = os.path.join(directory, name)
-        orphan = _adopt(path) if fcntl is not None and path != own else None
-        if orphan is not None:
-            found.append(orphan)
+        stale = _adopt(path) if fcntl is not None and path != own else None
+        if stale is not None:
+            found.append(stale)
         if len(found) >= 20:
             break
     return found

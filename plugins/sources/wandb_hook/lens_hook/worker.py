@@ -13,9 +13,9 @@ from . import evidence, local_file, say, settings
 from .buffer import Summary
 from .client import REQUEST_SECONDS, Client
 from .disk_store import DiskStore
-from .orphanage import Orphanage
 from .sender import Sender
 from .session import Session
+from .stale_spools import StaleSpools
 from .store import MemoryStore, Store
 from .wire import Encoder, Line, Merged, encode_origin, merge
 
@@ -66,7 +66,7 @@ class Worker:
         self._stuck = False
         self._finish_by = 0.0
         self._finished = threading.Event()
-        self._orphanage = Orphanage(runtime.settings)
+        self._stale_spools = StaleSpools(runtime.settings)
         self._store: Store | None = None
         self._sender: Sender | None = None
         self._client: Client | None = None
@@ -273,7 +273,7 @@ class Worker:
     def _adopt(self) -> None:
         """Send what dead processes left in the spool, when there is nothing of our own to do."""
         if isinstance(self._store, DiskStore) and self._sender is not None and not self._store.waiting():
-            self._orphanage.visit(self._sender, self._store.path, lambda: bool(self._finish_by))
+            self._stale_spools.send_waiting(self._sender, self._store.path, lambda: bool(self._finish_by))
 
     def finish_in_thread(self, deadline: float) -> bool:
         """Have the thread deliver everything until `deadline`; True when nothing is left."""

@@ -120,9 +120,9 @@ DECLARED = [
 @pytest.mark.parametrize("declared", DECLARED, ids=["head", "reject", "event", "mark"])
 def test_a_line_goes_on_without_a_detector_that_takes_too_long(declared: dict[str, object]) -> None:
     kind = type("Good", (Detector,), {"name": "good", "framework": "good", "layer": "base", "formats": (GOOD,)})
-    metrics, told = SelfMetrics(), []
+    metrics, reported = SelfMetrics(), []
     detectors = [evil_detector(**declared), kind(None, make_context("good", Path()))]
-    processor = DetectorProcessor(detectors, metrics, on_pause=lambda *change: told.append(change))
+    processor = DetectorProcessor(detectors, metrics, on_pause=lambda *change: reported.append(change))
     origin = Origin(workload_uid="job")
     started = time.process_time()
     rows = 0
@@ -134,7 +134,7 @@ def test_a_line_goes_on_without_a_detector_that_takes_too_long(declared: dict[st
     assert metrics.registry.get_sample_value("lens_detector_overruns_total", {"detector": "evil"}) == 5
     assert metrics.registry.get_sample_value("lens_detector_paused", {"detector": "evil"}) == 1
     assert metrics.registry.get_sample_value("lens_detector_overruns_total", {"detector": "good"}) == 0
-    assert told == [("evil", "patterns took more than 0.05 s on 5 lines in a row")]
+    assert reported == [("evil", "patterns took more than 0.05 s on 5 lines in a row")]
 
 
 def test_headers_and_rows_of_tables_are_stopped_as_well() -> None:

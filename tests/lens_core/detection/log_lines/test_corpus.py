@@ -95,10 +95,10 @@ def test_a_step_has_every_number_of_its_line(engine: LineEngine, row: dict[str, 
 @pytest.mark.parametrize("row", of_kind("event"))
 def test_an_event_is_found_with_its_details(engine: LineEngine, row: dict[str, Any]) -> None:
     readings = engine.read(row["line"], Context())
-    happenings = [reading.happening for reading in readings if reading.happening is not None]
+    log_events = [reading.log_event for reading in readings if reading.log_event is not None]
     wanted = EVENTS.get(row["expected"]["event"], row["expected"]["event"])
-    assert [happening.type for happening in happenings] == [wanted]
-    details = {**happenings[0].details, "iteration": happenings[0].iteration}
+    assert [log_event.type for log_event in log_events] == [wanted]
+    details = {**log_events[0].details, "iteration": log_events[0].iteration}
     for key, expected in row["expected"].items():
         if key != "event":
             assert same(details.get(key), expected), key

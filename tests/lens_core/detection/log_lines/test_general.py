@@ -29,7 +29,7 @@ def rows(stand: Stand, *lines: str) -> list[tuple[int, float | None]]:
     name=st.sampled_from(LOSSES),
     step=steps,
     loss=numbers,
-    sign=st.sampled_from([": ", "=", " = ", ":"]),
+    hint=st.sampled_from([": ", "=", " = ", ":"]),
     separator=st.sampled_from([", ", " | ", "  ", "\t", " - "]),
     prefix=st.sampled_from(["", "2024-05-01 12:00:00 INFO - ", "[train.py:35] ", "| ", "[rank0]: "]),
     total=st.sampled_from([None, "/", " / "]),
@@ -42,14 +42,14 @@ def test_a_counter_and_a_loss_are_a_step(
     name: str,
     step: int,
     loss: float,
-    sign: str,
+    hint: str,
     separator: str,
     prefix: str,
     total: str | None,
     padding: int,
 ) -> None:
     shown = f"{step:0{padding}d}" + (f"{total}{step + 7}" if total else "")
-    line = f"{prefix}{counter}{sign}{shown}{separator}{name}{sign}{loss}{separator}acc{sign}0.5"
+    line = f"{prefix}{counter}{hint}{shown}{separator}{name}{hint}{loss}{separator}acc{hint}0.5"
     found = [reading for reading in engine.read(line) if reading.kind == "metric"]
     assert [(reading.iteration, reading.values["lm_loss"]) for reading in found] == [(step, loss)], line
 

@@ -52,8 +52,8 @@ def search(pattern: LimitedPattern, overruns: Overruns, text: str) -> bool:
 
 def test_a_detector_whose_patterns_take_too_long_is_paused_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    told: list[tuple[str, str]] = []
-    overruns = Overruns("house", LineTime(0.05), lambda *change: told.append(change), clock=lambda: now)
+    reported: list[tuple[str, str]] = []
+    overruns = Overruns("house", LineTime(0.05), lambda *change: reported.append(change), clock=lambda: now)
     pattern = slow_pattern(overruns)
     assert search(pattern, overruns, "xaaa")
     for _ in range(OVERRUNS_UNTIL_PAUSED):
@@ -65,7 +65,7 @@ def test_a_detector_whose_patterns_take_too_long_is_paused_and_tried_again(caplo
     assert "detector=house pattern=house.line" in caplog.text
     now = PAUSE_SECONDS
     assert search(pattern, overruns, "xaaa")
-    assert [(name, bool(reason)) for name, reason in told] == [("house", True), ("house", False)]
+    assert [(name, bool(reason)) for name, reason in reported] == [("house", True), ("house", False)]
 
 
 def test_a_line_that_goes_well_forgives_those_before() -> None:

@@ -37,7 +37,7 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
     return [row for row in LINES if row["kind"] == kind]
 
 
-def told(engine: LineEngine, line: str) -> list[Reading]:
+def reported(engine: LineEngine, line: str) -> list[Reading]:
     return [reading for reading in engine.read(line, Context()) if reading.kind != "none"]
 
 
@@ -58,7 +58,7 @@ def test_there_are_lines_of_every_kind() -> None:
 def test_steps_have_every_number_of_their_line(engine: LineEngine) -> None:
     wrong = []
     for row in of_kind("metric"):
-        (step,) = told(engine, row["line"]) or [Reading()]
+        (step,) = reported(engine, row["line"]) or [Reading()]
         if step.framework != row["framework"] or values_of(step) != pytest.approx(row["values"]):
             wrong.append((row["line"], step.framework, values_of(step)))
     assert not wrong
@@ -67,14 +67,14 @@ def test_steps_have_every_number_of_their_line(engine: LineEngine) -> None:
 def test_events_are_found_with_their_details(engine: LineEngine) -> None:
     wrong = []
     for row in of_kind("event"):
-        found = [reading for reading in told(engine, row["line"]) if reading.happening is not None]
-        happening = found[0].happening if len(found) == 1 else None
+        found = [reading for reading in reported(engine, row["line"]) if reading.log_event is not None]
+        log_event = found[0].log_event if len(found) == 1 else None
         expected = (row["event"], row.get("iteration"), row.get("details", {}), row["framework"])
         if (
-            happening is None
-            or (happening.type, happening.iteration, happening.details, found[0].framework) != expected
+            log_event is None
+            or (log_event.type, log_event.iteration, log_event.details, found[0].framework) != expected
         ):
-            wrong.append((row["line"], happening))
+            wrong.append((row["line"], log_event))
     assert not wrong
 
 
@@ -94,7 +94,7 @@ def test_an_event_is_one_behind_any_prefix(
     engine: LineEngine, row: dict[str, Any], prefixes: list[str], from_windows: bool
 ) -> None:
     line = "".join(prefixes) + row["line"] + "\r" * from_windows
-    assert [reading.happening and reading.happening.type for reading in told(engine, line)] == [row["event"]], line
+    assert [reading.log_event and reading.log_event.type for reading in reported(engine, line)] == [row["event"]], line
 
 
 @given(st.sampled_from(of_kind("metric")), st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=2), st.booleans())
@@ -102,7 +102,7 @@ def test_an_event_is_one_behind_any_prefix(
 def test_a_step_is_the_same_behind_any_prefix(
     engine: LineEngine, row: dict[str, Any], prefixes: list[str], from_windows: bool
 ) -> None:
-    (step,) = told(engine, "".join(prefixes) + row["line"] + "\r" * from_windows)
+    (step,) = reported(engine, "".join(prefixes) + row["line"] + "\r" * from_windows)
     assert values_of(step) == pytest.approx(row["values"])
 
 

@@ -41,8 +41,8 @@ def test_the_rows_of_a_table_join_the_step_above_it(stand: Stand) -> None:
         "│ rollout/reward           │ 7.5000e-01 │",
     ]
     rows = of(StepMetrics, stand.feed(*steps))
-    told = {row.row_step: dict(row.values) for row in rows}
-    assert told[1]["rollout/reward"] == 0.5
-    assert told[1]["learning_rate"] == 2e-6
-    assert told[2]["rollout/reward"] == 0.75
+    reported = {row.row_step: dict(row.values) for row in rows}
+    assert reported[1]["rollout/reward"] == 0.5
+    assert reported[1]["learning_rate"] == 2e-6
+    assert reported[2]["rollout/reward"] == 0.75
     assert {row.attempt for row in rows} == {1}

@@ -228,7 +228,7 @@ HAPPENINGS = [
 @pytest.mark.parametrize(("line", "kind"), HAPPENINGS, ids=range(len(HAPPENINGS)))
 def test_a_form_of_an_event(engine: LineEngine, line: str, kind: str) -> None:
     readings = engine.read(line, Context())
-    assert [reading.happening.type for reading in readings if reading.happening is not None] == [kind]
+    assert [reading.log_event.type for reading in readings if reading.log_event is not None] == [kind]
 
 
 NOTHING = [

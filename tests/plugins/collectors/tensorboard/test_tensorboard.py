@@ -182,10 +182,10 @@ async def test_a_file_is_followed_while_it_grows(tmp_path: Path) -> None:
     collector = collector_of(logs)
     await collector.start()
     rows: list[StepMetrics] = []
-    dice = random.Random(5)
+    rng = random.Random(5)
     place = 0
     while place < len(content):
-        piece = dice.choice((1, 3, 11, 40, 200))
+        piece = rng.choice((1, 3, 11, 40, 200))
         with growing.open("ab") as file:
             file.write(content[place : place + piece])
         place += piece

@@ -149,11 +149,11 @@ async def test_following_a_log_cut_anywhere(newest_log: Path, tmp_path: Path) ->
     growing.touch()
     collector = collector_of(tmp_path / "logs")
     await collector.start()
-    dice = random.Random(3)
+    rng = random.Random(3)
     records: list[Record] = []
     place = 0
     while place < len(content):
-        piece = dice.choice((1, 5, 100, 3000, 20_000))
+        piece = rng.choice((1, 5, 100, 3000, 20_000))
         with growing.open("ab") as file:
             file.write(content[place : place + piece])
         place += piece
@@ -262,10 +262,10 @@ def test_garbage_is_never_fatal(data: bytes, start: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=3 * BLOCK), max_size=5), st.randoms())
-def test_records_of_every_size_come_back(records: list[bytes], dice: random.Random) -> None:
+def test_records_of_every_size_come_back(records: list[bytes], rng: random.Random) -> None:
     """Against a writer of the format, read in two pieces cut anywhere."""
     content = written(records)
-    cut = dice.randint(len(HEADER), len(content))
+    cut = rng.randint(len(HEADER), len(content))
     found: list[bytes] = []
     first = read_records(content[len(HEADER) : cut], len(HEADER), lambda record, end: found.append(record))
     assert first.damaged == 0

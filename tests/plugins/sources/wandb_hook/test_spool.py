@@ -67,15 +67,15 @@ def test_a_live_owner_is_left_alone_and_a_dead_one_is_adopted(tmp_path: Path) ->
     batch = disk.peek(4)
     assert batch is not None
     disk.done(batch)
-    assert spool.orphans(str(tmp_path), None) == []
+    assert spool.lock_stale_spools(str(tmp_path), None) == []
     disk.close()
-    (orphan,) = spool.orphans(str(tmp_path), None)
-    rest = spool.file_batch(orphan, 100, check=True)
+    (stale,) = spool.lock_stale_spools(str(tmp_path), None)
+    rest = spool.file_batch(stale, 100, check=True)
     assert [json.loads(line.text)["values"]["loss"] for line in rest.lines] == list(range(4, 10))
     assert rest.origin == ORIGIN
-    orphan.advance(rest.end)
-    assert not orphan.waiting()
-    orphan.close(remove=True)
+    stale.advance(rest.end)
+    assert not stale.waiting()
+    stale.close(remove=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -88,13 +88,13 @@ def test_a_torn_last_line_is_skipped(tmp_path: Path, cut: int) -> None:
     disk.close()
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - cut)
-    (orphan,) = spool.orphans(str(tmp_path), None)
+    (stale,) = spool.lock_stale_spools(str(tmp_path), None)
     seen = []
-    while orphan.waiting():
-        batch = spool.file_batch(orphan, 100, check=True)
+    while stale.waiting():
+        batch = spool.file_batch(stale, 100, check=True)
         seen += [json.loads(line.text)["values"]["loss"] for line in batch.lines]
-        orphan.advance(batch.end)
-    orphan.close(remove=True)
+        stale.advance(batch.end)
+    stale.close(remove=True)
     assert seen == [1]
 
 
@@ -107,9 +107,9 @@ def test_a_damaged_line_is_left_out_and_said(tmp_path: Path, capfd: pytest.Captu
     lines = path.read_bytes().split(b"\n")
     lines[2] = b"\0" * len(lines[2])  # as a disk leaves a block that was never written
     path.write_bytes(b"\n".join(lines))
-    (orphan,) = spool.orphans(str(tmp_path), None)
-    batch = spool.file_batch(orphan, 100, check=True)
-    orphan.close(remove=False)
+    (stale,) = spool.lock_stale_spools(str(tmp_path), None)
+    batch = spool.file_batch(stale, 100, check=True)
+    stale.close(remove=False)
     assert [json.loads(line.text)["values"]["loss"] for line in batch.lines] == [1, 3]
     assert f"1 damaged lines of {path} are left out" in capfd.readouterr().err
 
@@ -117,7 +117,7 @@ def test_a_damaged_line_is_left_out_and_said(tmp_path: Path, capfd: pytest.Captu
 @pytest.mark.parametrize("content", [b"", b"{", b"nonsense\n", b"[]\n", b'{"version":2,"origin":{}}\n', b"\xff\n"])
 def test_foreign_files_are_passed_over(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "lens-hook-x-1-1.jsonl").write_bytes(content)
-    assert spool.orphans(str(tmp_path), None) == []
+    assert spool.lock_stale_spools(str(tmp_path), None) == []
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "99999999999999999999", "-5", "3"])
@@ -128,9 +128,9 @@ def test_a_damaged_cursor_sends_again_rather_than_losing(tmp_path: Path, cursor:
     path = Path(disk.path)
     disk.close()
     path.with_suffix(".cursor").write_text(cursor)
-    (orphan,) = spool.orphans(str(tmp_path), None)
-    assert len(spool.file_batch(orphan, 10, check=True).lines) == 1
-    orphan.close(remove=True)
+    (stale,) = spool.lock_stale_spools(str(tmp_path), None)
+    assert len(spool.file_batch(stale, 10, check=True).lines) == 1
+    stale.close(remove=True)
 
 
 def test_the_file_shrinks_when_all_is_delivered(tmp_path: Path) -> None:

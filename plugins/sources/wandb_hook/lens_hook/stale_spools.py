@@ -1,4 +1,4 @@
-"""What dead processes left in the spool, sent by a living one."""
+"""Sends the spool files that dead processes left behind."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from .settings import Settings
 _EVERY_SECONDS = 60.0
 
 
-class Orphanage:
+class StaleSpools:
     """Looks for files of dead processes at the start and once a minute; used by the worker's thread alone."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._next_visit = 0.0
 
-    def visit(self, sender: Sender, own: str | None, hurried: Callable[[], bool]) -> None:
+    def send_waiting(self, sender: Sender, own: str | None, hurried: Callable[[], bool]) -> None:
         """Send what is there, unless it is too early or the receiver is not well; `hurried` ends it early."""
         now = time.monotonic()
         if now < self._next_visit or not sender.healthy:
             return
         self._next_visit = now + _EVERY_SECONDS
-        for orphan in spool.orphans(self._settings.spool_path, own):
+        for stale in spool.lock_stale_spools(self._settings.spool_path, own):
             try:
-                self._send(orphan, sender, hurried)
+                self._send(stale, sender, hurried)
             finally:
-                orphan.close(remove=not orphan.waiting())
+                stale.close(remove=not stale.waiting())
 
-    def _send(self, orphan: spool.SpoolFile, sender: Sender, hurried: Callable[[], bool]) -> None:
-        while orphan.waiting() and not hurried():
-            batch = spool.file_batch(orphan, self._settings.batch_size, check=True)
+    def _send(self, stale: spool.SpoolFile, sender: Sender, hurried: Callable[[], bool]) -> None:
+        while stale.waiting() and not hurried():
+            batch = spool.file_batch(stale, self._settings.batch_size, check=True)
             if not sender.send(batch, REQUEST_SECONDS):
                 return
-            orphan.advance(batch.end)
+            stale.advance(batch.end)

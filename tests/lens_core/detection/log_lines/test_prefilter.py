@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchmarks.logs_data import METRICS
 from lens_core import EventPattern, LogFormat, Mark
 from lens_core.detection.log_lines import Context, LineEngine
-from lens_core.detection.log_lines import prefilter as sifting
+from lens_core.detection.log_lines import prefilter as prefilter
 from lens_core.detection.log_lines.words import row_of, rows_of
 from lens_core.plugin_api.log_formats import Table
 
@@ -42,7 +42,7 @@ def test_a_body_is_read_as_its_lines_are_one_by_one(lines: list[str]) -> None:
     fresh = LineEngine([_Declares(("turn",))])
     expected = {index: found for index, text in enumerate(lines) if (found := fresh.read(text))}
     for _ in range(2):  # known rows are found as new ones are
-        hits = ENGINE.sift(lines)
+        hits = ENGINE.filter_lines(lines)
         got = {index: found for index, known in hits if (found := ENGINE.read_found(lines[index], known))}
         assert got == expected
 
@@ -55,8 +55,8 @@ def test_rows_hold_the_words_and_only_them(lines: list[str]) -> None:
 
 
 def test_memory_has_bounds_and_a_row_that_was_forgotten_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sifting, "_ROWS_LIMIT", 3)
-    monkeypatch.setattr(sifting, "_MEMO_LIMIT", 1)
+    monkeypatch.setattr(prefilter, "_ROWS_LIMIT", 3)
+    monkeypatch.setattr(prefilter, "_MEMO_LIMIT", 1)
     engine = LineEngine([_Declares(("turn",))])
     lines = [
         "step 1 loss",
@@ -68,12 +68,12 @@ def test_memory_has_bounds_and_a_row_that_was_forgotten_is_found_again(monkeypat
         *("word " * 300, "turn step 4"),
     ]
     for _ in range(3):
-        assert [index for index, _ in engine.sift(lines)] == [0, 1, 4, 5, 7]
+        assert [index for index, _ in engine.filter_lines(lines)] == [0, 1, 4, 5, 7]
 
 
 def test_a_declaration_without_words_is_shown_every_line() -> None:
     engine = LineEngine([_Declares(())])
-    assert [index for index, _ in engine.sift(["#1", "noise", ""])] == [0, 1, 2]
+    assert [index for index, _ in engine.filter_lines(["#1", "noise", ""])] == [0, 1, 2]
     assert [reading.iteration for reading in engine.read("12 #34")] == [34]
     assert not engine.read("noise")
 

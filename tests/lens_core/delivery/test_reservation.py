@@ -26,51 +26,51 @@ async def spool(tmp_path: Path) -> AsyncIterator[Spool]:
 
 
 async def test_nobody_else_gets_promised_room(spool: Spool) -> None:
-    room = await spool.promise([BATCH] * 4)
+    reservation = await spool.reserve([BATCH] * 4)
     await spool.append_all([BATCH])
     with pytest.raises(Overloaded):
         await spool.append_all([BATCH])
     with pytest.raises(Overloaded):
-        await spool.promise([BATCH])
-    await spool.append_all([BATCH] * 4, room=room)
-    assert (spool.pending("a").records, spool.engine.promises.bytes, spool.free_bytes) == (5, 0, 0)
+        await spool.reserve([BATCH])
+    await spool.append_all([BATCH] * 4, reservation=reservation)
+    assert (spool.pending("a").records, spool.engine.reservations.bytes, spool.free_bytes) == (5, 0, 0)
 
 
 async def test_room_that_is_given_up_is_free_again(spool: Spool) -> None:
-    room = await spool.promise([BATCH] * 5)
-    room.release()
-    room.release()
-    assert spool.engine.promises.bytes == 0
+    reservation = await spool.reserve([BATCH] * 5)
+    reservation.release()
+    reservation.release()
+    assert spool.engine.reservations.bytes == 0
     await spool.append_all([BATCH] * 5)
 
 
 async def test_an_empty_spool_promises_a_batch_of_any_size_to_one(spool: Spool) -> None:
     large = NewBatch(noise(10_000), 1)
-    asked = await asyncio.gather(spool.promise([large]), spool.promise([large]), return_exceptions=True)
-    [room] = [answer for answer in asked if not isinstance(answer, BaseException)]
+    asked = await asyncio.gather(spool.reserve([large]), spool.reserve([large]), return_exceptions=True)
+    [reservation] = [answer for answer in asked if not isinstance(answer, BaseException)]
     with pytest.raises(Overloaded):
         await spool.append_all([large])
-    await spool.append_all([large], room=room)
+    await spool.append_all([large], reservation=reservation)
     assert spool.pending("a").records == 1
 
 
 async def test_a_promise_that_is_refused_or_cancelled_keeps_nothing(spool: Spool) -> None:
     await spool.append_all([BATCH])
     with pytest.raises(Overloaded):
-        await spool.promise([BATCH] * 5)
-    asking = asyncio.create_task(spool.promise([BATCH] * 5))
+        await spool.reserve([BATCH] * 5)
+    asking = asyncio.create_task(spool.reserve([BATCH] * 5))
     await asyncio.sleep(0)
     asking.cancel()
     await asyncio.wait([asking])
-    assert spool.engine.promises.bytes == 0
+    assert spool.engine.reservations.bytes == 0
 
 
 async def test_what_was_promised_is_not_refused_for_what_is_on_its_way(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "x.spool", max_queued_bytes=3000)
     await spool.open({"a": True})
-    room = await spool.promise([BATCH] * 3)
+    reservation = await spool.reserve([BATCH] * 3)
     first = asyncio.create_task(spool.append_all([BATCH] * 3))
-    second = asyncio.create_task(spool.append_all([BATCH] * 3, room=room))
+    second = asyncio.create_task(spool.append_all([BATCH] * 3, reservation=reservation))
     await asyncio.gather(first, second)
     assert spool.pending("a").records == 6
     await spool.close()
