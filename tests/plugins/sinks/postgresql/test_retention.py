@@ -154,11 +154,14 @@ async def test_a_writer_between_two_portions_leaves_nothing_apart(
             await compact_stream(connection, 1, partial=True)
             found = await retain(connection, Policy(days=30), time.time_ns() // 1000)
             await writing[0]
-        assert found == {"attempts_removed": 0, "rows_removed": 200}
-        assert [count for count, _ in portions] == [100, 100]
-        assert [p.iteration for p in await points(store, metrics=("loss",))] == [7, *range(200, 350)]
-    assert ask(postgres_dsn, "select rows, blocked_rows, last_step from lens_stream") == [(152, 0, 1000)]
-    assert ask(postgres_dsn, "select rows from lens_subject") == [(152,)]
+        # PostgreSQL may give the lock to the next portion once more before the writer that waits gets it.
+        removed = found["rows_removed"]
+        assert (found["attempts_removed"], removed in (200, 300)) == (0, True)
+        assert [count for count, _ in portions] == [100] * (removed // 100)
+        assert [p.iteration for p in await points(store, metrics=("loss",))] == [7, *range(removed, 350)]
+    left = 352 - removed
+    assert ask(postgres_dsn, "select rows, blocked_rows, last_step from lens_stream") == [(left, 0, 1000)]
+    assert ask(postgres_dsn, "select rows from lens_subject") == [(left,)]
     counted = "select key, count(*) from lens_row, jsonb_object_keys(metrics) key group by 1 order by 1"
     assert ask(postgres_dsn, "select metric, points from lens_catalogue order by 1") == ask(postgres_dsn, counted)
 
