@@ -57,6 +57,7 @@ def test_defaults_are_as_the_table_says() -> None:
     defaults = {**msgspec.to_builtins(ServerSettings()), **msgspec.to_builtins(SpoolSettings())}
     shown = {
         "–": ("", None),
+        "[]": ([],),
         "a quarter of `max_bytes": (None,),
         "16 MiB": (16 * 2**20,),
         "64 MiB": (64 * 2**20,),

@@ -64,8 +64,7 @@ def shares(counts: Sequence[int], newest: int, max_points: int) -> list[int]:
     found = [0] * len(counts)
     if not counts:
         return found
-    # As many points as series: each gets one.
-    found[newest] = min(1 if max_points == len(counts) else 2, counts[newest], max_points)
+    found[newest] = min(2, counts[newest], max_points)
     for most in (1, 2, 3, 4):
         short = [place for place in longest_first if found[place] < min(most, counts[place])]
         for place in short[: max_points - sum(found)]:
