@@ -55,7 +55,7 @@ def test_every_section_and_host_key_is_documented() -> None:
 def test_defaults_are_as_the_table_says() -> None:
     table = dict(re.findall(r"^\| `(\w+)` \| `?(.+?)`? \|", CONFIGURATION, flags=re.M))
     defaults = {**msgspec.to_builtins(ServerSettings()), **msgspec.to_builtins(SpoolSettings())}
-    shown = {
+    shown: dict[str, tuple[object, ...]] = {
         "–": ("", None),
         "[]": ([],),
         "a quarter of `max_bytes": (None,),
