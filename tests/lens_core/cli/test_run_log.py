@@ -101,10 +101,13 @@ async def test_a_command_that_ends_well_is_no_failure() -> None:
 
 async def test_a_signal_reaches_the_command() -> None:
     async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
+        # The child waits for the signal itself: one that came just before a sleep would be seen after it.
         script = python(
-            "signal.signal(signal.SIGTERM, lambda *_: (print('bye', flush=True), sys.exit(7)))",
+            "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])",
             "print('up', flush=True)",
-            "time.sleep(60)",
+            "signal.sigwait([signal.SIGTERM])",
+            "print('bye', flush=True)",
+            "sys.exit(7)",
         )
         process = await start(receiver.url, *script)
         assert process.stdout is not None
