@@ -47,8 +47,7 @@ class RemoteWrite(Source):
 
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
-        for result in ("attached", "unattached"):
-            context.metrics.remote_write_series.labels(result)
+        self._attached, self._unattached = map(context.metrics.remote_write_series.labels, ("attached", "unattached"))
         for status in ("204", "400", "503"):
             context.metrics.remote_write_requests.labels("1.0", status)
         self.drops = Drops(self.settings.recent_drops, context.metrics)
@@ -169,8 +168,8 @@ class RemoteWrite(Source):
     def _count(self, batch: ForwardedBatch) -> None:
         metrics = self.context.metrics
         metrics.remote_write_samples.inc(batch.samples + batch.histograms)
-        metrics.remote_write_series.labels("attached").inc(batch.series - batch.unattached)
-        metrics.remote_write_series.labels("unattached").inc(batch.unattached)
+        self._attached.inc(batch.series - batch.unattached)
+        self._unattached.inc(batch.unattached)
         metrics.remote_write_known.inc(batch.known)
         metrics.remote_write_cached.set(len(self._table))
 
