@@ -185,6 +185,15 @@ class DetectorProcessor:
         moved[place.stream] = place
         return True
 
+    def end_jobs(self, is_over: Callable[[Origin], bool]) -> Mapping[str, bytes | None]:
+        """Expect no more steps of the jobs with these origins: their silence is no stall."""
+        self._memory.begin()
+        for name, job in self._memory.jobs():
+            if is_over(job.origin):
+                self._memory.touch_job(name)
+                job.is_running = False
+        return self._memory.changes()
+
     def rollback(self) -> None:
         """The last result was not stored: remember nothing of it."""
         self._memory.rollback()
