@@ -20,7 +20,7 @@ from ..model.queries import (
     WorkloadPage,
     as_columns,
 )
-from ..model.records import Detection, Diagnosis, Record
+from ..model.records import Detection, Diagnosis, Origin, Record
 from .components import Sink
 
 
@@ -70,6 +70,10 @@ class Store(Sink):
     async def tidy(self) -> dict[str, Any]:
         """Do now what is else done in the background, for `lens db vacuum`; what was done."""
         raise LensError(f"the store {self.name!r} cannot be tidied")
+
+    async def origins(self, workload_uid: str) -> list[Origin]:
+        """The workloads and pods whose records are shown under a uid, so that a deletion finds them in the spools."""
+        return []
 
     async def delete_workload(self, workload_uid: str) -> dict[str, int] | None:
         """Remove everything that is shown under a uid; how much it was by kind, None when nothing is known about it."""
