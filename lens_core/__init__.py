@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING
 
 from .base.deprecation import LensDeprecationWarning, deprecated, deprecated_names
 from .base.errors import BadRequest, ConfigurationError, LensError, Overloaded, PluginError, Unavailable
-from .base.protobuf import Field as ProtobufField
-from .base.protobuf import WireError
-from .base.protobuf import fields as protobuf_fields
 from .base.secrets import Secret
 from .base.state_file import load_state, save_state
 from .model.event_types import EVENT_TYPES
@@ -58,6 +55,9 @@ from .plugin_api.components import (
     hookimpl,
 )
 from .plugin_api.log_formats import EventPattern, Field, LogFormat, Mark, Table
+from .plugin_api.protobuf import Field as ProtobufField
+from .plugin_api.protobuf import WireError
+from .plugin_api.protobuf import fields as protobuf_fields
 from .plugin_api.sink_answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
 from .plugin_api.store import Store
 from .plugin_api.vocabulary import VOCABULARY as KNOWN_KEYS

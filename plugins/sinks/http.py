@@ -25,8 +25,8 @@ from lens_core import (
     hookimpl,
 )
 from lens_core.base.compression import compress
-from lens_core.base.urls import basic_auth, revealed, separate_login
 from lens_core.plugin_api.http_answers import is_lens_refusal, is_lens_success, refusal
+from lens_core.plugin_api.urls import basic_auth, revealed, separate_login
 from lens_core.records import RECORD_KINDS, encode_envelope
 
 

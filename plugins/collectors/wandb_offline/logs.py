@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from lens_core import Event, Evidence, Measurement, Origin, Record, StepMetrics
-from lens_core.base.protobuf import WireError
+from lens_core.plugin_api.protobuf import WireError
 from lens_core.records import SHOWN_NAME_LABEL
 
 from .framing import HEADER, read_records

@@ -26,7 +26,7 @@ from lens_core import (
     Sink,
     StepMetrics,
 )
-from lens_core.base.credentials import find_credentials
+from lens_core.plugin_api.credentials import find_credentials
 from lens_core.plugin_api.http_answers import is_web_page
 
 from .payloads import ENCODINGS, Payload, TooLarge, pack

@@ -25,8 +25,8 @@ from lens_core import (
     Sink,
     StepMetrics,
 )
-from lens_core.base.protobuf import WireError
 from lens_core.base.state_file import load_state, save_state
+from lens_core.plugin_api.protobuf import WireError
 
 from .delivering import Outcome, Shard, TryAgain
 from .latest import TEXT_FORMAT, LatestValues, Snapshot, exposition

@@ -12,7 +12,7 @@ import cramjam
 
 from lens_core import Context, IngestRequest, Reply, Route, SeriesBatch, Source
 from lens_core.base.errors import RequestError
-from lens_core.base.protobuf import WireError, delimited
+from lens_core.plugin_api.protobuf import WireError, delimited
 
 from .drops import Drops
 from .enriching import Enricher

@@ -22,9 +22,9 @@ from lens_plugins.sources.remote_write.version2 import as_version1
 
 from lens_core import Pod
 from lens_core.base.errors import BadRequest
-from lens_core.base.protobuf import WireError, delimited
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.directory.directory import Directory
+from lens_core.plugin_api.protobuf import WireError, delimited
 from tests.plugins.sources.remote_write.conftest import PODS
 from tests.side_by_side import made_once
 

@@ -12,8 +12,9 @@ import time
 from types import TracebackType
 from typing import Any
 
-from ..base.errors import LensError
-from ..http.server import parse_address
+from lens_core import LensError
+from lens_core.plugin_api.urls import parse_address
+
 from .messages import (
     JOB_UID,
     BadMessage,

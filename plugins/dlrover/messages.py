@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from ..base.errors import LensError
-from ..base.protobuf import DELIMITED, VARINT, WireError, delimited, fields, numeric
+from lens_core import LensError
+from lens_core.plugin_api.protobuf import DELIMITED, VARINT, WireError, delimited, fields, numeric
+
 from .pickles import PickleError, Wire, dump, load
 
 WORKER_TRAINING_METRIC = "WorkerTrainingMetric"

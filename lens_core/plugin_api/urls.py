@@ -1,4 +1,4 @@
-"""The login of a URL, apart from the rest: a URL is shown and logged, a password is not."""
+"""Separates the login of a URL from the rest (a URL is logged, a password is not) and reads HOST:PORT."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from .redaction import remember
-from .secrets import Secret
+from ..base.errors import LensError
+from ..base.redaction import remember
+from ..base.secrets import Secret
 
 _HOW = "write the login in the settings `username` and `password`"
 
@@ -70,3 +71,11 @@ def basic_auth(username: str, password: Secret | None) -> tuple[str, str] | None
 def revealed(headers: Mapping[str, Secret]) -> dict[str, str]:
     """Headers as they are sent."""
     return {name: value.reveal() for name, value in headers.items()}
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `[IPv6]:PORT` or `:PORT` (all addresses). Raises LensError."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535:
+        raise LensError(f"{address!r} is not an address; write HOST:PORT, for example 127.0.0.1:8080")
+    return host.strip("[]") or "0.0.0.0", int(port)
