@@ -1,4 +1,4 @@
-"""Where collectors and sinks find their credentials: the configuration, the environment, AWS Secrets Manager.
+"""Finds the credentials of collectors and sinks: the configuration, the environment, AWS Secrets Manager.
 
 A file needs nothing here: `${file:/run/secrets/key}` in the configuration reads it.
 """

@@ -10,8 +10,20 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ..base.errors import LensError
-from ..base.redaction import remember
+from ..base.redaction import hide, passwords_in, remember
 from ..base.secrets import Secret
+
+__all__ = [
+    "SplitUrl",
+    "basic_auth",
+    "hide",
+    "parse_address",
+    "passwords_in",
+    "remember",
+    "revealed",
+    "separate_login",
+    "split_login",
+]
 
 _HOW = "write the login in the settings `username` and `password`"
 
@@ -62,7 +74,7 @@ def separate_login(settings: Any) -> None:
 
 
 def basic_auth(username: str, password: Secret | None) -> tuple[str, str] | None:
-    """What an HTTP client takes for basic authentication; None without a login."""
+    """Return the pair that an HTTP client takes for basic authentication; None without a login."""
     if not username and password is None:
         return None
     return username, password.reveal() if password is not None else ""

@@ -168,7 +168,7 @@ class MasterConnection:
 
 
 def decode_or_fail(decode: Any, body: bytes) -> Any:
-    """What a decoder makes of an answer; a damaged one is a MasterError."""
+    """Decode an answer. Raises MasterError for a damaged one."""
     try:
         return decode(body)
     except BadMessage as error:

@@ -39,7 +39,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Who says something, and what, still pickled."""
+    """The sender and its message, still pickled."""
 
     node_id: int
     node_type: str

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import BadRequest, IngestRequest, LogLine, Origin, Reply, Route, Source, hookimpl
-from lens_core.base.json_items import ItemDecoder, decode_json, quote_bare_specials
+from lens_core.plugin_api.encoding import ItemDecoder, decode_json, quote_bare_specials
 
 from .log_entries import NO_IDENTITY, Entry, EntryConverter
 

@@ -9,19 +9,28 @@ from collections.abc import Sequence
 
 import msgspec
 
-from lens_core import BadRequest, IngestRequest, Origin, Record, Reply, Route, Source, hookimpl
-from lens_core.base.errors import RequestError
-from lens_core.model.refusals import why_refused
-from lens_core.model.times import epoch_seconds
-from lens_core.records import (
-    ENVELOPE_VERSION,
-    Decoded,
+from lens_core import (
+    BadRequest,
     Event,
     Evidence,
-    RecordsEnvelope,
+    IngestRequest,
+    Origin,
+    Record,
+    Reply,
+    RequestError,
+    Route,
+    Source,
     StepMetrics,
+    hookimpl,
+)
+from lens_core.plugin_api.encoding import (
+    ENVELOPE_VERSION,
+    Decoded,
+    RecordsEnvelope,
     decode_envelope,
     decode_json_envelope,
+    epoch_seconds,
+    why_refused,
 )
 
 LARGE_BODY_BYTES = 64 * 1024

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lens_core import Diagnosis, LensError, Origin, Secret
+from lens_core.plugin_api.encoding import encode_envelope
 from lens_core.plugin_api.http_answers import is_lens_success
-from lens_core.records import encode_envelope
 
 from ...dlrover import MasterConnection, MasterError, Report, Wire, report_to_wire
 from ...dlrover.client import DEADLINE_SECONDS, GRPC

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from lens_core.base.self_metrics import SelfMetrics
+from lens_core import SelfMetrics
 
 from .names import PREFIX
 from .selectors import METRIC_NAME, Selector

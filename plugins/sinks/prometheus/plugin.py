@@ -24,8 +24,9 @@ from lens_core import (
     SeriesBatch,
     Sink,
     StepMetrics,
+    load_state,
+    save_state,
 )
-from lens_core.base.state_file import load_state, save_state
 from lens_core.plugin_api.protobuf import WireError
 
 from .delivering import Outcome, Shard, TryAgain

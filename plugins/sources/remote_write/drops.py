@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lens_core.base.self_metrics import SelfMetrics
+from lens_core import SelfMetrics
 
 # Labels are looked at for so many drops in a second; the counts are exact whatever happens.
 NOTED_PER_SECOND = 100

@@ -10,8 +10,7 @@ from typing import Any
 
 import cramjam
 
-from lens_core import Context, IngestRequest, Reply, Route, SeriesBatch, Source
-from lens_core.base.errors import RequestError
+from lens_core import Context, IngestRequest, Reply, RequestError, Route, SeriesBatch, Source
 from lens_core.plugin_api.protobuf import WireError, delimited
 
 from .drops import Drops

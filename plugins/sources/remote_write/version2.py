@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lens_core.base.compression import too_large
+from lens_core.plugin_api.encoding import too_large
 from lens_core.plugin_api.protobuf import DELIMITED, VARINT, Field, WireError, delimited, fields, numeric, packed
 
 _REFS, _SAMPLES, _HISTOGRAMS, _EXEMPLARS, _METADATA = 1, 2, 3, 4, 5

@@ -10,11 +10,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lens_core import BadRequest, Evidence, IngestRequest, Overloaded, Reply, Route, Source, StepMetrics
-from lens_core.base.errors import RequestError, Unavailable
-from lens_core.base.json_items import ItemDecoder, Items, decode_json
-from lens_core.model.refusals import why_refused
-from lens_core.model.times import epoch_seconds
+from lens_core import (
+    BadRequest,
+    Evidence,
+    IngestRequest,
+    Overloaded,
+    Reply,
+    RequestError,
+    Route,
+    Source,
+    StepMetrics,
+    Unavailable,
+)
+from lens_core.plugin_api.encoding import ItemDecoder, Items, decode_json, epoch_seconds, why_refused
 
 from .rows import Rejections, rows_of_logs, rows_of_metrics
 from .shapes import BatchBody, DetectionBody, Log, LogsBody, Metric, MetricsBody, Sender, wrong_item
