@@ -16,7 +16,7 @@ from .base.errors import (
     UnsupportedMediaType,
 )
 from .base.secrets import Secret
-from .base.self_metrics import SelfMetrics
+from .base.self_metrics import MetricGroup, SelfMetrics
 from .base.state_file import load_state, save_state
 from .directory.directory import Directory
 from .directory.index import Index, workload_of
@@ -113,6 +113,7 @@ __all__ = [
     "LogLine",
     "Mark",
     "Measurement",
+    "MetricGroup",
     "MetricInfo",
     "MetricPoint",
     "News",

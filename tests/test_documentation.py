@@ -9,7 +9,7 @@ import pytest
 from lens_plugins.sources.wandb_api import WandbApi
 from starlette.routing import Mount, Route
 
-from lens_core.base.self_metrics import SelfMetrics
+from lens_core.base.self_metrics import MetricGroup, SelfMetrics
 from lens_core.config.settings import ServerSettings, SpoolSettings
 from lens_core.http.app import build_app
 from lens_core.plugin_api.components import HookSpecs
@@ -26,9 +26,19 @@ def test_the_command_reference_is_what_the_commands_say() -> None:
     assert DOCS["commands.md"] == commands_reference(), "run: python scripts/reference_pages.py"
 
 
-def metric_names() -> list[str]:
+def exposition_with_plugins() -> str:
+    """Return what a daemon with every built-in plugin exposes."""
+    PluginHost.load()
     metrics = SelfMetrics()
-    text = metrics.exposition().decode()
+    groups = [kind for kind in MetricGroup.__subclasses__() if kind.__module__.startswith("lens_plugins.")]
+    assert len(groups) >= 5
+    for kind in groups:
+        metrics.group(kind)
+    return metrics.exposition().decode()
+
+
+def metric_names() -> list[str]:
+    text = exposition_with_plugins()
     return sorted(set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)))
 
 
@@ -41,7 +51,7 @@ def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
 
 
 def test_the_seeds_counters_have_exactly_their_names() -> None:
-    text = SelfMetrics().exposition().decode()
+    text = exposition_with_plugins()
     for name in ("wandb_metrics_store_count", "training_performance_save_count", "log_analysis_consume_count"):
         assert f"# TYPE {name} counter" in text
         assert f"{name}_total" not in text

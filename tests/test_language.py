@@ -12,7 +12,7 @@ TREES = ("lens_core", "plugins")
 RELATIVE_CLAUSE = re.compile(r"(What|Who|Whose|Whom|Where|Which|When|How|So many|Of which)\b")
 # Docstrings that still have to be rewritten, by tree. Lower a number whenever you rewrite some; never raise one.
 REMAINING = {
-    "lens_core/base": 16,
+    "lens_core/base": 15,
     "lens_core/cli": 19,
     "lens_core/config": 12,
     "lens_core/daemon": 2,

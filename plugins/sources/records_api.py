@@ -33,6 +33,8 @@ from lens_core.plugin_api.encoding import (
     why_refused,
 )
 
+from .wandb_api.metrics import WandbMetrics
+
 LARGE_BODY_BYTES = 64 * 1024
 
 _NEEDS_ORIGIN = (StepMetrics, Evidence, Event)
@@ -54,20 +56,20 @@ class RecordsApi(Source):
 
     async def _receive(self, request: IngestRequest) -> Reply:
         """Records as envelopes; those of the hook count as the requests to the wandb routes do."""
-        metrics = self.context.metrics
+        metrics = self.context.metrics.group(WandbMetrics)
         started = time.perf_counter()
         try:
             answer, records = await self._take(request)
         except RequestError as error:
             if b"wandb" in request.body:
-                metrics.wandb_requests.labels(_HOOK).inc()
-                metrics.wandb_request_errors.labels(_HOOK, error.code).inc()
+                metrics.requests.labels(_HOOK).inc()
+                metrics.request_errors.labels(_HOOK, error.code).inc()
             raise
         rows = [record for record in records if isinstance(record, StepMetrics) and record.data_source == "wandb"]
         if rows or any(isinstance(record, Evidence) and record.source == "wandb" for record in records):
-            metrics.wandb_requests.labels(_HOOK).inc()
-            metrics.wandb_request_duration.labels(_HOOK).observe(time.perf_counter() - started)
-            metrics.wandb_metrics_points.inc(sum(len(row.values) for row in rows))
+            metrics.requests.labels(_HOOK).inc()
+            metrics.request_duration.labels(_HOOK).observe(time.perf_counter() - started)
+            metrics.metrics_points.inc(sum(len(row.values) for row in rows))
         return answer
 
     async def _take(self, request: IngestRequest) -> tuple[Reply, list[Record]]:

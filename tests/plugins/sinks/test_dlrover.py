@@ -46,7 +46,7 @@ class DlroverHarness(SinkHarness):
 
 
 def answer_of_a_master(request: Received) -> bytes:
-    return encode_http_response(True)
+    return bytes(encode_http_response(True))
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
