@@ -13,11 +13,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from lens_plugins.sinks.postgresql.commands.transfer import header, lines, records_of
 
 from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, StepMetrics, WorkloadReference
-from lens_core.cli.db_files import header, lines
-from lens_core.cli.db_import import records_of
-from lens_core.plugin_host.host import PluginHost
 from tests.end_to_end.running_lens import RunningLens, metrics_body
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, running_store
 
@@ -149,7 +147,7 @@ def test_what_is_no_export_is_said(tmp_path: Path, postgres_dsn: str) -> None:
 async def test_no_record_is_lost_between_batches(tmp_path: Path) -> None:
     file = tmp_path / "many.jsonl"
     file.write_bytes(header() + lines([row(step) for step in range(4_100)]))
-    pieces = [piece async for piece in records_of("lens", str(file), PluginHost.load())]
+    pieces = [piece async for piece in records_of("lens", str(file))]
     assert [len(piece) for piece in pieces] == [2_000, 2_000, 100]
     assert [record.row_step for piece in pieces for record in piece if isinstance(record, StepMetrics)] == [
         *range(4_100)

@@ -1,9 +1,14 @@
-"""What `lens db import` reads, and how it is stored: through the sink itself, as a spool would hand it over."""
+"""Reads and writes the files of `lens db export`, and stores imported records through the sink, as a spool would.
+
+A file begins with a line that says what it is, then has one record per line as JSON; a name in .gz is compressed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
+import math
 import tempfile
 import time
 import uuid
@@ -11,16 +16,79 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import IO, Any
 
 import msgspec
 
-from ..base.errors import LensError
-from ..base.self_metrics import SelfMetrics
-from ..model.records import Record
-from ..plugin_api.components import Context
-from ..plugin_api.sink_answers import Answer, Batch, Delivered, Position, Rejected, Retry
-from ..plugin_api.store import Store
-from ..plugin_host.host import PluginHost
+from lens_core import (
+    Answer,
+    AnyRecord,
+    Batch,
+    Context,
+    Delivered,
+    LensError,
+    Position,
+    Record,
+    Rejected,
+    Retry,
+    SelfMetrics,
+    StepMetrics,
+    Store,
+)
+from lens_core.plugin_api.encoding import PRODUCER
+
+from ....collectors.wandb_offline import WandbOffline, WandbOfflineSettings
+
+FORMAT = 1
+_decode = msgspec.json.Decoder(AnyRecord, strict=False).decode
+
+
+def open_file(path: Path, mode: str) -> IO[bytes]:
+    """The file, uncompressed on the way where its name ends in .gz. Raises LensError."""
+    try:
+        if path.suffix == ".gz":
+            return gzip.open(path, mode)  # type: ignore[return-value]
+        return path.open(mode)
+    except OSError as error:
+        raise LensError(f"{path} cannot be opened: {error.strerror}") from None
+
+
+def header() -> bytes:
+    """The first line."""
+    return msgspec.json.encode({"lens_export": FORMAT, "producer": PRODUCER}) + b"\n"
+
+
+def lines(records: Sequence[Record]) -> bytes:
+    """Records as lines; what JSON has no number for is a text."""
+    return b"".join(msgspec.json.encode(_with_texts(record)) + b"\n" for record in records)
+
+
+def _with_texts(record: Record) -> Any:
+    if not isinstance(record, StepMetrics) or all(map(math.isfinite, record.values.values())):
+        return record
+    described = msgspec.to_builtins(record)
+    described["values"] = {n: v if math.isfinite(v) else str(v) for n, v in record.values.items()}
+    return described
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """The records of a file. Raises LensError that names the line which cannot be read."""
+    with open_file(path, "rb") as file:
+        first = file.readline()
+        try:
+            known = msgspec.json.decode(first or b"{}")
+        except msgspec.DecodeError:
+            known = {}
+        if not isinstance(known, dict) or "lens_export" not in known:
+            raise LensError(f"{path} was not made by `lens db export`")
+        if known["lens_export"] != FORMAT:
+            raise LensError(f"{path} is of format {known['lens_export']}; this Lens reads format {FORMAT}")
+        for number, line in enumerate(file, 2):
+            try:
+                yield _decode(line)
+            except msgspec.DecodeError as error:
+                raise LensError(f"{path}, line {number}: {error}") from None
+
 
 _BATCH = 2_000
 _PATIENCE_SECONDS = 30.0
@@ -28,17 +96,17 @@ _SHOWN_REASONS = 10
 
 
 class ImportCounts(msgspec.Struct):
-    """What became of the records; `reasons` are those of the first few that could not be stored."""
+    """Counts of stored and rejected records; `reasons` are those of the first few that could not be stored."""
 
     records: int = 0
     rejected: int = 0
     reasons: list[str] = []
 
 
-async def records_of(kind: str, where: str, host: PluginHost) -> AsyncIterator[list[Record]]:
+async def records_of(kind: str, where: str) -> AsyncIterator[list[Record]]:
     """The records of a place, in pieces. Raises LensError."""
     if kind == "wandb-offline":
-        async for piece in _collected(Path(where), host):
+        async for piece in _collected(Path(where)):
             yield piece
         return
     records = _reader(kind, where)
@@ -48,14 +116,13 @@ async def records_of(kind: str, where: str, host: PluginHost) -> AsyncIterator[l
 
 def _reader(kind: str, where: str) -> Iterator[Record]:
     if kind == "primus-lens":
-        from .db_primus import read_primus_lens
+        from .primus_lens import read_primus_lens
 
         return read_primus_lens(where)
     if kind == "mlflow":
-        from .db_mlflow import read_mlflow
+        from .mlflow import read_mlflow
 
         return read_mlflow(where)
-    from .db_files import read_records
 
     return read_records(Path(where))
 
@@ -123,16 +190,15 @@ class _Hand:
             await asyncio.sleep(0.2 if answer.after_seconds is None else answer.after_seconds)
 
 
-async def _collected(folder: Path, host: PluginHost) -> AsyncIterator[list[Record]]:
+async def _collected(folder: Path) -> AsyncIterator[list[Record]]:
     """Offline runs of wandb, read by the collector that does so in a daemon, from their beginning."""
     if not folder.is_dir():
         raise LensError(f"{folder} is no folder")
-    kind = host.collector("wandb_offline")
     with tempfile.TemporaryDirectory(prefix="lens-import-") as state:
         context = Context(
             name="import", logger=logging.getLogger("lens.import"), data_dir=Path(state), metrics=SelfMetrics()
         )
-        collector = kind(msgspec.convert({"paths": [str(folder)]}, kind.Settings), context)
+        collector = WandbOffline(WandbOfflineSettings(paths=[str(folder)]), context)
         await collector.start()
         try:
             while True:

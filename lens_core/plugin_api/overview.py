@@ -13,7 +13,7 @@ import msgspec
 
 from ..model.event_types import FAILURE_EVENTS, STATE_EVENTS
 from ..model.queries import EventRow, RunSummary, WorkloadSummary
-from ..plugin_api.store import Store
+from .store import Store
 
 # Older failures have their place by when they were seen, so that the list does not begin with old news for ever.
 ATTENTION_DAYS = 3
@@ -61,7 +61,7 @@ class AnswersOverview(Protocol):
 
 
 def state_of(line: Overview, now_ms: int) -> State:
-    """How a workload is doing."""
+    """The state of a workload."""
     last_row = line.last_row or 0
     goes_on = line.event_at is not None and last_row > line.event_at + GOES_ON_MS
     if line.event in FAILURE_EVENTS and not goes_on:

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from ..base.errors import LensError
-from ..base.protobuf import DELIMITED, VARINT, WireError, delimited, fields, numeric
+from lens_core import LensError
+from lens_core.plugin_api.protobuf import DELIMITED, VARINT, WireError, delimited, fields, numeric
+
 from .pickles import PickleError, Wire, dump, load
 
 WORKER_TRAINING_METRIC = "WorkerTrainingMetric"
@@ -38,7 +39,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Who says something, and what, still pickled."""
+    """The sender and its message, still pickled."""
 
     node_id: int
     node_type: str

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from lens_core.dlrover import PickleError, Wire, dump, load
-from lens_core.dlrover.pickles import CLASSES, MODULE
+from lens_plugins.dlrover import PickleError, Wire, dump, load
+from lens_plugins.dlrover.pickles import CLASSES, MODULE
 
 values: st.SearchStrategy[Any] = st.recursive(
     st.none()

@@ -16,8 +16,7 @@ from typing import Any
 
 import psycopg
 
-from ..base.errors import LensError
-from ..model.records import Origin, Pod, Record, StepMetrics, WorkloadReference
+from lens_core import LensError, Origin, Pod, Record, StepMetrics, WorkloadReference
 
 # Seed 000, 3.2.1, and what TensorBoard's rows have beside their metrics.
 _NO_METRICS = frozenset(
@@ -126,7 +125,7 @@ def _ancestors(uid: str, workloads: Mapping[str, WorkloadReference]) -> set[str]
 
 
 def _versions(row: tuple[Any, ...]) -> Iterator[StepMetrics]:
-    """What was overwritten first, then what holds."""
+    """Return the overwritten versions first, then the one that holds."""
     identity, uid, pod, serial, iteration, source, performance, created_at = row
     if not isinstance(performance, dict) or not (uid or pod) or iteration is None:
         return

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ..base.errors import LensError
+from lens_core import LensError
 
 MODULE = "dlrover.python.common.comm"
 CLASSES = frozenset(

@@ -1,4 +1,4 @@
-"""The login of a URL, apart from the rest: a URL is shown and logged, a password is not."""
+"""Separates the login of a URL from the rest (a URL is logged, a password is not) and reads HOST:PORT."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from .redaction import remember
-from .secrets import Secret
+from ..base.errors import LensError
+from ..base.redaction import hide, passwords_in, remember
+from ..base.secrets import Secret
+
+__all__ = [
+    "SplitUrl",
+    "basic_auth",
+    "hide",
+    "parse_address",
+    "passwords_in",
+    "remember",
+    "revealed",
+    "separate_login",
+    "split_login",
+]
 
 _HOW = "write the login in the settings `username` and `password`"
 
@@ -61,7 +74,7 @@ def separate_login(settings: Any) -> None:
 
 
 def basic_auth(username: str, password: Secret | None) -> tuple[str, str] | None:
-    """What an HTTP client takes for basic authentication; None without a login."""
+    """Return the pair that an HTTP client takes for basic authentication; None without a login."""
     if not username and password is None:
         return None
     return username, password.reveal() if password is not None else ""
@@ -70,3 +83,11 @@ def basic_auth(username: str, password: Secret | None) -> tuple[str, str] | None
 def revealed(headers: Mapping[str, Secret]) -> dict[str, str]:
     """Headers as they are sent."""
     return {name: value.reveal() for name, value in headers.items()}
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `[IPv6]:PORT` or `:PORT` (all addresses). Raises LensError."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535:
+        raise LensError(f"{address!r} is not an address; write HOST:PORT, for example 127.0.0.1:8080")
+    return host.strip("[]") or "0.0.0.0", int(port)

@@ -6,8 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from threading import Lock
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import HistogramMetricFamily, Metric, SummaryMetricFamily
+
+from lens_core import MetricGroup, SelfMetrics
 
 BUCKETS = (0.1, 0.5, 1, 2, 3, 5, 8, 10, 15, 30, 60, 120, 300)
 MAX_NODES = 10_000
@@ -23,14 +24,14 @@ class _OfNode:
         self.sum = 0.0
 
 
-class LogLatency:
+class LogLatency(MetricGroup):
     """`log_consume_latency_seconds` and its histogram. The client library's own observe one value at a time, which
     costs more than all else that is done for a line that says nothing."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, metrics: SelfMetrics) -> None:
         self._nodes: dict[str, _OfNode] = {}
         self._lock = Lock()
-        registry.register(self)
+        metrics.registry.register(self)
 
     def observe(self, node: str, ages: Sequence[float]) -> None:
         """Count the ages of lines, in seconds; clocks that run ahead count as no age."""

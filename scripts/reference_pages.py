@@ -1,36 +1,149 @@
-"""Every HTTP route, from the OpenAPI document: `python -m lens_core.cli.http_reference > docs/http_reference.md`."""
+"""Writes the reference pages docs/commands.md, docs/settings.md and docs/http_reference.md from the code itself."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from ..base.self_metrics import SelfMetrics
-from ..http.app import routes_of
-from ..http.openapi import openapi_document
-from ..http.openapi_routes import PREFIX
-from ..http.state import ApiState
-from ..http.tokens import TokenStore
-from ..plugin_api.components import Component, Sink, Source
-from ..plugin_host.host import PluginHost
-from ..plugin_host.info import needs_settings
-from ..plugin_host.loading import OWN_DISTRIBUTION
-from ..testing.hosts import make_context
+from lens_core.base.self_metrics import SelfMetrics
+from lens_core.cli import cli
+from lens_core.config.settings import FilterSettings, ServerSettings, SpoolSettings
+from lens_core.delivery.sending.policy import DeliverySettings
+from lens_core.http.app import routes_of
+from lens_core.http.openapi import openapi_document
+from lens_core.http.openapi_routes import PREFIX
+from lens_core.http.state import ApiState
+from lens_core.http.tokens import TokenStore
+from lens_core.plugin_api.components import Component, Sink, Source
+from lens_core.plugin_api.sink_answers import BatchLimits
+from lens_core.plugin_host.host import PluginHost
+from lens_core.plugin_host.info import (
+    HOST_KEYS,
+    KINDS,
+    ComponentInfo,
+    ComponentKind,
+    SettingInfo,
+    needs_settings,
+    settings_in,
+)
+from lens_core.plugin_host.loading import OWN_DISTRIBUTION
+from lens_core.testing.hosts import make_context
 
-HEAD = f"""# HTTP reference
+COMMANDS_HEAD = """# Commands
+
+Made from the commands' own help by `python scripts/reference_pages.py`; a test compares.
+Exit codes: 0 ok, 1 failed, 2 wrong usage, 78 bad configuration. Colours only on a terminal.
+"""
+
+WIDTH = 100
+
+
+def commands_reference() -> str:
+    """Return the page, from the help of every command."""
+    sections = [COMMANDS_HEAD, *(_command_section(name, command) for name, command in walk("lens", cli))]
+    return "\n".join(sections)
+
+
+def walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """A command and all below it, with their full names."""
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=name)
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            if found is not None:
+                yield from walk(f"{name} {child}", found)
+
+
+def _command_section(name: str, command: click.Command) -> str:
+    # click remembers the help option of whoever asks first; so ask with the names that the commands really have.
+    context = click.Context(
+        command,
+        info_name=name,
+        max_content_width=WIDTH,
+        terminal_width=WIDTH,
+        help_option_names=cli.context_settings["help_option_names"],
+    )
+    help_text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+    return f"## {name}\n\n```text\n{help_text}\n```\n"
+
+
+SETTINGS_HEAD = """# Settings of the host and of every plugin
+
+Made from the classes themselves by `python scripts/reference_pages.py`; a test compares.
+`lens plugins NAME` shows the same in the terminal, also for plugins of others. How a file is read and what the host
+itself understands is in [configuration.md](configuration.md).
+"""
+HOST_SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "server": ServerSettings,
+    "spool, for all pipelines or in one": SpoolSettings,
+    "delivery, for all sinks or in one": DeliverySettings,
+    "limits, in a sink": BatchLimits,
+    "filter, in a pipeline or a sink": FilterSettings,
+}
+
+
+def settings_reference() -> str:
+    """Return the page, from the settings of the host and of every built-in plugin."""
+    return "\n".join([SETTINGS_HEAD, *_host(), *(line for kind in KINDS for line in _kind(kind))])
+
+
+def _host() -> Iterator[str]:
+    yield "## Sections of the host\n"
+    for name, settings in HOST_SECTIONS.items():
+        yield from _table(name, " ".join((settings.__doc__ or "").split("\n\n")[0].split()), settings_in(settings))
+
+
+def _kind(kind: ComponentKind) -> Iterator[str]:
+    components = [
+        component
+        for plugin in PluginHost.load().plugins()
+        if plugin.distribution == OWN_DISTRIBUTION
+        for component in plugin.components
+        if component.kind == kind
+    ]
+    yield f"## {kind.capitalize()}s\n"
+    yield "Beside their own, all of them take " + ", ".join(f"`{key}`" for key in HOST_KEYS[kind]) + ".\n"
+    without = [component for component in components if not component.settings]
+    for component in sorted(components, key=lambda found: found.name):
+        if component.settings:
+            yield from _component(component)
+    if without:
+        names = ", ".join(f"`{component.name}`" for component in sorted(without, key=lambda found: found.name))
+        yield f"Without settings of their own: {names}.\n"
+
+
+def _component(component: ComponentInfo) -> Iterator[str]:
+    yield from _table(component.name, component.summary, component.settings)
+
+
+def _table(name: str, summary: str, settings: Iterable[SettingInfo]) -> Iterator[str]:
+    yield f"### {name}\n\n{summary}\n\n| setting | type | default | meaning |\n|---|---|---|---|"
+    yield from map(_row, settings)
+    yield ""
+
+
+def _row(setting: SettingInfo) -> str:
+    default = "required" if setting.required else f"`{msgspec.json.encode(setting.default).decode()}`"
+    meaning = (setting.documentation or "–") + (f" ({setting.deprecated})" if setting.deprecated else "")
+    cells = [f"`{setting.name}`", setting.type, default.replace("`null`", "–"), meaning]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+HTTP_HEAD = f"""# HTTP reference
 
 Made from the OpenAPI document, which every daemon serves at `{PREFIX}/openapi.json`, by
-`python -m lens_core.cli.http_reference > docs/http_reference.md`; a test compares, and another asks every route whether
+`python scripts/reference_pages.py`; a test compares, and another asks every route whether
 what is said of it is true. Paths are below `{PREFIX}` and `/v1`, unless they are said to be at the root. What bodies
 and answers look like is told in [http.md](http.md).
 """
 # Role → the title of its section and what it says.
-SECTIONS = {
+ROLES = {
     "ingest": ("Sending", "Role `ingest`; without a token with `server.open_ingest: true`."),
     "read": ("Asking", "Role `read`."),
     "admin": ("Changing", "Role `admin`."),
@@ -44,7 +157,7 @@ def http_reference() -> str:
     with tempfile.TemporaryDirectory() as folder:
         document = openapi_document(*routes_of(_state(Path(folder))))
     found = _by_role(document)
-    lines = [HEAD, *(line for role in SECTIONS for line in _section(role, found[role])), *_parameters(document)]
+    lines = [HTTP_HEAD, *(line for role in ROLES for line in _role_section(role, found[role])), *_parameters(document)]
     return "\n".join([*lines, *_bodies(document)])
 
 
@@ -89,7 +202,7 @@ class Row(msgspec.Struct):
 
 def _by_role(document: Mapping[str, Any]) -> dict[str, dict[tuple[str, str], Row]]:
     """Role → path without prefix and what is told of it → the line."""
-    found: dict[str, dict[tuple[str, str], Row]] = {role: {} for role in SECTIONS}
+    found: dict[str, dict[tuple[str, str], Row]] = {role: {} for role in ROLES}
     for path, entry in document["paths"].items():
         for method, operation in entry.items():
             role = operation["security"][0]["token"][0] if operation["security"] else ""
@@ -120,8 +233,8 @@ def _bodies_of(operation: Mapping[str, Any]) -> Iterator[str]:
             yield " ".join(part for part in ("the body", label, kind) if part)
 
 
-def _section(role: str, rows: Mapping[tuple[str, str], Row]) -> Iterator[str]:
-    title, text = SECTIONS[role]
+def _role_section(role: str, rows: Mapping[tuple[str, str], Row]) -> Iterator[str]:
+    title, text = ROLES[role]
     yield f"## {title}\n\n{text}\n\n| | route | what | takes |\n|---|---|---|---|"
     for (path, _), row in rows.items():
         yield f"| {', '.join(row.methods)} | `{path}`{row.where()} | {row.told} |"
@@ -172,5 +285,12 @@ def _type(schema: Mapping[str, Any]) -> str:
     }.get(schema.get("type", ""), "any")
 
 
+def write_pages(docs: Path) -> None:
+    """Write the three pages into a folder."""
+    (docs / "commands.md").write_text(commands_reference())
+    (docs / "settings.md").write_text(settings_reference())
+    (docs / "http_reference.md").write_text(http_reference().rstrip("\n") + "\n")
+
+
 if __name__ == "__main__":
-    click.echo(http_reference().rstrip("\n"))
+    write_pages(Path(__file__).parents[1] / "docs")

@@ -12,9 +12,10 @@ import time
 from types import TracebackType
 from typing import Any
 
-from ..base.errors import LensError
-from ..http.server import parse_address
-from ..plugin_api.http_answers import ABOUT_RECORDS
+from lens_core import LensError
+from lens_core.plugin_api.http_answers import ABOUT_RECORDS
+from lens_core.plugin_api.urls import parse_address
+
 from .messages import (
     JOB_UID,
     BadMessage,
@@ -177,7 +178,7 @@ class MasterConnection:
 
 
 def decode_or_fail(decode: Any, body: bytes) -> Any:
-    """What a decoder makes of an answer; a damaged one is a MasterError."""
+    """Decode an answer. Raises MasterError for a damaged one."""
     try:
         return decode(body)
     except BadMessage as error:

@@ -1,28 +1,20 @@
-"""`lens db`: the store's database, from the terminal; beside a running daemon or without one."""
+"""Implements `lens db`: the store's database, from the terminal; beside a running daemon or without one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from ..base.data_dir import DataDirLock, running_address
-from ..base.errors import LensError
-from ..base.redaction import hide, passwords_in, remember
-from ..base.self_metrics import SelfMetrics
-from ..config.loading import Config, load_config
-from ..directory.directory import Directory
-from ..plugin_api.store import Store
-from ..plugin_host.host import PluginHost
-from .client import data_dir_option, json_option
-from .db_files import header, lines, open_file
-from .db_import import ImportCounts, records_of, store_records
-from .screen import progress
+from lens_core import Store
+from lens_core.commands import data_dir_option, json_option, open_store, show_progress
+from lens_core.plugin_api.urls import hide, passwords_in, remember
+
+from .transfer import ImportCounts, header, lines, open_file, records_of, store_records
 
 T = TypeVar("T")
 _config_option = click.option(
@@ -32,7 +24,7 @@ _config_option = click.option(
 
 @click.group("db")
 def command() -> None:
-    """Look after the database of the store: bring it up to date, see what is in it, tidy, export and import.
+    """Maintain the store's database: bring it up to date, see what is in it, tidy, export and import.
 
     \b
     Examples:
@@ -66,7 +58,7 @@ def migrate(config: Path | None, data_dir: Path | None) -> None:
 @data_dir_option
 @json_option
 def stats(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
-    """What is in the database: sizes, rows, the largest workloads.
+    """Show the size of the database: bytes, rows, the largest workloads.
 
     \b
     Examples:
@@ -157,8 +149,8 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
         remember(password)
 
     async def work(store: Store) -> ImportCounts:
-        pieces = records_of(kind, where, PluginHost.load())
-        with progress("Records read", None) as show:
+        pieces = records_of(kind, where)
+        with show_progress("Records read", None) as show:
             return await store_records(store, pieces, lambda counts: show(counts.records))
 
     counts = _run(config, data_dir, work)
@@ -174,43 +166,16 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
 
 def _run(config: Path | None, data_dir: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
     async def all_() -> T:
-        loaded = load_config(config, PluginHost.load(), data_dir=data_dir)
-        async with _store(loaded) as store:
+        async with open_store(config, data_dir) as store:
             return await work(store)
 
     return asyncio.run(all_())
 
 
-@asynccontextmanager
-async def _store(config: Config) -> AsyncIterator[Store]:
-    """The store of a configuration, started. Where no daemon runs, none can start meanwhile."""
-    from ..daemon.assembly import make  # only here: it brings the whole daemon along
-
-    component = config.sinks.get(config.store or "")
-    if component is None:
-        raise LensError("no sink of this configuration is a store")
-    lock = None if running_address(config.data_dir) else DataDirLock(config.data_dir)
-    if lock is not None:
-        lock.acquire()
-    try:
-        made = make(config, component, SelfMetrics(), Directory(config.server.cluster_name))
-        assert isinstance(made, Store)  # the configuration has looked at that
-        store = made.beside_daemon()
-        store.context.data_dir.mkdir(parents=True, exist_ok=True)
-        await store.start()
-        try:
-            yield store
-        finally:
-            await store.stop()
-    finally:
-        if lock is not None:
-            lock.release()
-
-
 async def _write(pieces: AsyncIterator[Iterable[Any]], file: Path) -> int:
     count = 0
     part = file.with_name(f"part-{file.name}")
-    with open_file(part, "wb") as target, progress("Records written", None) as show:
+    with open_file(part, "wb") as target, show_progress("Records written", None) as show:
         target.write(header())
         async for records in pieces:
             found = list(records)

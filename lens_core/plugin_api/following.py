@@ -13,7 +13,7 @@ import msgspec
 from ..base.errors import LensError
 from ..base.state_file import load_state, save_state
 from ..model.records import Record
-from ..plugin_api.components import Collector
+from .components import Collector
 
 
 class Followed(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Where collectors and sinks find their credentials: the configuration, the environment, AWS Secrets Manager.
+"""Finds the credentials of collectors and sinks: the configuration, the environment, AWS Secrets Manager.
 
 A file needs nothing here: `${file:/run/secrets/key}` in the configuration reads it.
 """
@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import ConfigurationError, LensError
-from .redaction import remember
-from .secrets import Secret
+from ..base.errors import ConfigurationError, LensError
+from ..base.redaction import remember
+from ..base.secrets import Secret
 
 # boto3's own would keep a start waiting for minutes where AWS cannot be reached.
 _PATIENCE: dict[str, Any] = {"connect_timeout": 5, "read_timeout": 10, "retries": {"max_attempts": 2}}

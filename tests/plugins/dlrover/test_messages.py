@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from lens_core.dlrover import Report, report_from_wire, report_to_wire
-from lens_core.dlrover.messages import (
+from lens_plugins.dlrover import Report, report_from_wire, report_to_wire
+from lens_plugins.dlrover.messages import (
     BadMessage,
     Request,
     decode_grpc,

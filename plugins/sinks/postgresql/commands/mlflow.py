@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import psycopg
 import yaml
 
-from ..base.errors import LensError
-from ..model.records import SHOWN_NAME_LABEL, Origin, Record, StepMetrics
+from lens_core import SHOWN_NAME_LABEL, LensError, Origin, Record, StepMetrics
 
 # MLflow stores infinities as the largest double.
 _LARGEST = 1.7976931348623157e308
