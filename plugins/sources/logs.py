@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import BadRequest, IngestRequest, LogLine, Origin, Reply, Route, Source, hookimpl
-from lens_core.base.json_items import ItemDecoder, decode_json, quote_bare_specials
+from lens_core.plugin_api.encoding import ItemDecoder, decode_json, quote_bare_specials
 
 from .log_entries import NO_IDENTITY, Entry, EntryConverter
+from .log_latency import LogLatency
 
 # Bodies beyond this are read in a thread, so that other requests are answered meanwhile.
 LARGE_BODY_BYTES = 64 * 1024
@@ -83,7 +84,7 @@ class Logs(Source):
         counts = Counter(reason if reason == NO_IDENTITY else "invalid" for _, reason in parsed.rejected)
         await self.door.submit(parsed.lines, received=parsed.items, filtered=parsed.filtered, rejected=counts)
         for node, ages in parsed.latencies.items():
-            self.context.metrics.log_latency.observe(node, ages)
+            self.context.metrics.group(LogLatency).observe(node, ages)
         if parsed.items and len(parsed.rejected) == parsed.items:
             index, reason = min(parsed.rejected)
             raise BadRequest(_HOW_TO_IDENTIFY if reason == NO_IDENTITY else f"entry {index}: {reason}")
