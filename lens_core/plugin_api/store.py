@@ -1,4 +1,4 @@
-"""The Store contract: a sink that also answers the query routes. Import it from lens_core."""
+"""The Store contract: a sink that also answers the query routes, and the names that its answers are made with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ..base.errors import LensError, Unavailable
+from ..model.failures import merge_failures
 from ..model.queries import (
+    PROBE_WORKLOAD,
     EventRow,
     MetricInfo,
     MetricPoint,
@@ -19,9 +21,15 @@ from ..model.queries import (
     WorkloadDetail,
     WorkloadPage,
     as_columns,
+    metric_name,
+    progress_of,
+    sources_of,
+    stored_name,
 )
 from ..model.records import Detection, Diagnosis, Origin, Record
 from .components import Sink
+
+__all__ = ["PROBE_WORKLOAD", "Store", "merge_failures", "metric_name", "progress_of", "sources_of", "stored_name"]
 
 
 class Store(Sink):

@@ -24,10 +24,9 @@ from lens_core import (
     Sink,
     hookimpl,
 )
-from lens_core.base.compression import compress
-from lens_core.base.urls import basic_auth, revealed, separate_login
+from lens_core.plugin_api.encoding import RECORD_KINDS, compress, encode_envelope
 from lens_core.plugin_api.http_answers import describe_answer, is_lens_refusal, is_lens_success, outage, refusal
-from lens_core.records import RECORD_KINDS, encode_envelope
+from lens_core.plugin_api.urls import basic_auth, revealed, separate_login
 
 
 class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,8 +17,7 @@ from lens_core import (
     WorkloadPage,
     WorkloadSummary,
 )
-from lens_core.model.failures import merge_failures
-from lens_core.model.queries import metric_name, sources_of
+from lens_core.plugin_api.store import merge_failures, metric_name, sources_of
 
 from .identity import Connection
 from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 import cramjam
 
-from lens_core.base.protobuf import WireError
-from lens_core.base.urls import revealed
 from lens_core.plugin_api.http_answers import describe_answer, is_web_page, outage
+from lens_core.plugin_api.protobuf import WireError
+from lens_core.plugin_api.urls import revealed
 
 from .messages import Packed, pack
 from .posting import Address, Answered, Poster
