@@ -132,6 +132,18 @@ class SelfMetrics:
         self.component_memory = gauge(
             "lens_component_memory_bytes", "Memory of a component with a process of its own.", "component"
         )
+        self.memory_growth = gauge(
+            "lens_component_memory_growth_bytes",
+            "By how much the daemon's memory has grown while the code of a component ran in it.",
+            "component",
+        )
+        self.call_seconds = Histogram(
+            "lens_component_call_seconds",
+            "How long calls into a component take.",
+            ["component"],
+            buckets=DURATION_BUCKETS,
+            registry=self.registry,
+        )
         self.isolated_restarts = counter(
             "lens_isolated_restarts_total", "Times that the process of an isolated component was replaced.", "component"
         )
@@ -139,6 +151,11 @@ class SelfMetrics:
         self.loop_held_seconds = counter("lens_event_loop_held_seconds_total", "How long it was held, all in all.")
         self.plugin_blocked = counter(
             "lens_plugin_blocked_loop_seconds_total", "How long a plugin's code held the event loop.", "plugin"
+        )
+        self.plugin_busy = counter(
+            "lens_plugin_busy_thread_seconds_total",
+            "CPU time of single calls of a plugin in threads.",
+            "plugin",
         )
         self.http_requests = counter("lens_http_requests_total", "Requests answered.", "route", "status")
 
