@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from benchmarks.harness import Figure, options, peer_environment, report, spread_of, temporary_folder
-from lens_core.base.protobuf import delimited, varint
+from lens_core.plugin_api.protobuf import delimited, varint
 
 TAGS = ("loss", "learning-rate", "grad-norm", "tokens-per-second", "loss-scale")
 

@@ -16,14 +16,13 @@ import msgspec
 
 from ..base.errors import LensError
 from ..base.proxies import keep_off_proxies
+from ..plugin_api.commands import data_dir_option, json_option
 from . import checks, checks_symptoms
 from .checks import Finding
 from .client import (
     config_option,
     daemon_url,
-    data_dir_option,
     is_daemon_named,
-    json_option,
     request_headers,
     resolve_data_dir,
     url_option,

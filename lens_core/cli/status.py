@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from ..base.durations import duration
-from .client import ask, config_option, daemon_url, data_dir_option, json_option, url_option
+from ..plugin_api.commands import data_dir_option, json_option
+from .client import ask, config_option, daemon_url, url_option
 from .columns import Cell, Column, fitting_table
 from .counts import (
     count_cells,

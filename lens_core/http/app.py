@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -24,6 +24,7 @@ from ..plugin_host.info import summary_of
 from .checking import RefuseControlCharacters, with_known_parameters
 from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
+from .direct_ingest import DirectIngest, ingest_routes
 from .directory import DirectoryRoutes
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .fair_share import FairShare
@@ -50,7 +51,8 @@ def build_app(state: ApiState) -> Starlette:
     below, root = routes_of(state)
     count_from_zero([*below, *root], state.metrics)
     mounts: list[BaseRoute] = [Mount(prefix, routes=below) for prefix in PREFIXES]
-    return _application(state, [*root, *mounts])
+    ingest = ingest_routes({"": root, **dict.fromkeys(PREFIXES, below)})
+    return _application(state, [*root, *mounts], ingest)
 
 
 def build_metrics_app(state: ApiState) -> Starlette:
@@ -58,12 +60,15 @@ def build_metrics_app(state: ApiState) -> Starlette:
     return _application(state, StatusRoutes(state).root_routes())
 
 
-def _application(state: ApiState, routes: Sequence[BaseRoute]) -> Starlette:
+def _application(
+    state: ApiState, routes: Sequence[BaseRoute], ingest: Mapping[str, DeclaredRoute] | None = None
+) -> Starlette:
     return Starlette(
         routes=routes,
         middleware=[
             Middleware(CountRequests, state=state),
             *_cross_origin(state),
+            Middleware(DirectIngest, routes=ingest or {}),
             Middleware(SecurityHeaders),
             Middleware(CompressAnswers),
             Middleware(RefuseControlCharacters),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import time
@@ -114,13 +115,15 @@ def load_plugin(entry_point: EntryPoint, manager: pluggy.PluginManager) -> Plugi
 
 def describe_entry_point(entry_point: EntryPoint) -> Plugin:
     """Describe the origin of an entry point before anything of it is imported."""
-    found = entry_point.dist
-    return Plugin(
-        name=entry_point.name,
-        module=entry_point.module,
-        distribution=found.metadata["Name"] if found else "(unknown)",
-        version=found.version if found else "",
-    )
+    name, version = _name_and_version(entry_point.dist) if entry_point.dist else ("(unknown)", "")
+    return Plugin(name=entry_point.name, module=entry_point.module, distribution=name, version=version)
+
+
+@functools.lru_cache(maxsize=8)
+def _name_and_version(found: Distribution) -> tuple[str, str]:
+    """Read the metadata of a distribution, once for all its entry points: every look at them parses the whole file."""
+    metadata = found.metadata
+    return metadata["Name"], metadata["Version"]
 
 
 def _import(entry_point: EntryPoint, plugin: Plugin) -> Any:

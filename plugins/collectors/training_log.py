@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import Collector, ConfigurationError, Context, LogLine, Origin, Record, hookimpl
-from lens_core.detection.log_lines.text import PARTIAL, split_container_prefix
+from lens_core.logs import PARTIAL, split_container_prefix
 
 from .log_commands import CommandTail
 from .log_files import FileTail, Piece, Position

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from lens_core import Collector, hookimpl
-from lens_core.diagnosis.xpu_timer import pods_of
+from lens_core.plugin_api.diagnosis import pods_of
 
 from .diagnosis.base import AgentOptions, DataCollector
 from .diagnosis.metric import TIMEOUT_SECONDS, MetricCollector

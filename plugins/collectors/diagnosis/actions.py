@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lens_core.diagnosis import Advice, Decision
+from lens_core.plugin_api.diagnosis import Advice, Decision
 
 LOCAL_INSTANCE = -3
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lens_core.diagnosis import Advice, Cause, Decision, advise, failures_of
-from lens_core.diagnosis.failures import DEFAULT_MAX_RESTARTS
+from lens_core.plugin_api.diagnosis import DEFAULT_MAX_RESTARTS, Advice, Cause, Decision, advise, failures_of
 
 from .actions import DiagnosisAction
 from .base import AgentOptions, DataCollector

@@ -7,7 +7,7 @@ import os
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from lens_core.plugin_host.host import PluginHost
+from lens_core.commands import PluginHost
 
 from .base import AgentOptions, DataCollector
 

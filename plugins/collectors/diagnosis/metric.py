@@ -7,7 +7,7 @@ import logging
 import os
 from typing import ClassVar
 
-from lens_core.diagnosis.xpu_timer import samples_only
+from lens_core.plugin_api.diagnosis import samples_only
 
 from .base import DataCollector
 from .data import DiagnosisDataType

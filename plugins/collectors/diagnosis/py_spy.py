@@ -14,7 +14,7 @@ import msgspec
 import psutil
 
 from lens_core import LensError
-from lens_core.diagnosis.stacks import RankStack, ThreadStack, is_python, own_frames
+from lens_core.plugin_api.diagnosis import RankStack, ThreadStack, is_python, own_frames
 
 from .processes import RankProcess
 

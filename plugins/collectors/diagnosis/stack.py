@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
-from lens_core.diagnosis.stacks import RankStack, StackReport, encode_report, own_frames
+from lens_core.plugin_api.diagnosis import RankStack, StackReport, encode_report, own_frames
 
 from . import py_spy
 from .base import DataCollector

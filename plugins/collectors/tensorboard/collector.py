@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from lens_core.pipeline.following import Following
+from lens_core.plugin_api.following import Following
 
 from .files import EventFile, Progress, State, event_files
 from .pieces import Piece, is_read, read_piece

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from lens_core.base.protobuf import DELIMITED, FIXED32, FIXED64, WireError, fields, packed, read_varint
+from lens_core.plugin_api.protobuf import DELIMITED, FIXED32, FIXED64, WireError, fields, packed, read_varint
 
 # step, wall time in seconds, tag, value
 Take = Callable[[int, float, str, float], None]
@@ -33,7 +33,7 @@ class EventReader:
         self._tags: dict[bytes, str] = {}
 
     def read(self, event: bytes) -> None:
-        """Hand every scalar of an event to `take`. Raises lens_core.base.protobuf.WireError for a damaged one."""
+        """Hand every scalar of an event to `take`. Raises lens_core.plugin_api.protobuf.WireError for a damaged one."""
         try:
             usual = self._read_usual(event)
         except (struct.error, IndexError):

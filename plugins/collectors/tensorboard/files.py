@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from lens_core.pipeline.following import Followed
+from lens_core.plugin_api.following import Followed
 
 # events.out.tfevents.SECONDS.HOST, with .PID.NUMBER by most writers, and whatever suffix somebody asked for.
 _TIME = re.compile(r"tfevents\.(\d+)")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from lens_core import Record
-from lens_core.base.protobuf import WireError
+from lens_core.plugin_api.protobuf import WireError
 
 from .events import EventReader
 from .files import EventFile, Progress

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lens_core import Collector, ConfigurationError, Record, Secret
-from lens_core.base.credentials import find_credentials
+from lens_core.plugin_api.credentials import find_credentials
 
 from ..catalogue import units
 from .facts import RunFacts, read_run

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
-from lens_core.pipeline.following import Followed, Following
+from lens_core.plugin_api.following import Followed, Following
 
 from .logs import Piece, Progress, read_piece
 from .settings import WandbOfflineSettings

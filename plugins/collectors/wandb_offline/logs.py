@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from lens_core import Event, Evidence, Measurement, Origin, Record, StepMetrics
-from lens_core.base.protobuf import WireError
-from lens_core.records import SHOWN_NAME_LABEL
+from lens_core import SHOWN_NAME_LABEL, Event, Evidence, Measurement, Origin, Record, StepMetrics
+from lens_core.plugin_api.protobuf import WireError
 
 from .framing import HEADER, read_records
 from .messages import (

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from lens_core.base.protobuf import DELIMITED, FIXED64, VARINT, WireError, fields, zigzag
+from lens_core.plugin_api.protobuf import DELIMITED, FIXED64, VARINT, WireError, fields, zigzag
 
 HISTORY, STATS, METRIC, RUN, EXIT = 2, 7, 12, 17, 18
 WANTED = frozenset((HISTORY, STATS, METRIC, RUN, EXIT))

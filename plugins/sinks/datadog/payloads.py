@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from lens_core.base.compression import compress
+from lens_core.plugin_api.encoding import compress
 
 from .series import Series
 from .settings import DatadogSettings

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import msgspec
+from prometheus_client import Counter
 
 from lens_core import (
     Answer,
@@ -20,13 +21,15 @@ from lens_core import (
     Delivered,
     LensError,
     Measurement,
+    MetricGroup,
     Poisoned,
     Rejected,
     Retry,
+    SelfMetrics,
     Sink,
     StepMetrics,
 )
-from lens_core.base.credentials import find_credentials
+from lens_core.plugin_api.credentials import find_credentials
 from lens_core.plugin_api.http_answers import is_web_page
 
 from .payloads import ENCODINGS, Payload, TooLarge, pack
@@ -36,6 +39,18 @@ from .settings import DatadogSettings
 _DEFAULT_SITE = "datadoghq.com"
 _KEY_PAUSE_SECONDS = 60.0
 TOO_LARGE = "too_large"
+
+
+class DatadogMetrics(MetricGroup):
+    """Values that the sink left out."""
+
+    def __init__(self, metrics: SelfMetrics) -> None:
+        self.dropped = Counter(
+            "lens_datadog_dropped_values_total",
+            "Values left out of rows that were sent, and errors that the intake named in a success.",
+            ["component", "reason"],
+            registry=metrics.registry,
+        )
 
 
 class Datadog(Sink):
@@ -51,6 +66,7 @@ class Datadog(Sink):
         super().__init__(settings, context)
         self._client: httpx.AsyncClient | None = None
         self._refused = False
+        self._metrics = context.metrics.group(DatadogMetrics)
 
     @classmethod
     def settings_from(cls, environ: Mapping[str, str]) -> DatadogSettings | None:
@@ -216,7 +232,7 @@ class Datadog(Sink):
 
     def _count(self, dropped: Mapping[str, int]) -> None:
         for reason, amount in dropped.items():
-            self.context.metrics.datadog_dropped.labels(self.context.name, reason).inc(amount)
+            self._metrics.dropped.labels(self.context.name, reason).inc(amount)
 
 
 def _errors(body: bytes) -> Sequence[str]:

@@ -7,9 +7,19 @@ from typing import Any
 
 import msgspec
 
-from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics, WorkloadReference
-from lens_core.model.queries import metric_name
-from lens_core.records import SHOWN_NAME_LABEL
+from lens_core import (
+    SHOWN_NAME_LABEL,
+    Detection,
+    Diagnosis,
+    Event,
+    Evidence,
+    Origin,
+    Pod,
+    Record,
+    StepMetrics,
+    WorkloadReference,
+)
+from lens_core.plugin_api.store import metric_name
 
 from .database import Database
 from .grouping import LOG_SOURCE

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lens_core import BadRequest, EventRow, News, PointColumns, PointQuery
-from lens_core.model.queries import metric_name
+from lens_core.plugin_api.store import metric_name
 
 from .identity import Connection
 from .listing import EVENT, event_row

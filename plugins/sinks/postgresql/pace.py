@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lens_core import PointQuery, Progress
-from lens_core.model.queries import metric_name, progress_of
+from lens_core.plugin_api.store import metric_name, progress_of
 
 from .identity import Connection
 from .shown import SUBJECTS_OF_NAMES

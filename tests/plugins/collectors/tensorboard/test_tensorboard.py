@@ -21,7 +21,7 @@ from lens_plugins.collectors.tensorboard.files import event_files
 from lens_plugins.collectors.tensorboard.frames import crc32c, masked
 
 from lens_core import LensError, StepMetrics
-from lens_core.base.protobuf import WireError
+from lens_core.plugin_api.protobuf import WireError
 from lens_core.testing import make_context
 from lens_core.testing.collectors import check_collector
 from tests.plugins.sources.wandb_hook.environments import TORCH, environment
