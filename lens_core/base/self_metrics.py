@@ -16,6 +16,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
+CALL_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 OwnMetric = TypeVar("OwnMetric", Counter, Gauge, Histogram)
@@ -140,7 +141,7 @@ class SelfMetrics:
             "lens_component_call_seconds",
             "How long calls into a component take.",
             ["component"],
-            buckets=DURATION_BUCKETS,
+            buckets=CALL_BUCKETS,
             registry=self.registry,
         )
         self.isolated_restarts = counter(
