@@ -355,7 +355,7 @@ class Spool:
         def remember(marked: Erasure) -> None:
             engine.erasures = [*engine.erasures, marked]
 
-        await self._thread().submit(lambda connection: begin_erasure(connection, erasure), remember)
+        await self._committer().submit(lambda connection: begin_erasure(connection, erasure), remember)
 
     async def waiting_records(self) -> AsyncIterator[list[Record]]:
         """The readable records in batches that some sink has not passed, batch by batch."""
