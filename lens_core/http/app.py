@@ -22,6 +22,7 @@ from ..plugin_api.components import Route as PluginRoute
 from ..plugin_api.components import Sink, Source
 from ..plugin_host.info import summary_of
 from .checking import RefuseControlCharacters, with_known_parameters
+from .collisions import refuse_collisions
 from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
 from .direct_ingest import DirectIngest, ingest_routes
@@ -99,7 +100,7 @@ def _cross_origin(state: ApiState) -> list[Middleware]:
 
 
 def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
-    """The routes below the prefixes, and those at the root."""
+    """The routes below the prefixes, and those at the root. Raises LensError for two that take the same requests."""
     queries = QueryRoutes(state)
     status = StatusRoutes(state)
     pods = PodRoutes(state)
@@ -115,6 +116,8 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
         """This document."""
         return json_response(document)
 
+    for routes in (below, root):
+        refuse_collisions(routes)
     below.insert(0, Route("/openapi.json", openapi, methods=["GET"]))
     document = openapi_document(below, root)
     return below, root
@@ -159,7 +162,7 @@ def _declared(route: PluginRoute, path: str, component: Source | Sink, state: Ap
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
     found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")
-    found.declared = route
+    found.declared, found.component = route, f"{component.context.name} ({component.name})"
     return found
 
 
