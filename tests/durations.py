@@ -20,7 +20,9 @@ import pytest
 LIMIT_SECONDS = 20.0
 _SHOWN = 20
 _PRESSURE = Path("/proc/pressure/cpu")
-# The attribute of a report with the seconds of its phase; reports carry it from the processes that run tests.
+_TICKS = os.sysconf("SC_CLK_TCK")
+# The attribute of a report with the seconds of its phase, those that count and of CPU; reports carry it from the
+# processes that run tests.
 _SECONDS = "counted_seconds"
 
 _preparing = 0.0
@@ -48,11 +50,21 @@ class Moment(NamedTuple):
     @classmethod
     def now(cls) -> Moment:
         """Read them."""
-        used = os.times()
         wall = monotonic()
         waited = _waited_for_cpu()
-        cpu = used.user + used.system + used.children_user + used.children_system
-        return cls(wall, cpu, wall if waited is None else waited, _preparing)
+        return cls(wall, cpu_seconds_of(os.getpid()), wall if waited is None else waited, _preparing)
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """CPU seconds of a process, of its descendants that live and of those that were waited for; 0 for none such."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        tasks = os.listdir(f"/proc/{pid}/task")
+        children = [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in tasks]
+    except OSError:  # it has ended, and whoever waited for it has its time
+        return 0.0
+    own = sum(map(int, fields[11:15])) / _TICKS
+    return own + sum(cpu_seconds_of(int(child)) for text in children for child in text.split())
 
 
 def _waited_for_cpu() -> float | None:
@@ -87,13 +99,25 @@ class Stopwatch:
         return (now.wall - self._begun.wall) - (now.waited - self._begun.waited)
 
 
+class Cost(NamedTuple):
+    """What a test took: wall seconds, those that count against the limit, and CPU seconds."""
+
+    wall: float = 0.0
+    counted: float = 0.0
+    cpu: float = 0.0
+
+    def plus(self, other: Cost) -> Cost:
+        """Both together."""
+        return Cost(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
 class Durations:
     """The hooks: they count in the process of a test and report in the one that was started."""
 
     def __init__(self) -> None:
         self._last = Moment.now()
         self._counted: dict[str, float] = defaultdict(float)
-        self._shown: dict[str, tuple[float, float]] = {}
+        self._shown: dict[str, Cost] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
@@ -108,7 +132,7 @@ class Durations:
         report = yield
         last, self._last = self._last, Moment.now()
         seconds = counted_seconds(last, self._last)
-        setattr(report, _SECONDS, seconds)
+        setattr(report, _SECONDS, (seconds, self._last.cpu - last.cpu))
         self._counted[item.nodeid] += seconds
         if call.when == "teardown":
             total = self._counted.pop(item.nodeid)
@@ -122,28 +146,33 @@ class Durations:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add up the phases of a test."""
-        wall, counted = self._shown.get(report.nodeid, (0.0, 0.0))
-        self._shown[report.nodeid] = (wall + report.duration, counted + getattr(report, _SECONDS, 0.0))
+        phase = Cost(report.duration, *getattr(report, _SECONDS, (0.0, 0.0)))
+        self._shown[report.nodeid] = self._shown.get(report.nodeid, Cost()).plus(phase)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write both tables; a few tests have none."""
+        """Write the tables; a few tests have none."""
         if len(self._shown) <= _SHOWN:
             return
         write = terminalreporter.write_line
-        terminalreporter.section(f"the {_SHOWN} slowest tests: seconds, and those that count against the limit")
-        for nodeid, (wall, counted) in sorted(self._shown.items(), key=lambda item: -item[1][0])[:_SHOWN]:
-            write(f"{wall:8.1f} {counted:8.1f}  {nodeid}")
-        terminalreporter.section("seconds per folder, of all processes together")
-        for folder, wall in sorted(per_folder(self._shown).items(), key=lambda item: -item[1]):
-            write(f"{wall:8.1f}  {folder}")
+        terminalreporter.section(f"the {_SHOWN} slowest tests: seconds, those that count against the limit, of CPU")
+        for nodeid, cost in sorted(self._shown.items(), key=lambda item: -item[1].wall)[:_SHOWN]:
+            write(f"{cost.wall:8.1f} {cost.counted:8.1f} {cost.cpu:8.1f}  {nodeid}")
+        terminalreporter.section(f"the {_SHOWN} that used most CPU: seconds, of CPU")
+        for nodeid, cost in sorted(self._shown.items(), key=lambda item: -item[1].cpu)[:_SHOWN]:
+            write(f"{cost.wall:8.1f} {cost.cpu:8.1f}  {nodeid}")
+        terminalreporter.section("seconds per folder, of all processes together, of CPU, and its tests")
+        for folder, (cost, tests) in sorted(per_folder(self._shown).items(), key=lambda item: -item[1][0].wall):
+            write(f"{cost.wall:8.1f} {cost.cpu:8.1f} {tests:6}  {folder}")
 
 
-def per_folder(shown: dict[str, tuple[float, float]]) -> dict[str, float]:
-    """The wall seconds of the tests in each folder."""
-    found: dict[str, float] = defaultdict(float)
-    for nodeid, (wall, _) in shown.items():
-        found[str(Path(nodeid.partition("::")[0]).parent)] += wall
-    return dict(found)
+def per_folder(shown: dict[str, Cost]) -> dict[str, tuple[Cost, int]]:
+    """What the tests in each folder cost, and their number."""
+    found: dict[str, tuple[Cost, int]] = {}
+    for nodeid, cost in shown.items():
+        folder = str(Path(nodeid.partition("::")[0]).parent)
+        before, number = found.get(folder, (Cost(), 0))
+        found[folder] = (before.plus(cost), number + 1)
+    return found
 
 
 def reason_of(item: pytest.Item) -> str | None:

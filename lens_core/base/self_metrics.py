@@ -10,8 +10,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
@@ -20,6 +21,21 @@ CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 OwnMetric = TypeVar("OwnMetric", Counter, Gauge, Histogram)
 Group = TypeVar("Group", bound="MetricGroup")
 _OWN_NAME = re.compile("[a-z][a-z0-9_]{0,99}")
+
+
+class OwnValue(msgspec.Struct, frozen=True, kw_only=True):
+    """One value of a metric that a plugin has announced in another process."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    documentation: str
+    labels: dict[str, str]
+    value: float
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The metric with its labels."""
+        return (self.name, *self.labels.values())
 
 
 class SeedCounter:
@@ -112,6 +128,12 @@ class SelfMetrics:
         self.component_problem = gauge(
             "lens_component_problem", "1 while a component says that something is wrong with it.", "component"
         )
+        self.component_memory = gauge(
+            "lens_component_memory_bytes", "Memory of a component with a process of its own.", "component"
+        )
+        self.isolated_restarts = counter(
+            "lens_isolated_restarts_total", "Times that the process of an isolated component was replaced.", "component"
+        )
         self.loop_holds = counter("lens_event_loop_holds_total", "Times that the event loop was held over 250 ms.")
         self.loop_held_seconds = counter("lens_event_loop_held_seconds_total", "How long it was held, all in all.")
         self.plugin_blocked = counter(
@@ -201,6 +223,30 @@ class SelfMetrics:
             raise ValueError(f"the metric {name} is a {type(found).__name__.lower()}")
         child: OwnMetric = found.labels(**labels)
         return child
+
+    def own_values(self) -> list[OwnValue]:
+        """Return the present values of the counters and gauges that plugins have announced."""
+        return [
+            OwnValue(
+                name=name,
+                kind="counter" if isinstance(found, Counter) else "gauge",
+                documentation=family.documentation,
+                labels=dict(sample.labels),
+                value=sample.value,
+            )
+            for name, found in self._own.items()
+            if isinstance(found, Counter | Gauge)
+            for family in found.collect()
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        ]
+
+    def follow_own(self, value: OwnValue, before: float) -> None:
+        """Bring a plugin's own metric up to a value of another process, where it stood at `before` the last time."""
+        if value.kind == "gauge":
+            self.own(Gauge, value.name, value.documentation, value.labels).set(value.value)
+        elif value.value > before:
+            self.own(Counter, value.name, value.documentation, value.labels).inc(value.value - before)
 
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus (version 0.0.4)."""

@@ -27,6 +27,7 @@ from ..model.records import Evidence
 from ..model.verdict import Verdict
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate
+from ..pipeline.isolated import isolated
 from ..pipeline.pipeline import Pipeline
 from ..plugin_api.components import Collector, Component, Context, Detector, Sink, Source
 from ..plugin_api.instance import ComponentConfig
@@ -175,6 +176,15 @@ def make(config: Config, component: ComponentConfig, metrics: SelfMetrics, direc
         raise LensError(f"{component.type} {component.name!r} cannot be made: {error}") from error
 
 
+def _contained(assembly: Assembly, component: Component, config: ComponentConfig, kind: ComponentKind) -> Component:
+    """Return the component, or what stands for one with a process of its own."""
+    if not config.isolate:
+        return component
+    owner = assembly.host.owner_of(kind, component.name) or component.name
+    stand_in: Component = isolated(component, owner)
+    return stand_in
+
+
 def _starter(assembly: Assembly, component: Component, kind: ComponentKind) -> Starter:
     assembly.starters[component.context.name] = starter = Starter(component, kind, assembly.host)
     return starter
@@ -199,7 +209,8 @@ async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Dire
     for name, sink_config in assembly.config.sinks.items():
         if name not in used and name != assembly.config.store:
             continue
-        sink = make(assembly.config, sink_config, metrics, directory)
+        made = make(assembly.config, sink_config, metrics, directory)
+        sink = _contained(assembly, made, sink_config, "sink")
         assert isinstance(sink, Sink)
         _make_folder(sink, "sink")
         assembly.sinks[name] = sink
@@ -263,7 +274,7 @@ def _filter(settings: FilterSettings) -> RecordFilter:
 
 async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     for component in assembly.config.sources.values():
-        source = make(assembly.config, component, metrics, directory)
+        source = _contained(assembly, make(assembly.config, component, metrics, directory), component, "source")
         assert isinstance(source, Source)
         source.door = _ingest_gate(assembly, component, metrics, directory)
         source.judge = assembly.judge

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from ..base.errors import ConfigurationError, LensError, PluginError, Unavailabl
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
 from ..delivery.loss_periods import end_quiet_periods
-from ..directory.directory import Directory
+from ..directory.directory import API_FEED, Directory
 from ..http.app import build_app, build_metrics_app
-from ..http.directory import restore
+from ..http.directory import restore, save_pods
 from ..http.errors import error_response
 from ..http.server import HttpServer, TlsFiles, bind
 from ..http.state import ApiState
@@ -30,6 +30,7 @@ from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
 from .assembly import Assembly, assemble
 from .blame import Blame
+from .erasing import erase
 from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
 from .stopping import ExitTimer
@@ -119,6 +120,18 @@ class Daemon:
         assert self.assembly is not None
         return await self.assembly.dead_letters(sink)
 
+    async def erase(self, uid: str, run_id: str | None) -> Mapping[str, int]:
+        """Remove what waits of a workload (or one of its runs) from spools, dead letters and memory; how much it was.
+
+        Raises Unavailable.
+        """
+        assert self.assembly is not None
+        said = self.directory.pods(API_FEED)
+        removed = await erase(self.assembly, self.directory, uid, run_id)
+        if said != (left := self.directory.pods(API_FEED)):
+            await asyncio.to_thread(save_pods, self._directory_file, left)
+        return removed
+
     def status(self) -> Any:
         """Return the answer of /api/v1/status."""
         return daemon_status(self)
@@ -187,6 +200,7 @@ class Daemon:
             ready=self.ready,
             replay=self.replay,
             dead_letters=self.dead_letters,
+            erase=self.erase,
             store=assembly.store,
             store_problem=lambda: assembly.why_not_started(assembly.config.store),
             guards=assembly.guards,

@@ -10,6 +10,7 @@ import msgspec
 
 from ..base.self_metrics import SelfMetrics
 from ..delivery.ledger import Ledger
+from ..pipeline.isolated import IsolatedSink, IsolatedSource
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
 from .blame import Blame, Blocker
@@ -38,6 +39,15 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     notice: str = ""
 
 
+class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The process of an isolated component; `pid` is None while there is none."""
+
+    component: str
+    pid: int | None
+    memory_bytes: int
+    restarts: int
+
+
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The whole daemon; `not_ready` is why it takes nothing now, `store_notice` what the store says of its way."""
 
@@ -58,6 +68,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     plugins: Sequence[PluginInfo]
     blockers: Sequence[Blocker] = ()
     problems: Mapping[str, str] = {}
+    processes: Sequence[ProcessStatus] = ()
     event_loop: LoopWatchStatus
 
 
@@ -105,7 +116,22 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         event_loop=daemon.loop_watch.status(),
         blockers=daemon.blame.blockers(),
         problems=dict(daemon.metrics.problems),
+        processes=_processes(assembly) if assembly else [],
     )
+
+
+def _processes(assembly: Assembly) -> list[ProcessStatus]:
+    components = [*assembly.sources, *assembly.sinks.values()]
+    return [
+        ProcessStatus(
+            component=one.context.name,
+            pid=one.process.pid,
+            memory_bytes=int(one.process.memory_bytes()),
+            restarts=one.process.restarts,
+        )
+        for one in components
+        if isinstance(one, IsolatedSink | IsolatedSource)
+    ]
 
 
 def _sources(assembly: Assembly) -> list[SourceStatus]:

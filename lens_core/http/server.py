@@ -28,7 +28,8 @@ def bind(address: str) -> socket.socket:
     """A bound socket. Raises LensError in words when the address cannot be had."""
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio's own loop sends answers at once (TCP_NODELAY) only on sockets that say that they are TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from .tokens import TokenStore
 
 @dataclass
 class ApiState:
-    """Shared by all routes. Sizes in bytes; `status`, `ready`, `replay`, `dead_letters` are the daemon's own functions.
+    """Shared by all routes. Sizes in bytes; `status`, `ready`, `replay`, `dead_letters`, `erase` are the daemon's.
 
     `api_gate` takes what people say about pods on to the store, `directory_file`
     keeps it for the next start. `session_file` keeps who is logged in to the page.
@@ -35,6 +35,7 @@ class ApiState:
     ready: Callable[[], str]
     replay: Callable[[str], Any]
     dead_letters: Callable[[str], Any] | None = None
+    erase: Callable[[str, str | None], Awaitable[Mapping[str, int]]] | None = None
     store: Store | None = None
     store_problem: Callable[[], str] = lambda: ""
     guards: Mapping[str, Guard] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ..base.errors import LensError, Unavailable
+from ..model.failures import merge_failures
 from ..model.queries import (
     PROBE_WORKLOAD,
     EventRow,
@@ -25,10 +26,10 @@ from ..model.queries import (
     sources_of,
     stored_name,
 )
-from ..model.records import Detection, Diagnosis, Record
+from ..model.records import Detection, Diagnosis, Origin, Record
 from .components import Sink
 
-__all__ = ["PROBE_WORKLOAD", "Store", "metric_name", "progress_of", "sources_of", "stored_name"]
+__all__ = ["PROBE_WORKLOAD", "Store", "merge_failures", "metric_name", "progress_of", "sources_of", "stored_name"]
 
 
 class Store(Sink):
@@ -77,6 +78,10 @@ class Store(Sink):
     async def tidy(self) -> dict[str, Any]:
         """Do now what is else done in the background, for `lens db vacuum`; what was done."""
         raise LensError(f"the store {self.name!r} cannot be tidied")
+
+    async def origins(self, workload_uid: str) -> list[Origin]:
+        """The workloads and pods whose records are shown under a uid, so that a deletion finds them in the spools."""
+        return []
 
     async def delete_workload(self, workload_uid: str) -> dict[str, int] | None:
         """Remove everything that is shown under a uid; how much it was by kind, None when nothing is known about it."""

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from lens_core import LensError
+from lens_core.plugin_api.http_answers import ABOUT_RECORDS
 from lens_core.plugin_api.urls import parse_address
 
 from .messages import (
@@ -35,14 +36,20 @@ _ATTEMPTS = 3
 _FIRST_PAUSE_SECONDS = 0.2
 _TRANSIENT_STATUSES = frozenset({429, 502, 503, 504})
 _PERMANENT = frozenset({"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNKNOWN", "UNIMPLEMENTED", "PERMISSION_DENIED"})
+# Of those, what can be about the report; the others are about what answers at this address, and as whom we come.
+_REFUSALS = _PERMANENT - {"UNIMPLEMENTED", "PERMISSION_DENIED"}
 
 
 class MasterError(LensError):
-    """The master did not take a report; `permanent` when sending it again changes nothing."""
+    """The master did not take a report; `permanent` when sending it again at once changes nothing.
 
-    def __init__(self, message: str, *, permanent: bool = False) -> None:
+    `is_refusal`: it will never take this report; otherwise the way to it, or what answers there, has to be mended.
+    """
+
+    def __init__(self, message: str, *, permanent: bool = False, is_refusal: bool | None = None) -> None:
         super().__init__(message)
         self.permanent = permanent
+        self.is_refusal = permanent if is_refusal is None else is_refusal
 
 
 class MasterConnection:
@@ -136,7 +143,10 @@ class MasterConnection:
         if response.status != 200:
             permanent = response.status not in _TRANSIENT_STATUSES
             text = body[:200].decode("utf-8", "replace").strip()
-            raise MasterError(f"the master answered {response.status}: {text}", permanent=permanent)
+            # A master's own server answers 500 where it cannot read a report.
+            is_refusal = response.status in ABOUT_RECORDS or response.status == 500
+            told = f"the master answered {response.status}: {text}"
+            raise MasterError(told, permanent=permanent, is_refusal=is_refusal)
         if len(body) > MAX_ANSWER_BYTES:
             raise MasterError(f"the master's answer has more than {MAX_ANSWER_BYTES} bytes", permanent=True)
         return body
@@ -150,7 +160,7 @@ class MasterConnection:
         except grpc.RpcError as error:
             code, details = error.code().name, error.details() or ""
             reason = "Connection refused" if "Connection refused" in details else f"{code}: {details}"
-            raise MasterError(reason, permanent=code in _PERMANENT) from None
+            raise MasterError(reason, permanent=code in _PERMANENT, is_refusal=code in _REFUSALS) from None
         return answer
 
     def _opened(self, grpc: Any) -> Any:

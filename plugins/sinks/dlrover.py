@@ -81,7 +81,7 @@ class Dlrover(Sink):
             try:
                 self._connection.report(report_to_wire(_report(record)), (record.node_id, record.node_type))
             except MasterError as error:
-                if not error.permanent:
+                if not error.is_refusal:
                     return Retry(str(error))
                 refused[index] = str(error)
         return Rejected(refused, filtered) if refused else Delivered(filtered)

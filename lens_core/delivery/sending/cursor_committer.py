@@ -68,6 +68,11 @@ class CursorCommitter:
             await asyncio.shield(self._task)
             self._task = None
 
+    async def settle(self) -> None:
+        """Wait for the commit under way, whatever comes of it; it stays the sender's."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
     async def finish(self) -> None:
         """Wait for the commit under way and log its unexpected error, if any."""
         if self._task is not None:

@@ -81,8 +81,18 @@ class Sender:
         self._prefetcher = Prefetcher(slot.name, spool, self.matcher)
         self._committer = CursorCommitter(slot.name, spool, Backoff(slot.delivery, rng), self._failed)
         limit = PartLimit(slot.delivery.send_timeout_seconds)
+        self._turn = asyncio.Lock()
         self._context = SendContext(
-            slot.name, pipeline, spool, self._backoff, self._committer, limit, self._send, self._pause, spool.marks
+            sink=slot.name,
+            pipeline=pipeline,
+            spool=spool,
+            backoff=self._backoff,
+            committer=self._committer,
+            limit=limit,
+            send=self._send,
+            pause=self._pause,
+            marks=spool.marks,
+            turn=self._turn,
         )
 
     @property
@@ -116,6 +126,11 @@ class Sender:
         await self._committer.cancel()
         self.health.state = "stopped"
         self.ledger.close(self.take_snapshot().pending.records)
+
+    async def settle(self) -> None:
+        """Return when what was being sent is answered and committed; waits as long as the sink may take."""
+        async with self._turn:
+            await self._committer.settle()
 
     def take_snapshot(self) -> SinkSnapshot:
         """Bring the ledger and the gauges up to what the spool says; what waits is of the same moment."""

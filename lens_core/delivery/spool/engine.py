@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from ...base.errors import Overloaded, SpoolError
+from ..erasure import Erasure, read_erasures, write_erasure
 from . import file as spool_file
 from . import queries as spool_queries
 from . import repair as spool_repair
@@ -50,6 +51,7 @@ class SpoolEngine(SpoolTables):
         self.path = path
         self.spool_id = ""
         self.epochs: list[Epoch] = []
+        self.erasures: list[Erasure] = []
         self.closed_reader: Callable[[], AbstractContextManager[None]] = nullcontext
         self._notify = notify
         self._lock = SpoolLock(path) if path else None
@@ -136,6 +138,7 @@ class SpoolEngine(SpoolTables):
 
     def _load_books(self, connection: sqlite3.Connection) -> None:
         self.count(connection)
+        self.erasures = read_erasures(connection)
         self.recent.restart(spool_queries.newest_end(connection))
         for name, sink_state in self.sink_states.items():
             cursor = spool_queries.cursor_of(connection, name)
@@ -198,6 +201,9 @@ class SpoolEngine(SpoolTables):
     def _restore_places(self, connection: sqlite3.Connection) -> None:
         """Write what is known of places in the file: a repair may have saved older ones, or none."""
         write_epochs(connection, self.epochs)
+        connection.execute("DELETE FROM erasures")
+        for erasure in self.erasures:
+            write_erasure(connection, erasure)
         self._register(connection)
         for name, sink_state in self.sink_states.items():
             self._move(connection, name, sink_state.cursor)
@@ -265,6 +271,8 @@ class SpoolEngine(SpoolTables):
             with suppress(sqlite3.Error):  # after some errors there is nothing to take back any more
                 connection.execute("ROLLBACK")
             raise
+        if self.erasures:
+            self.erasures = read_erasures(connection)
         return self.path is not None and self._shrink(connection)
 
     def _shrink(self, connection: sqlite3.Connection) -> bool:

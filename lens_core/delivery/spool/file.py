@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS dead_letters (
     bytes INTEGER NOT NULL,
     body BLOB NOT NULL
 );
+CREATE TABLE IF NOT EXISTS erasures (id INTEGER PRIMARY KEY, last_batch INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS dead_letters_sink ON dead_letters (sink, id);
 """
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
+from ...model.records import Record, decode_envelope
 from ...plugin_api.sink_answers import BatchLimits, Position
 from .chunk import Chunk, Segment, choose
 from .packing import Stored, unpack
@@ -39,6 +42,21 @@ def _segment(connection: sqlite3.Connection, batch: int, first: int, last: int) 
     opened = unpack(Stored(*stored))
     # The bytes of a batch that is read in parts are counted once, with its last part.
     return Segment(batch, first, last, records, size if last == records else 0, created_at, *opened)
+
+
+def records_after(connection: sqlite3.Connection, batch: int) -> tuple[int, list[Record]] | None:
+    """The number of the next batch behind `batch` and those of its records that can be read; None at the end."""
+    found = connection.execute(
+        "SELECT id, body, checksum FROM batches WHERE id > ? ORDER BY id LIMIT 1", (batch,)
+    ).fetchone()
+    if found is None:
+        return None
+    number, *stored = found
+    opened = unpack(Stored(*stored))
+    try:
+        return number, list(decode_envelope(opened.body).records) if not opened.fault else []
+    except msgspec.DecodeError:
+        return number, []
 
 
 def all_state(connection: sqlite3.Connection) -> dict[str, bytes]:

@@ -199,7 +199,7 @@ class SinkState:
             self._counts["discarded", ""] += letters
 
     def replayed(self, letters: int) -> None:
-        """Dead letters were put back among the batches."""
+        """Dead letters were put back among the batches, or deleted with their workload."""
         with self._lock:
             self.dead_letters -= letters
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +19,9 @@ from typing import TypeVar
 import msgspec
 
 from ...base.errors import Overloaded
+from ...model.records import Record
 from ...plugin_api.sink_answers import BatchLimits, Position
+from ..erasure import Erasure, begin_erasure
 from ..processing_marks import ProcessingMarks
 from . import file as spool_file
 from . import queries as spool_queries
@@ -342,6 +344,27 @@ class Spool:
             lambda connection: engine.skip_to(connection, sink, there), engine.after_advance
         )
         return done.records
+
+    @property
+    def erasures(self) -> Sequence[Erasure]:
+        """The deleted workloads and runs of which records may still wait."""
+        return self.engine.erasures
+
+    async def erase(self, erasure: Erasure) -> None:
+        """Mark what waits now of a deleted workload or run; it is not sent any more."""
+        engine = self.engine
+
+        def remember(marked: Erasure) -> None:
+            engine.erasures = [*engine.erasures, marked]
+
+        await self._thread().submit(lambda connection: begin_erasure(connection, erasure), remember)
+
+    async def waiting_records(self) -> AsyncIterator[list[Record]]:
+        """The readable records in batches that some sink has not passed, batch by batch."""
+        after = (await self.look(spool_queries.floor) or 0) - 1
+        while found := await self.look(partial(spool_queries.records_after, batch=after)):
+            after, records = found
+            yield records
 
     async def write(self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None) -> T:
         """Run work on the tables in the writer's next transaction."""

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import psycopg
@@ -23,6 +23,7 @@ from lens_core import (
     Event,
     Evidence,
     LensError,
+    Origin,
     Pod,
     Position,
     Record,
@@ -33,12 +34,11 @@ from lens_core import (
     Unavailable,
 )
 
-from . import upkeep
+from . import deleting, upkeep
 from .address import NotReady
 from .asking import Asking
 from .compacting import Compactor
 from .database import Database
-from .deleting import delete_run, delete_workload
 from .diagnoses import write_diagnoses
 from .embedded import check_installed, running_dsn
 from .errors import DATA_ERRORS, StreamsGone, answer_for, describe
@@ -53,6 +53,8 @@ from .settings import PostgreSQLSettings
 from .sorting import Sorted, sort_batch, source_label
 from .text import clean, refuse_nul
 from .writer import write_rows
+
+T = TypeVar("T")
 
 _IN_THREAD_RECORDS = 1000
 _DAY_US = 86_400_000_000
@@ -239,16 +241,20 @@ class PostgreSQL(Asking):
         except psycopg.Error as error:
             raise LensError(f"PostgreSQL refused: {describe(error)}") from None
 
+    async def origins(self, workload_uid: str) -> list[Origin]:
+        """The workloads and pods whose records are shown under a uid. Raises Unavailable."""
+        return await self._delete(lambda connection: deleting.origins(connection, refuse_nul(workload_uid)))
+
     async def delete_workload(self, workload_uid: str) -> dict[str, int] | None:
         """Remove everything that is shown under a uid, on a connection of its own. Raises Unavailable."""
-        return await self._delete(lambda connection: delete_workload(connection, refuse_nul(workload_uid)))
+        return await self._delete(lambda connection: deleting.delete_workload(connection, refuse_nul(workload_uid)))
 
     async def delete_run(self, workload_uid: str, run_id: str) -> dict[str, int] | None:
         """Remove one run of a workload, on a connection of its own. Raises Unavailable."""
         uid, run = refuse_nul(workload_uid), refuse_nul(run_id)
-        return await self._delete(lambda connection: delete_run(connection, uid, run))
+        return await self._delete(lambda connection: deleting.delete_run(connection, uid, run))
 
-    async def _delete(self, work: Callable[[Connection], Awaitable[dict[str, int] | None]]) -> dict[str, int] | None:
+    async def _delete(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         try:
             async with await self._database.connect_when_ready() as connection:
                 return await work(connection)

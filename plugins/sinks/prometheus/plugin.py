@@ -125,6 +125,8 @@ class Prometheus(Sink):
         if self._shards:
             try:
                 outcome = await self._shards[0].deliver(pack(Outgoing([])), 1)
+            except TryAgain as error:
+                raise ConnectionError(str(error)) from None
             finally:
                 self._shards[0].close()
             if outcome.refused:

@@ -71,9 +71,6 @@ async def test_a_master_that_is_not_there() -> None:
         assert (found.state, found.text.partition(" ")[0]) == ("warning", gone)
 
 
-# A connection of the listener is now and then collected before it is closed while blocking requests come from a thread;
-# the cause is not found yet, and the answers are right.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_pod_that_nobody_knows(lens: LensFactory) -> None:
     running = await lens()
     (found,) = await asked(running, checks.identity, {"POD_NAME": "train-0"})
