@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lens_core.delivery.spool.engine import SpoolEngine
-from lens_core.delivery.spool.group_commit import CommitThread
+from lens_core.delivery.spool.threads import CommitThread
 
 SYNCED, NOT_SYNCED = 2, 1  # as `PRAGMA synchronous` tells FULL and NORMAL
 
