@@ -26,7 +26,7 @@ REMAINING = {
     "lens_core/plugin_host": 1,
     "lens_core/scaffold": 1,
     "lens_core/testing": 3,
-    "plugins/collectors": 57,
+    "plugins/collectors": 50,
     "plugins/detectors": 3,
     "plugins/sinks": 81,
     "plugins/sources": 49,

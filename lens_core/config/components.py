@@ -20,7 +20,6 @@ from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind, host_keys, needs_settings
 from .conversion import Failed, convert, fields_given, to_struct
 from .document import Node
-from .foreign_keys import component_words
 from .problems import Problems
 from .settings import CollectorConfig, FilterSettings, SinkConfig
 
@@ -111,14 +110,12 @@ class ComponentReader:
             self._disable(name, plugin.name, entry)
             return None
         own = {key: value for key, value in entry.value.items() if key not in host_keys(plugin)}
-        words = component_words(kind, plugin.Settings)
         settings = to_struct(
             Node(own, entry.place, keys=entry.keys),
             plugin.Settings,
             path,
             self._problems,
             also=host_keys(plugin),
-            words=words,
         )
         if isinstance(settings, Failed) or any(isinstance(option, Failed) for option in options.values()):
             return None

@@ -15,7 +15,7 @@ import msgspec
 from ..base.errors import BadRequest, LensError
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
-from ..delivery.loss_periods import end_quiet_periods
+from ..delivery.ledger import end_quiet_periods
 from ..delivery.sending.sender import SinkSlot
 from ..delivery.spool.spool import Spool
 from ..detection.detectors import EvidenceRules, make_detectors

@@ -1,13 +1,18 @@
-"""Group commit: whatever waits goes into one transaction and costs one sync, in a thread of its own for a file.
+"""The two ways to a spool's tables: one commits, one reads.
 
-A job that fails is taken back alone (a savepoint of its own); a transaction that fails is taken back whole and its
-jobs are tried one by one, and nobody was told that it had succeeded.
+Whatever waits to be written when the writer becomes free goes into one transaction and costs one sync. A job that
+fails is taken back alone (a savepoint of its own); a transaction that fails is taken back whole and its jobs are tried
+one by one, and nobody was told that it had succeeded.
 
 Where every job of a group may be done again after a power failure, the commit is not synced: the next one that is
 brings it to the disk, because the log is written in its order, and one a second is. A process that dies loses nothing.
 
 A database in memory waits for no disk: its jobs run in the event loop, because to wake a thread and to hand the
 interpreter's lock over costs several times what such a transaction does.
+
+The reader of a file has a thread and a connection of its own. Nobody may rename a database file under an open
+connection (SQLite would later remove the log of the file that took its name), so a repair closes this connection
+first and keeps readers out until it is done.
 """
 
 from __future__ import annotations
@@ -20,8 +25,12 @@ import sqlite3
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
+
+from . import file as spool_file
 
 T = TypeVar("T")
 logger = logging.getLogger("lens.spool")
@@ -314,3 +323,45 @@ class CommitLoop(GroupCommitter):
         wait = self._idle()
         if wait is not None:
             self._tidying = self._loop.call_later(wait, self._tidy)
+
+
+class SpoolReader:
+    """Runs reading work in a thread; `translate` makes what callers get of SQLite's errors."""
+
+    def __init__(self, path: Path, translate: Callable[[Exception], Exception]) -> None:
+        self._path = path
+        self._translate = translate
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"spool-reader-{path.name}")
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of the work."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._run, work)
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            with self._lock:
+                if self._connection is None:
+                    self._connection = spool_file.connect(str(self._path))
+                return work(self._connection)
+        except sqlite3.Error as error:
+            raise self._translate(error) from error
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """No connection is open within this context."""
+        with self._lock:
+            self._close()
+            yield
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def stop(self) -> None:
+        """End the thread and close the connection."""
+        await asyncio.to_thread(self._executor.shutdown)
+        with self._lock:
+            self._close()
