@@ -42,6 +42,7 @@ from .model.records import (
     StepMetrics,
     WorkloadReference,
 )
+from .plugin_api.analyzer import Analyzer
 from .plugin_api.components import (
     API_VERSION,
     Collector,
@@ -68,6 +69,7 @@ __all__ = [
     "API_VERSION",
     "EVENT_TYPES",
     "KNOWN_KEYS",
+    "Analyzer",
     "Answer",
     "AnyRecord",
     "BadRequest",

@@ -41,7 +41,7 @@ _SECTIONS: Words = {
 }
 
 PIPELINE_WORDS: Words = {
-    **_same("source sources receivers receiver input inputs collectors", "you mean from"),
+    **_same("source sources receivers receiver input inputs collectors analyzers", "you mean from"),
     **_same("sink sinks exporters exporter output outputs destinations destination", "you mean to"),
     **_same("processors transforms detectors", _READING),
     **_same("filters match labels kinds data_sources", "you mean filter: {kinds: […], data_sources: […], labels: {…}}"),
@@ -65,6 +65,7 @@ _COMPONENT_WORDS: dict[ComponentKind, Words] = {
         "enabled": _OFF,
     },
     "detector": {},
+    "analyzer": _same("outputs output to sinks pipelines", _FED),
     "sink": {
         **_same("inputs input from sources match pipelines", _FED),
         **_same("buffer", "what waits is kept by the pipeline: spool, at the top or in a pipeline"),

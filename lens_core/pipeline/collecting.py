@@ -1,4 +1,4 @@
-"""Running a collector: on its interval with jitter, one run at a time, its failures its own."""
+"""Running a collector, or an analyzer as one: on its interval with jitter, one run at a time, its failures its own."""
 
 from __future__ import annotations
 
@@ -114,8 +114,10 @@ class CollectorRunner:
         interval_seconds: float,
         timeout_seconds: float,
         start: Callable[[], Awaitable[None]] | None = None,
+        plugin_name: str | None = None,
     ) -> None:
         self.collector = collector
+        self.plugin_name = collector.name if plugin_name is None else plugin_name
         self._start = start
         self.name = collector.context.name
         self.gate = gate
