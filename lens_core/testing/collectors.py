@@ -79,8 +79,11 @@ async def check_cancelling(call: Coroutine[Any, Any, object], what: str = "colle
 
 
 async def _check_failing(collector: Collector) -> None:
-    await collector.start()
-    (outcome,) = await asyncio.gather(collector.collect(), return_exceptions=True)
-    await collector.stop()
+    if collector.isolated:
+        (outcome,) = await asyncio.gather(_collect(collector), return_exceptions=True)
+    else:
+        await within(collector.start(), "start()")
+        (outcome,) = await asyncio.gather(within(collector.collect(), "collect()"), return_exceptions=True)
+        await within(collector.stop(), "stop()")
     assert isinstance(outcome, BaseException), f"the other side is broken, but collect() answered {outcome!r}"
     assert str(outcome), f"{type(outcome).__name__} does not say what failed"
