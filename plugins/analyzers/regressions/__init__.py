@@ -1,4 +1,4 @@
-"""What got worse within a job: its loss, its pace, its memory, its checkpoints, and whether a restore was right.
+"""Finds what got worse within a job: loss, pace, memory, checkpoints, and restores that were wrong.
 
 Each module holds the pure rules of one subject; `finding.py` is what they answer.
 """
