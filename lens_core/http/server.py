@@ -15,20 +15,13 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..base.errors import LensError
+from ..plugin_api.urls import parse_address
 
 # uvloop takes one connection from a socket in each round of its loop, asyncio's own loop all that are there. While
 # thousands of requests are answered in a round, those who have just come would wait for minutes: so uvloop looks at the
 # same socket several times, which costs 0.1 ms for each new connection.
 ACCEPTS_PER_ROUND = 64
 BACKLOG = 65_535  # the kernel allows less (net.core.somaxconn); what it allows is wanted
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, `[IPv6]:PORT` or `:PORT` (all addresses). Raises LensError."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65535:
-        raise LensError(f"{address!r} is not an address; write HOST:PORT, for example 127.0.0.1:8080")
-    return host.strip("[]") or "0.0.0.0", int(port)
 
 
 def bind(address: str) -> socket.socket:

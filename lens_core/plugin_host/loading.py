@@ -32,7 +32,7 @@ from ..base.expectations import field_types
 from ..base.setting_types import foreign_types
 from ..plugin_api.commands import OWN_COMMANDS
 from ..plugin_api.components import API_VERSION, Component
-from .info import COMMANDS_HOOK, HOOKS, HOST_KEYS, KINDS, ComponentInfo, PluginState, component_info, kind_of
+from .info import COMMANDS_HOOK, HOOKS, KINDS, ComponentInfo, PluginState, component_info, host_keys
 
 OWN_DISTRIBUTION = "lens-agent"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -302,7 +302,7 @@ def _check_settings(component: type[Component], where: str) -> None:
             f"{where}.Settings has a type that no configuration can give: {', '.join(foreign)}; "
             "take a text or a number and make it of that"
         )
-    taken = [name for name in names if name in HOST_KEYS[kind_of(component)]]
+    taken = [name for name in names if name in host_keys(component)]
     if taken:
         raise PluginError(f"{where}.Settings must not use the names that the host reads itself: {', '.join(taken)}")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from lens_core.base.protobuf import varint
+from lens_core.plugin_api.protobuf import varint
 
 if TYPE_CHECKING:
     from lens_core import Pod

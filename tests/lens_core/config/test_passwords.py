@@ -17,8 +17,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from lens_core.base.logging_setup import FORMAT, HidingFormatter
 from lens_core.base.redaction import hide
-from lens_core.base.urls import split_login
 from lens_core.config.loading import Config, InvalidConfiguration, parse_config
+from lens_core.plugin_api.urls import split_login
 from lens_core.plugin_host.host import PluginHost
 from tests.generated import examples
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lens_core import BatchLimits
-from lens_core.delivery.spool.chunk import Chunk
+from lens_core.delivery.spool.batches import Chunk
 from lens_core.delivery.spool.spool import Spool
 from tests.generated import examples
 

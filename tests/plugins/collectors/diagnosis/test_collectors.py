@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from lens_plugins.collectors.diagnosis import DiagnosisAgent, LensClient, LogCollector, MetricCollector, StackCollector
 from lens_plugins.collectors.xpu_timer import XpuTimer, XpuTimerSettings
+from lens_plugins.dlrover import MasterError
 
 from lens_core import Diagnosis, LensError
-from lens_core.dlrover import MasterError
 from lens_core.testing import check_collector
 from lens_core.testing.hosts import make_context
 from tests.end_to_end.running_lens import RunningLens, wait_for

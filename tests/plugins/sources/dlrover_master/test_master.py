@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from lens_plugins.collectors.diagnosis import MasterClient, WorkerTrainingMetric
+from lens_plugins.dlrover import MasterConnection, MasterError, Wire, dump
 from lens_plugins.sources.dlrover_master import DlroverMaster, DlroverMasterSettings
 
 from lens_core import Diagnosis, Event, IngestRequest, StepMetrics
-from lens_core.dlrover import MasterConnection, MasterError, Wire, dump
 from lens_core.testing import check_source
 from lens_core.testing.hosts import make_context
 from lens_core.testing.sources import RecordingDoor

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lens_plugins.sources.remote_write.request import cut
 
 from lens_core import Pod
-from lens_core.base.protobuf import delimited
+from lens_core.plugin_api.protobuf import delimited
 from tests.generated import examples, part
 from tests.plugins.sources.remote_write.conftest import PODS
 from tests.plugins.sources.remote_write.forms import Forwarder, SideBySide, as_body, compiled, interpreted
