@@ -10,10 +10,13 @@ import msgspec
 
 from ..base.self_metrics import SelfMetrics
 from ..delivery.ledger import Ledger
+from ..pipeline.isolated import IsolatedSink, IsolatedSource
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
 from .blame import Blame, Blocker
+from .call_meter import MemoryGrowth, MemoryWatch
 from .loop_watch import LoopWatch, LoopWatchStatus
+from .thread_watch import BusyThread, ThreadWatch
 
 if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
     from ..config.loading import Config
@@ -22,7 +25,7 @@ if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
 
 
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A source or collector: what came in, where it goes. Times in seconds since the epoch."""
+    """A source, collector or analyzer: what came in, where it goes. Times in seconds since the epoch."""
 
     name: str
     type: str
@@ -36,6 +39,15 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str
     last_error_at: float | None = None
     notice: str = ""
+
+
+class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The process of an isolated component; `pid` is None while there is none."""
+
+    component: str
+    pid: int | None
+    memory_bytes: int
+    restarts: int
 
 
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +70,9 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     plugins: Sequence[PluginInfo]
     blockers: Sequence[Blocker] = ()
     problems: Mapping[str, str] = {}
+    processes: Sequence[ProcessStatus] = ()
+    memory_growth: Sequence[MemoryGrowth] = ()
+    busy_threads: Sequence[BusyThread] = ()
     event_loop: LoopWatchStatus
 
 
@@ -72,6 +87,8 @@ class Running(Protocol):
     started_at: float
     loop_watch: LoopWatch
     blame: Blame
+    memory: MemoryWatch
+    threads: ThreadWatch
     metrics: SelfMetrics
 
     def ready(self) -> str:
@@ -105,7 +122,24 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         event_loop=daemon.loop_watch.status(),
         blockers=daemon.blame.blockers(),
         problems=dict(daemon.metrics.problems),
+        processes=_processes(assembly) if assembly else [],
+        memory_growth=[*daemon.memory.found()],
+        busy_threads=daemon.threads.busy(),
     )
+
+
+def _processes(assembly: Assembly) -> list[ProcessStatus]:
+    components = [*assembly.sources, *assembly.sinks.values()]
+    return [
+        ProcessStatus(
+            component=one.context.name,
+            pid=one.process.pid,
+            memory_bytes=int(one.process.memory_bytes()),
+            restarts=one.process.restarts,
+        )
+        for one in components
+        if isinstance(one, IsolatedSink | IsolatedSource)
+    ]
 
 
 def _sources(assembly: Assembly) -> list[SourceStatus]:
@@ -117,7 +151,7 @@ def _sources(assembly: Assembly) -> list[SourceStatus]:
         at = assembly.source_error_times.get(name)
         found.append(_source(assembly, name, source.name, error, at, gates[name].ledger))
     for runner in assembly.collectors:
-        name, kind = runner.name, runner.collector.name
+        name, kind = runner.name, runner.plugin_name
         error = assembly.why_not_started(name) or runner.last_error
         found.append(_source(assembly, name, kind, error, runner.last_error_at, runner.gate.ledger))
     return found
@@ -130,7 +164,7 @@ def _source(
         name=name,
         type=kind,
         state="failed" if error else "running",
-        pipelines=[pipeline.name for pipeline in assembly.config.pipelines.values() if name in pipeline.sources],
+        pipelines=assembly.fed_by(name),
         received=ledger.received,
         accepted=ledger.accepted,
         filtered=ledger.filtered,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..base.allocator import MemoryRelease
 from ..base.errors import Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..detection.detectors import EvidenceRules
 from ..directory.directory import Directory
 from ..pipeline.tap import Tap
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Door, Sink, Source
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
@@ -21,7 +23,7 @@ from .tokens import TokenStore
 
 @dataclass
 class ApiState:
-    """Shared by all routes. Sizes in bytes; `status`, `ready`, `replay`, `dead_letters` are the daemon's own functions.
+    """Shared by all routes. Sizes in bytes; `status`, `ready`, `replay`, `dead_letters`, `erase` are the daemon's.
 
     `api_gate` takes what people say about pods on to the store, `directory_file`
     keeps it for the next start. `session_file` keeps who is logged in to the page.
@@ -35,11 +37,13 @@ class ApiState:
     ready: Callable[[], str]
     replay: Callable[[str], Any]
     dead_letters: Callable[[str], Any] | None = None
+    erase: Callable[[str, str | None], Awaitable[Mapping[str, int]]] | None = None
     store: Store | None = None
     store_problem: Callable[[], str] = lambda: ""
     guards: Mapping[str, Guard] = field(default_factory=dict)
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     sinks: Sequence[Sink] = ()
+    analyzers: Sequence[Analyzer] = ()
     api_gate: Door | None = None
     directory_file: Path | None = None
     tap: Tap = field(default_factory=Tap)
@@ -52,6 +56,7 @@ class ApiState:
     max_body_bytes: int = 16 * 1024 * 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     in_flight_bytes: int = field(default=0)
+    memory: MemoryRelease = field(default_factory=MemoryRelease)
     sessions: Sessions = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The Store contract: a sink that also answers the query routes. Import it from lens_core."""
+"""The Store contract: a sink that also answers the query routes, and the names that its answers are made with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ..base.errors import LensError, Unavailable
+from ..model.failures import merge_failures
 from ..model.queries import (
+    PROBE_WORKLOAD,
+    SHORTEST_SPAN_SECONDS,
     EventRow,
     MetricInfo,
     MetricPoint,
@@ -19,9 +22,24 @@ from ..model.queries import (
     WorkloadDetail,
     WorkloadPage,
     as_columns,
+    metric_name,
+    progress_of,
+    sources_of,
+    stored_name,
 )
-from ..model.records import Detection, Diagnosis, Record
+from ..model.records import Detection, Diagnosis, Origin, Record
 from .components import Sink
+
+__all__ = [
+    "PROBE_WORKLOAD",
+    "SHORTEST_SPAN_SECONDS",
+    "Store",
+    "merge_failures",
+    "metric_name",
+    "progress_of",
+    "sources_of",
+    "stored_name",
+]
 
 
 class Store(Sink):
@@ -55,6 +73,25 @@ class Store(Sink):
         """What those who run Lens should know of the way to the answers, for `lens status`; '' for nothing."""
         return ""
 
+    async def changed_workloads(self, cursor: str) -> tuple[list[str], str]:
+        """The workloads that something was written about since `cursor` ('': all), and the cursor to go on from.
+
+        A workload may come again without a change. By default those whose newest time is not before the cursor, from
+        the list of workloads, which knows nothing of rows that come late: a store that can should say it better.
+        Since 1.3.
+        """
+        since = int(cursor) if cursor else None
+        found: list[str] = []
+        newest, page_cursor = since or 0, ""
+        while True:
+            page = await self.workloads(limit=1000, cursor=page_cursor)
+            recent = [one for one in page.workloads if since is None or one.last_seen >= since]
+            found += [one.workload_uid for one in recent]
+            newest = max([newest, *(one.last_seen for one in recent)])
+            page_cursor = page.next_cursor
+            if not page_cursor or len(recent) < len(page.workloads):
+                return found, str(newest)
+
     async def news(self, query: PointQuery, cursor: str) -> News:
         """What came since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters count."""
         raise Unavailable(f"the store {self.name!r} cannot say what is new")
@@ -70,6 +107,10 @@ class Store(Sink):
     async def tidy(self) -> dict[str, Any]:
         """Do now what is else done in the background, for `lens db vacuum`; what was done."""
         raise LensError(f"the store {self.name!r} cannot be tidied")
+
+    async def origins(self, workload_uid: str) -> list[Origin]:
+        """The workloads and pods whose records are shown under a uid, so that a deletion finds them in the spools."""
+        return []
 
     async def delete_workload(self, workload_uid: str) -> dict[str, int] | None:
         """Remove everything that is shown under a uid; how much it was by kind, None when nothing is known about it."""

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -20,18 +20,17 @@ from typing import TypeVar
 import msgspec
 
 from ...base.errors import Overloaded
+from ...model.records import Record
 from ...plugin_api.sink_answers import BatchLimits, Position
+from ..erasure import Erasure, begin_erasure
 from ..processing_marks import ProcessingMarks
 from . import file as spool_file
-from . import queries as spool_queries
 from . import tables as spool_tables
-from .chunk import Chunk, DeadLetter, NewBatch
+from .batches import Chunk, DeadLetter, NewBatch
 from .engine import SpoolEngine
-from .epochs import Epoch
-from .group_commit import CommitLoop, CommitThread, GroupCommitter
-from .reader import SpoolReader
-from .reservation import Reservation
-from .sink_state import Outcome, Pending, SinkState
+from .file import Epoch
+from .sink_state import Outcome, Pending, Reservation, SinkState
+from .threads import CommitLoop, CommitThread, GroupCommitter, SpoolReader
 
 T = TypeVar("T")
 
@@ -269,7 +268,7 @@ class Spool:
         repairs, start = engine.sink_states[sink].repairs, engine.sink_states[sink].head
         chunk = engine.recent.chunk(sink, start, limits) or await self.look(
             partial(
-                spool_queries.read_chunk,
+                spool_file.read_chunk,
                 sink=sink,
                 start=start,
                 limits=limits,
@@ -291,8 +290,8 @@ class Spool:
         engine = self.engine
 
         def count(connection: sqlite3.Connection) -> Pending:
-            cursor = spool_queries.cursor_of(connection, sink)
-            return spool_queries.pending_of(connection, sink, cursor)
+            cursor = spool_file.cursor_of(connection, sink)
+            return spool_file.pending_of(connection, sink, cursor)
 
         await self._committer().submit(count, engine.sink_states[sink].take_back)
 
@@ -320,7 +319,7 @@ class Spool:
 
     async def state(self) -> dict[str, bytes]:
         """All state that was written with batches."""
-        return await self.look(spool_queries.all_state)
+        return await self.look(spool_file.all_state)
 
     async def skip_to(self, sink: str, position: Position, epoch: Epoch) -> int:
         """Move a sink's cursor forward to where the sink says it is; returns how many records that passes.
@@ -340,6 +339,27 @@ class Spool:
             lambda connection: engine.skip_to(connection, sink, there), engine.after_advance
         )
         return done.records
+
+    @property
+    def erasures(self) -> Sequence[Erasure]:
+        """The deleted workloads and runs of which records may still wait."""
+        return self.engine.erasures
+
+    async def erase(self, erasure: Erasure) -> None:
+        """Mark what waits now of a deleted workload or run; it is not sent any more."""
+        engine = self.engine
+
+        def remember(marked: Erasure) -> None:
+            engine.erasures = [*engine.erasures, marked]
+
+        await self._committer().submit(lambda connection: begin_erasure(connection, erasure), remember)
+
+    async def waiting_records(self) -> AsyncIterator[list[Record]]:
+        """The readable records in batches that some sink has not passed, batch by batch."""
+        after = (await self.look(spool_file.floor) or 0) - 1
+        while found := await self.look(partial(spool_file.records_after, batch=after)):
+            after, records = found
+            yield records
 
     async def write(self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None) -> T:
         """Run work on the tables in the writer's next transaction."""

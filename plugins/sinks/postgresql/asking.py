@@ -22,7 +22,7 @@ from lens_core import (
     WorkloadDetail,
     WorkloadPage,
 )
-from lens_core.http.overview import OverviewPage
+from lens_core.plugin_api.overview import OverviewPage
 
 from . import exporting, listing, news, pace, points, upkeep
 from .compacting import Compactor
@@ -71,6 +71,11 @@ class Asking(Store):
         """What came since the cursor. Raises BadRequest for one that this did not give."""
         async with self._database.reading() as connection, connection.transaction():
             return await news.news(connection, query, cursor)
+
+    async def changed_workloads(self, cursor: str) -> tuple[list[str], str]:
+        """The workloads that something was written about since a moment. Raises BadRequest for a cursor of another."""
+        async with self._database.reading() as connection:
+            return await listing.changed_workloads(connection, cursor)
 
     async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
         """How far the attempt is that each workload logged last."""

@@ -17,15 +17,19 @@ from lens_core import (
     WorkloadPage,
     WorkloadSummary,
 )
-from lens_core.model.queries import metric_name, sources_of
+from lens_core.plugin_api.store import PROBE_WORKLOAD, merge_failures, metric_name, sources_of
 
 from .identity import Connection
-from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search
+from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search, shown
 from .text import bigint
 
 EVENT = "type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, rank, pod_name, node"
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 _MOST_EVIDENCE = 100
+# So many events more are read than asked for, because several may be one.
+_MOST_MERGED = 64
+_CHANGED = "(select * from lens_subject where changed_us >= %(since)s)"
+_OVERLAP_US = 60_000_000
 
 
 async def metric_sources(connection: Connection, uid: str) -> list[SourceCount]:
@@ -92,6 +96,24 @@ def _summary(row: tuple[Any, ...]) -> WorkloadSummary:
     )
 
 
+async def changed_workloads(connection: Connection, cursor: str) -> tuple[list[str], str]:
+    """Workloads that were written about since a moment (the cursor, in us), and the moment of now.
+
+    A transaction writes its moment before it is committed, and a replica is late: the last minute comes again.
+    """
+    try:
+        since = bigint(cursor) if cursor else 0
+    except ValueError:
+        raise BadRequest("cursor is none that this store gave") from None
+    found = await connection.execute("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")
+    ((now,),) = await found.fetchall()
+    found = await connection.execute(
+        f"select distinct uid from ({shown(_CHANGED)}) shown where uid <> %(probe)s".encode(),
+        {"since": since - _OVERLAP_US if since else 0, "probe": PROBE_WORKLOAD},
+    )
+    return [uid for (uid,) in await found.fetchall()], str(now)
+
+
 async def workload(connection: Connection, uid: str) -> WorkloadDetail | None:
     """A workload with its runs; one that only the directory knows has none."""
     cursor = await connection.execute(
@@ -140,13 +162,13 @@ async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
 
 
 async def events(connection: Connection, uid: str, limit: int) -> list[EventRow]:
-    """The newest events."""
+    """The newest events; a failure that several reporters told of is one of them."""
     cursor = await connection.execute(
         f"select {EVENT} from lens_event"
         f" where subject_id in {_SUBJECTS} order by event_time_us desc, id desc limit %(limit)s",
-        {"uid": uid, "limit": limit},
+        {"uid": uid, "limit": limit + _MOST_MERGED},
     )
-    return [event_row(row) for row in await cursor.fetchall()]
+    return merge_failures(event_row(row) for row in await cursor.fetchall())[:limit]
 
 
 def event_row(row: Sequence[Any]) -> EventRow:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from lens_core.base.protobuf import WireError, delimited
+from lens_core.plugin_api.protobuf import WireError, delimited
 
 from .drops import Drops
 from .enriching import Enricher

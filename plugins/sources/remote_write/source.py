@@ -10,11 +10,10 @@ from typing import Any
 
 import cramjam
 
-from lens_core import Context, IngestRequest, Reply, Route, SeriesBatch, Source
-from lens_core.base.errors import RequestError
-from lens_core.base.protobuf import WireError, delimited
+from lens_core import Context, IngestRequest, Reply, RequestError, Route, SeriesBatch, Source
+from lens_core.plugin_api.protobuf import WireError, delimited
 
-from .drops import Drops
+from .drops import Drops, RemoteWriteMetrics
 from .enriching import Enricher
 from .forms import choose
 from .forward import Output
@@ -47,10 +46,9 @@ class RemoteWrite(Source):
 
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
-        self._attached, self._unattached = map(context.metrics.remote_write_series.labels, ("attached", "unattached"))
-        for status in ("204", "400", "503"):
-            context.metrics.remote_write_requests.labels("1.0", status)
-        self.drops = Drops(self.settings.recent_drops, context.metrics)
+        self._metrics = context.metrics.group(RemoteWriteMetrics)
+        self._attached, self._unattached = map(self._metrics.series.labels, ("attached", "unattached"))
+        self.drops = Drops(self.settings.recent_drops, self._metrics)
         self.form, self._hot_path = choose()
         enricher = Enricher(self.settings, context.directory, self._hot_path)
         self._table = self._hot_path.LabelSets(enricher, self.settings.cached_series, CLEAR_SECONDS, time.monotonic)
@@ -87,7 +85,7 @@ class RemoteWrite(Source):
             reply = _answer(version, await self._receive(body, version))
         except RequestError as error:
             reply = _refusal(error, version)
-        self.context.metrics.remote_write_requests.labels(version, str(reply.status)).inc()
+        self._metrics.requests.labels(version, str(reply.status)).inc()
         return reply
 
     async def _receive(self, body: bytes, version: str) -> ForwardedBatch:
@@ -166,12 +164,12 @@ class RemoteWrite(Source):
             await self.door.submit(records, received=received, filtered=filtered, rejected=batch.refused)
 
     def _count(self, batch: ForwardedBatch) -> None:
-        metrics = self.context.metrics
-        metrics.remote_write_samples.inc(batch.samples + batch.histograms)
+        metrics = self._metrics
+        metrics.samples.inc(batch.samples + batch.histograms)
         self._attached.inc(batch.series - batch.unattached)
         self._unattached.inc(batch.unattached)
-        metrics.remote_write_known.inc(batch.known)
-        metrics.remote_write_cached.set(len(self._table))
+        metrics.known.inc(batch.known)
+        metrics.cached.set(len(self._table))
 
 
 def _answer(version: str, batch: ForwardedBatch) -> Reply:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from lens_plugins.sources.remote_write import forward
-from lens_plugins.sources.remote_write.drops import Drops
+from lens_plugins.sources.remote_write.drops import Drops, RemoteWriteMetrics
 from lens_plugins.sources.remote_write.enriching import Enricher
 from lens_plugins.sources.remote_write.generic_parser import ForwardedBatch, GenericParser
 from lens_plugins.sources.remote_write.request import cut
@@ -22,9 +22,9 @@ from lens_plugins.sources.remote_write.version2 import as_version1
 
 from lens_core import Pod
 from lens_core.base.errors import BadRequest
-from lens_core.base.protobuf import WireError, delimited
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.directory.directory import Directory
+from lens_core.plugin_api.protobuf import WireError, delimited
 from tests.plugins.sources.remote_write.conftest import PODS
 from tests.side_by_side import made_once
 
@@ -68,7 +68,7 @@ class Forwarder:
         self.table = form.LabelSets(enricher, chosen.cached_series, 600.0, lambda: self.clock)
         # How many new label sets are looked up in the table before most are forwarded without an entry.
         self.table.looks = looks
-        self._parser = GenericParser(enricher, Drops(10, _METRICS))
+        self._parser = GenericParser(enricher, Drops(10, _METRICS.group(RemoteWriteMetrics)))
 
     def forward(self, body: bytes, portion: int = 100) -> ForwardedBatch:
         """What becomes of a request of 1.0, forwarded in portions."""

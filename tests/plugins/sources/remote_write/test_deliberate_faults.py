@@ -12,7 +12,7 @@ import pytest
 from lens_plugins.sources.remote_write import forward
 
 from lens_core import Pod
-from lens_core.base.protobuf import delimited
+from lens_core.plugin_api.protobuf import delimited
 from tests.plugins.sources.remote_write.conftest import PODS
 from tests.plugins.sources.remote_write.forms import SideBySide
 from tests.plugins.sources.remote_write.streams import NOW, One, body_of, edit, target

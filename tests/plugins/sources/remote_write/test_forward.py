@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from lens_plugins.sources.remote_write.request import cut
 
 from lens_core import Pod
-from lens_core.base.protobuf import delimited
+from lens_core.plugin_api.protobuf import delimited
+from tests.generated import examples, part
 from tests.plugins.sources.remote_write.conftest import PODS
 from tests.plugins.sources.remote_write.forms import Forwarder, SideBySide, as_body, compiled, interpreted
 from tests.plugins.sources.remote_write.streams import NOW, One, body_of, edit, target
@@ -28,7 +29,7 @@ def both() -> list[Any]:
     return [interpreted, compiled()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 6), st.integers(20, 300), st.sampled_from(COPIES))
 def test_edited_streams_become_what_the_generic_parser_makes_of_them(
     both: list[Any], chance: random.Random, edits: int, at_a_time: int, copies: str
@@ -46,7 +47,7 @@ def test_edited_streams_become_what_the_generic_parser_makes_of_them(
         forms.forward(b"".join(stream[start : start + at_a_time]), chance.choice([1, 7, 2000]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 7), st.sampled_from(COPIES))
 def test_pods_that_change_and_generations_that_pass_make_no_difference(
     both: list[Any], chance: random.Random, changed: int, copies: str
@@ -72,7 +73,7 @@ label_sets = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(label_sets, min_size=1, max_size=12), st.booleans(), st.data())
 def test_new_label_sets_become_what_the_generic_parser_makes_of_them(
     both: list[Any], given_sets: list[tuple[dict[str, str], float, str]], unsorted: bool, data: st.DataObject
@@ -103,7 +104,7 @@ def damaged_bodies() -> list[bytes]:
 def test_damage_in_every_byte_is_what_the_generic_parser_makes_of_it(both: list[Any], warm: int, looks: int) -> None:
     long = replace(target(1)[0], number=9, run="r" * 150)
     usual = [*target(2), long, One("up", 3, samples=2), One("up", 4, 0.0)]
-    for body in damaged_bodies():
+    for body in part(damaged_bodies()):
         forms = SideBySide(*both, looks=looks)
         for step in range(warm):
             # Without looks in the table these have the layouts of the others, and the others stay new.
@@ -112,7 +113,7 @@ def test_damage_in_every_byte_is_what_the_generic_parser_makes_of_it(both: list[
         forms.forward(body)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=200))
 def test_garbage_is_what_the_generic_parser_makes_of_it(both: list[Any], body: bytes) -> None:
     SideBySide(*both).forward(body)
