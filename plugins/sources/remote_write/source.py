@@ -47,6 +47,7 @@ class RemoteWrite(Source):
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
         self._metrics = context.metrics.group(RemoteWriteMetrics)
+        self._attached, self._unattached = map(self._metrics.series.labels, ("attached", "unattached"))
         self.drops = Drops(self.settings.recent_drops, self._metrics)
         self.form, self._hot_path = choose()
         enricher = Enricher(self.settings, context.directory, self._hot_path)
@@ -165,8 +166,8 @@ class RemoteWrite(Source):
     def _count(self, batch: ForwardedBatch) -> None:
         metrics = self._metrics
         metrics.samples.inc(batch.samples + batch.histograms)
-        metrics.series.labels("attached").inc(batch.series - batch.unattached)
-        metrics.series.labels("unattached").inc(batch.unattached)
+        self._attached.inc(batch.series - batch.unattached)
+        self._unattached.inc(batch.unattached)
         metrics.known.inc(batch.known)
         metrics.cached.set(len(self._table))
 
