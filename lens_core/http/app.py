@@ -18,10 +18,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..base.errors import RequestError
 from ..base.self_metrics import SelfMetrics
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Route as PluginRoute
 from ..plugin_api.components import Sink, Source
 from ..plugin_host.info import summary_of
 from .checking import RefuseControlCharacters, with_known_parameters
+from .collisions import refuse_collisions
 from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
 from .direct_ingest import DirectIngest, ingest_routes
@@ -99,7 +101,7 @@ def _cross_origin(state: ApiState) -> list[Middleware]:
 
 
 def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
-    """The routes below the prefixes, and those at the root."""
+    """The routes below the prefixes, and those at the root. Raises LensError for two that take the same requests."""
     queries = QueryRoutes(state)
     status = StatusRoutes(state)
     pods = PodRoutes(state)
@@ -115,6 +117,8 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
         """This document."""
         return json_response(document)
 
+    for routes in (below, root):
+        refuse_collisions(routes)
     below.insert(0, Route("/openapi.json", openapi, methods=["GET"]))
     document = openapi_document(below, root)
     return below, root
@@ -136,7 +140,7 @@ def _checked(route: Route) -> Route:
 
 
 def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
-    components: list[Source | Sink] = [*state.sources, *state.sinks]
+    components: list[Source | Sink | Analyzer] = [*state.sources, *state.sinks, *state.analyzers]
     return [
         _declared(route, path, component, state)
         for component in components
@@ -154,12 +158,12 @@ def count_from_zero(routes: Sequence[BaseRoute], metrics: SelfMetrics) -> None:
                 metrics.http_requests.labels(route.path, status)
 
 
-def _declared(route: PluginRoute, path: str, component: Source | Sink, state: ApiState) -> DeclaredRoute:
+def _declared(route: PluginRoute, path: str, component: Source | Sink | Analyzer, state: ApiState) -> DeclaredRoute:
     endpoint = ingest_endpoint(route, state, component.context.name)
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
     found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")
-    found.declared = route
+    found.declared, found.component = route, f"{component.context.name} ({component.name})"
     return found
 
 

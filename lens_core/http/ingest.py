@@ -45,7 +45,7 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
     if reason := guard.why_paused():
         raise Unavailable(f"this source is paused: {reason}", retry_after_seconds=max(1.0, guard.seconds_paused()))
     try:
-        reply = await route.handler(request)
+        reply: Reply = await guard.measure(_answer(route, request))
     except RequestError:
         raise
     except Exception as error:
@@ -53,6 +53,10 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
         raise
     guard.succeeded()
     return reply
+
+
+async def _answer(route: Route, request: IngestRequest) -> Reply:
+    return await route.handler(request)
 
 
 @contextmanager
@@ -116,6 +120,7 @@ def _ingest_request(request: Request, body: bytes) -> IngestRequest:
         query=request.query_params,
         client=request.client.host if request.client else "",
         parameters=request.query_params.multi_items(),
+        path_parameters=request.path_params,
     )
 
 

@@ -24,6 +24,7 @@ import pluggy
 
 from ..base.deprecation import uses_of
 from ..base.errors import PluginError
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Detector, HookSpecs, Sink, Source
 from .files import FOLDER_VARIABLE, plugin_files
 from .info import KINDS, ComponentInfo, ComponentKind, PluginInfo, kind_of
@@ -106,6 +107,10 @@ class PluginHost:
         """The sink plugin of this name; raises PluginError that says why there is none."""
         return cast(type[Sink], self.component("sink", name))
 
+    def analyzer(self, name: str) -> type[Analyzer]:
+        """The analyzer plugin of this name; raises PluginError that says why there is none."""
+        return cast(type[Analyzer], self.component("analyzer", name))
+
     def detectors(self) -> list[type[Detector]]:
         """All loaded detectors, by name."""
         return [cast(type[Detector], found) for _, found in sorted(self._classes["detector"].items())]
@@ -150,6 +155,11 @@ class PluginHost:
     def loaded(self) -> list[Plugin]:
         """The plugins that are loaded, with their classes."""
         return [plugin for plugin in self._plugins if plugin.state == "loaded"]
+
+    def is_built_in(self, kind: ComponentKind, name: str) -> bool:
+        """Whether a component of this kind and name comes with Lens."""
+        found = self._classes[kind].get(name)
+        return any(plugin.is_built_in for plugin in self._plugins if found in plugin.classes)
 
     def owner_of(self, kind: ComponentKind, name: str) -> str:
         """The distribution, with its version, that a component of this kind and name comes from."""
