@@ -11,9 +11,10 @@ from ..plugin_api.store import Store
 from .components import NAME, NAME_RULE, ComponentReader
 from .conversion import FAILED, convert, fields_given, to_struct
 from .document import Node
-from .foreign_keys import PIPELINE_WORDS, ROADS
 from .problems import NO_PLACE, Place, Problems, suggestion
 from .settings import FilterSettings, PipelineConfig, SinkConfig, SpoolSettings
+
+ROADS = "write pipelines: {NAME: {from: [SOURCE], to: [SINK]}}"
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
@@ -29,13 +30,18 @@ class PipelineReader:
 
     def __init__(self, components: ComponentReader, spool: SpoolSettings, problems: Problems) -> None:
         known = components.known
-        self._sources = {**known["source"], **known["collector"]}
+        self._sources = {**known["source"], **known["collector"], **known["analyzer"]}
         self._sinks = known["sink"]
         self._spool = spool
         self._problems = problems
-        for name in sorted(known["source"].keys() & known["collector"].keys()):
-            place = known["collector"][name].place
-            problems.add(place, f"collectors.{name}: a source has this name too; pipelines could not tell them apart")
+        taken = dict.fromkeys(known["source"], "source")
+        for kind in ("collector", "analyzer"):
+            for name in sorted(known[kind].keys() & taken.keys()):
+                place = known[kind][name].place
+                problems.add(
+                    place, f"{kind}s.{name}: a {taken[name]} has this name too; pipelines could not tell them apart"
+                )
+            taken.update(dict.fromkeys(known[kind], kind))
 
     def read(self, section: Node | None) -> dict[str, PipelineConfig]:
         """All pipelines; without the section one, `default`, from everything to everything."""
@@ -69,10 +75,12 @@ class PipelineReader:
         elif entry.value is not None and not entry.broken:
             self._problems.add(entry.place, f"{path}: expected a mapping, got {entry.shape}; {ROADS}")
             return None
-        written = to_struct(entry, _Written, path, self._problems, also=("spool",), words=PIPELINE_WORDS)
+        written = to_struct(entry, _Written, path, self._problems, also=("spool",))
         spool = self._own_spool(entry, path)
         if isinstance(entry.value, dict):
-            self._check_names(entry.value.get("from"), self._sources, f"{path}.from", "sources or collectors")
+            self._check_names(
+                entry.value.get("from"), self._sources, f"{path}.from", "sources, collectors or analyzers"
+            )
             self._check_names(entry.value.get("to"), self._sinks, f"{path}.to", "sinks")
             check_filter(entry.value.get("filter"), f"{path}.filter", self._problems)
         if not isinstance(written, _Written) or spool is None:

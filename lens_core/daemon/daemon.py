@@ -18,7 +18,7 @@ from ..base.data_dir import DataDirLock
 from ..base.errors import ConfigurationError, LensError, PluginError, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
-from ..delivery.loss_periods import end_quiet_periods
+from ..delivery.ledger import end_quiet_periods
 from ..directory.directory import API_FEED, Directory
 from ..http.app import build_app, build_metrics_app
 from ..http.directory import restore, save_pods
@@ -214,6 +214,7 @@ class Daemon:
             guards=assembly.guards,
             rules=assembly.rules,
             sinks=list(assembly.sinks.values()),
+            analyzers=assembly.analyzers,
             api_gate=assembly.api_gate,
             directory_file=self._directory_file,
             tap=self.tap,

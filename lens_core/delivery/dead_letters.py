@@ -15,7 +15,7 @@ import msgspec
 from ..base.errors import LensError, Overloaded
 from ..model.records import NOWHERE, Envelope, decode_envelope
 from .erasure import Erasure
-from .spool.chunk import NewBatch
+from .spool.batches import NewBatch
 from .spool.spool import Spool
 from .spool.tables import Appended
 

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..base.errors import RequestError
 from ..base.self_metrics import SelfMetrics
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Route as PluginRoute
 from ..plugin_api.components import Sink, Source
 from ..plugin_host.info import summary_of
@@ -27,11 +28,12 @@ from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
 from .direct_ingest import DirectIngest, ingest_routes
 from .directory import DirectoryRoutes
+from .disconnects import CancelOnDisconnect
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .fair_share import FairShare
 from .ingest import ingest_endpoint
 from .openapi import PREFIX, DeclaredRoute, openapi_document
-from .openapi_routes import query_of
+from .openapi_routes import QUESTIONS, query_of
 from .page.headers import SecurityHeaders
 from .page.live import LiveRoutes
 from .page.overview import OverviewRoutes
@@ -123,17 +125,22 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
 
 
 def _checked(route: Route) -> Route:
-    """The route, which refuses parameters that are not documented for it; bodies with questions come with any."""
+    """The route, which refuses parameters that are not documented for it; bodies with questions come with any.
+
+    One that only reads is cancelled when its client goes away.
+    """
     methods = sorted(route.methods or ())
-    if "POST" in methods:
-        return route
     path = route.path.replace(":path}", "}")
-    known = {name for method in methods for name in query_of(method, path)}
-    return Route(route.path, with_known_parameters(route.endpoint, known), methods=methods, name=route.name)
+    is_reading = "GET" in methods or path in QUESTIONS
+    endpoint = route.endpoint
+    if "POST" not in methods:
+        endpoint = with_known_parameters(endpoint, {name for method in methods for name in query_of(method, path)})
+    middleware = [Middleware(CancelOnDisconnect)] if is_reading else []
+    return Route(route.path, endpoint, methods=methods, name=route.name, middleware=middleware)
 
 
 def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
-    components: list[Source | Sink] = [*state.sources, *state.sinks]
+    components: list[Source | Sink | Analyzer] = [*state.sources, *state.sinks, *state.analyzers]
     return [
         _declared(route, path, component, state)
         for component in components
@@ -151,7 +158,7 @@ def count_from_zero(routes: Sequence[BaseRoute], metrics: SelfMetrics) -> None:
                 metrics.http_requests.labels(route.path, status)
 
 
-def _declared(route: PluginRoute, path: str, component: Source | Sink, state: ApiState) -> DeclaredRoute:
+def _declared(route: PluginRoute, path: str, component: Source | Sink | Analyzer, state: ApiState) -> DeclaredRoute:
     endpoint = ingest_endpoint(route, state, component.context.name)
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))

@@ -19,10 +19,9 @@ from ..base.self_metrics import SelfMetrics
 from ..delivery.dead_letters import DeadLetters
 from ..delivery.erasure import Erasure
 from ..delivery.ledger import Ledger, LedgerStatus
-from ..delivery.sending.sender import Sender, SinkSlot, describe
-from ..delivery.sending.sender_status import SinkStatus
-from ..delivery.spool.chunk import NewBatch
-from ..delivery.spool.reservation import Reservation
+from ..delivery.sending.sender import Sender, SinkSlot, SinkStatus, describe
+from ..delivery.spool.batches import NewBatch
+from ..delivery.spool.sink_state import Reservation
 from ..delivery.spool.spool import Spool, SpoolStatus
 from ..model.processing import Processed, RecordProcessor
 from ..model.record_filter import EVERYTHING, Matcher, RecordFilter

@@ -12,11 +12,10 @@ from ...base.redaction import hide
 from ...model.records import Record, encode_envelope
 from ...plugin_api.sink_answers import Answer, Batch, Delivered, Poisoned, Position, Rejected, Retry
 from ..processing_marks import ProcessingMarks, is_inside, parts_around
-from ..spool.chunk import DeadLetter
+from ..spool.batches import DeadLetter
 from ..spool.sink_state import Outcome
 from ..spool.spool import Spool
-from ..spool.unpack import Unpacked
-from .cursor_committer import Ack, CursorCommitter
+from .cursor import Ack, CursorCommitter, Unpacked
 from .policy import Backoff, Part, PartLimit, halves
 
 logger = logging.getLogger("lens.delivery")

@@ -13,12 +13,9 @@ from pathlib import Path
 from ...base.errors import Overloaded, SpoolError
 from ..erasure import Erasure, read_erasures, write_erasure
 from . import file as spool_file
-from . import queries as spool_queries
 from . import repair as spool_repair
-from .disk_reserve import Reserve
-from .epochs import Epoch, begin_epoch, write_epochs
-from .lock import SpoolLock
-from .packing import WORTH_BYTES
+from .batches import WORTH_BYTES
+from .file import Epoch, Reserve, SpoolLock, begin_epoch, write_epochs
 from .tables import SpoolTables
 
 logger = logging.getLogger("lens.spool")
@@ -139,15 +136,15 @@ class SpoolEngine(SpoolTables):
     def _load_books(self, connection: sqlite3.Connection) -> None:
         self.count(connection)
         self.erasures = read_erasures(connection)
-        self.recent.restart(spool_queries.newest_end(connection))
+        self.recent.restart(spool_file.newest_end(connection))
         for name, sink_state in self.sink_states.items():
-            cursor = spool_queries.cursor_of(connection, name)
+            cursor = spool_file.cursor_of(connection, name)
             sink_state.load(
                 cursor,
-                spool_queries.pending_of(connection, name, cursor),
-                spool_queries.dead_letter_count(connection, name),
+                spool_file.pending_of(connection, name, cursor),
+                spool_file.dead_letter_count(connection, name),
             )
-            sink_state.dead_letter_reason = spool_queries.newest_dead_letter_reason(connection, name)
+            sink_state.dead_letter_reason = spool_file.newest_dead_letter_reason(connection, name)
 
     def close(self) -> None:
         """Tidy up and close; never raises, because what is committed is safe already."""
@@ -193,10 +190,10 @@ class SpoolEngine(SpoolTables):
         connection.execute("COMMIT")
         self._repair_wanted = False
         self.count(connection)
-        self.recent.restart(spool_queries.newest_end(connection))
+        self.recent.restart(spool_file.newest_end(connection))
         for name, sink_state in self.sink_states.items():
-            behind = spool_queries.pending_of(connection, name, sink_state.head)
-            sink_state.reload(behind, spool_queries.dead_letter_count(connection, name))
+            behind = spool_file.pending_of(connection, name, sink_state.head)
+            sink_state.reload(behind, spool_file.dead_letter_count(connection, name))
 
     def _restore_places(self, connection: sqlite3.Connection) -> None:
         """Write what is known of places in the file: a repair may have saved older ones, or none."""

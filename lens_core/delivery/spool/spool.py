@@ -25,15 +25,12 @@ from ...plugin_api.sink_answers import BatchLimits, Position
 from ..erasure import Erasure, begin_erasure
 from ..processing_marks import ProcessingMarks
 from . import file as spool_file
-from . import queries as spool_queries
 from . import tables as spool_tables
-from .chunk import Chunk, DeadLetter, NewBatch
+from .batches import Chunk, DeadLetter, NewBatch
 from .engine import SpoolEngine
-from .epochs import Epoch
-from .group_commit import CommitLoop, CommitThread, GroupCommitter
-from .reader import SpoolReader
-from .reservation import Reservation
-from .sink_state import Outcome, Pending, SinkState
+from .file import Epoch
+from .sink_state import Outcome, Pending, Reservation, SinkState
+from .threads import CommitLoop, CommitThread, GroupCommitter, SpoolReader
 
 T = TypeVar("T")
 
@@ -271,7 +268,7 @@ class Spool:
         repairs, start = engine.sink_states[sink].repairs, engine.sink_states[sink].head
         chunk = engine.recent.chunk(sink, start, limits) or await self.look(
             partial(
-                spool_queries.read_chunk,
+                spool_file.read_chunk,
                 sink=sink,
                 start=start,
                 limits=limits,
@@ -293,8 +290,8 @@ class Spool:
         engine = self.engine
 
         def count(connection: sqlite3.Connection) -> Pending:
-            cursor = spool_queries.cursor_of(connection, sink)
-            return spool_queries.pending_of(connection, sink, cursor)
+            cursor = spool_file.cursor_of(connection, sink)
+            return spool_file.pending_of(connection, sink, cursor)
 
         await self._committer().submit(count, engine.sink_states[sink].take_back)
 
@@ -322,7 +319,7 @@ class Spool:
 
     async def state(self) -> dict[str, bytes]:
         """All state that was written with batches."""
-        return await self.look(spool_queries.all_state)
+        return await self.look(spool_file.all_state)
 
     async def skip_to(self, sink: str, position: Position, epoch: Epoch) -> int:
         """Move a sink's cursor forward to where the sink says it is; returns how many records that passes.
@@ -359,8 +356,8 @@ class Spool:
 
     async def waiting_records(self) -> AsyncIterator[list[Record]]:
         """The readable records in batches that some sink has not passed, batch by batch."""
-        after = (await self.look(spool_queries.floor) or 0) - 1
-        while found := await self.look(partial(spool_queries.records_after, batch=after)):
+        after = (await self.look(spool_file.floor) or 0) - 1
+        while found := await self.look(partial(spool_file.records_after, batch=after)):
             after, records = found
             yield records
 

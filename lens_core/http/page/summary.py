@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ...detection.verdict import fuse
-from ...model.queries import MetricInfo, MetricPoint, PointQuery, Progress, RunSummary
+from ...model.queries import SHORTEST_SPAN_SECONDS, MetricInfo, MetricPoint, PointQuery, Progress, RunSummary
 from ...plugin_api.store import Store
 from ..detection import all_opinions
 from ..point_json import special_name
@@ -220,7 +220,7 @@ def time_left(runs: Sequence[RunSummary]) -> tuple[float | None, int | None, flo
     target = max((run.target_iteration for run in runs if run.target_iteration is not None), default=None)
     seconds = (newest.last_seen - newest.first_seen) / 1000
     done = (newest.last_iteration or 0) - (newest.first_iteration or 0)
-    if seconds <= 0 or done <= 0:
+    if seconds < SHORTEST_SPAN_SECONDS or done <= 0:
         return None, target, None
     speed = done / seconds
     left = None if target is None else max(0, target - (newest.last_iteration or 0)) / speed
