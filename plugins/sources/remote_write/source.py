@@ -64,6 +64,7 @@ class RemoteWrite(Source):
             "encodings": ("snappy", "zstd", "identity"),
             "max_body_bytes": self.settings.max_body_bytes,
             "wire_errors": WIRE_ERRORS,
+            "refusal": _refuse,
             "bodies": {MEDIA_TYPE: bytes},
         }
         paths = [path or "/prometheus", f"{path}/api/v1/write"]
@@ -180,6 +181,15 @@ def _answer(version: str, batch: ForwardedBatch) -> Reply:
     count = sum(batch.refused.values())
     message = f"{count} series refused, the others were taken: {'; '.join(sorted(set(batch.messages)))}"
     return Reply(body={"code": "RequestParameterInvalid", "message": message}, status=400, headers=headers)
+
+
+def _refuse(error: RequestError, request: IngestRequest) -> Reply:
+    """Answer what the daemon refuses by itself as what is refused here: 2.0 wants to hear that nothing was written."""
+    try:
+        version = version_of(request.headers)
+    except RequestError:
+        version = "1.0"
+    return _refusal(error, version)
 
 
 def _refusal(error: RequestError, version: str) -> Reply:
