@@ -14,7 +14,7 @@ RELATIVE_CLAUSE = re.compile(r"(What|Who|Whose|Whom|Where|Which|When|How|So many
 REMAINING = {
     "lens_core/base": 15,
     "lens_core/cli": 19,
-    "lens_core/config": 12,
+    "lens_core/config": 11,
     "lens_core/daemon": 2,
     "lens_core/delivery": 8,
     "lens_core/demo": 6,

@@ -112,6 +112,7 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     yield from checks.pipelines(status)
     yield from checks.plugins(status)
     yield from checks_symptoms.event_loop(status)
+    yield from checks_symptoms.plugins_at_work(status)
     began = time.perf_counter()
     stored = list(checks.store(url, headers, status))
     yield from stored

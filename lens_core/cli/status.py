@@ -22,7 +22,7 @@ from .counts import (
     source_counts,
 )
 from .screen import make_console
-from .wording import STATE_STYLES, plain
+from .wording import STATE_STYLES, busy_text, memory_text, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,6 +67,10 @@ def _show(status: dict[str, Any]) -> None:
         text = f"plugin {one['distribution']}: {one['function']} blocked the event loop"
         text += f" for {one['longest_seconds']:.1f} s ({one['times']} times)"
         console.print(Text(plain(text, 400), style="yellow"))
+    for one in status.get("memory_growth", []):
+        console.print(Text(plain(memory_text(one), 400), style="yellow"))
+    for one in status.get("busy_threads", []):
+        console.print(Text(plain(busy_text(one), 400), style="yellow"))
     if status["store_notice"]:
         console.print(plain(f"{status['store']}: {status['store_notice']}", 400))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -218,15 +219,17 @@ def _workload_row(line: dict[str, Any], now_ms: int, bars: int) -> list[tuple[st
         (plain(line["name"], 40), ""),
         (plain(framework), ""),
         ("–" if done is None else f"{done:,}", ""),
-        (f"{100 * done / target:.0f} %" if target and done is not None else "", ""),
+        (f"{100 * done / target:.0f} %" if target and done is not None and done <= target else "", ""),
         (duration(glance["eta_seconds"]) if running and glance["eta_seconds"] else "", ""),
-        (_loss(glance["spark"], bars), ""),
+        (_loss(glance, bars), ""),
         (amount(glance["throughput"]), ""),
         (ago(now_ms - line["last_seen"]), ""),
     ]
 
 
-def _loss(values: list[float | str], bars: int) -> str:
+def _loss(glance: Mapping[str, Any], bars: int) -> str:
+    values, newest = glance["spark"], glance["loss"]
     numbers = [value for value in values if isinstance(value, int | float)]
-    marks = "!" if len(numbers) < len(values) else ""
-    return f"{sparkline(numbers, bars)} {amount(numbers[-1])}{marks}" if numbers else marks or "–"
+    mark = "!" if len(numbers) < len(values) else ""
+    shown = f"{newest if isinstance(newest, str) else amount(newest)}{mark}"
+    return f"{sparkline(numbers, bars)} {shown}".lstrip()

@@ -18,7 +18,7 @@ from .components import ComponentReader
 from .conversion import FAILED, convert, to_struct
 from .document import MAX_FILE_BYTES, Node, mapping, parse, scalar
 from .expansion import Expansion
-from .machine_checks import check_data_dir, check_files, check_sinks
+from .machine_checks import check_data_dir, check_files, check_sinks, check_sources
 from .pipelines import PipelineReader, check_filter, choose_store
 from .problems import NO_PLACE, InvalidConfiguration, Place, Problem, Problems, suggestion
 from .settings import CollectorConfig, Config, FilterSettings, PipelineConfig, ServerSettings, SinkConfig, SpoolSettings
@@ -137,6 +137,7 @@ class _Reader:
         check_files(self._root.get("server"), folder, self._problems)
         if data_dir is None:
             check_data_dir(self._root.get("data_dir"), directory, self._problems)
+        check_sources(sources, self._components.known["source"], self._problems)
         check_sinks(sinks, self._components.known["sink"], server, self._problems)
         if server is None or spool is None or self._delivery is None:
             return None

@@ -35,6 +35,7 @@ from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind
+from .call_meter import CallMeter, MemoryWatch
 from .starting import Starter
 from .stopping import TASKS_SHARE, end_tasks, stop_component
 
@@ -68,6 +69,7 @@ class Assembly:
     notices: dict[str, str] = field(default_factory=dict)
     is_stopped: bool = False
     starters: dict[str, Starter] = field(default_factory=dict)
+    memory: MemoryWatch = field(default_factory=lambda: MemoryWatch(SelfMetrics()))
 
     def gates(self) -> dict[str, IngestGate]:
         """Return the ingest gate of each source."""
@@ -141,10 +143,17 @@ class Assembly:
         await asyncio.gather(*stops)
 
 
-async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, directory: Directory) -> Assembly:
+async def assemble(
+    config: Config,
+    host: PluginHost,
+    metrics: SelfMetrics,
+    directory: Directory,
+    memory: MemoryWatch | None = None,
+) -> Assembly:
     """Build and start everything. Raises LensError that names the component which cannot be started."""
     detectors = make_detectors(config.detectors, metrics, config.server.cluster_name)
     assembly = Assembly(config, host, detectors=detectors, rules=EvidenceRules(detectors))
+    assembly.memory = memory or MemoryWatch(metrics)
     try:
         await _start_sinks(assembly, metrics, directory)
         await _start_pipelines(assembly, metrics, directory)
@@ -234,7 +243,8 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: 
         )
         await pipeline.start()
         assembly.pipelines.append(pipeline)
-    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory, metrics), name="tick"))
+    ticking = _tick(assembly.pipelines, directory, metrics)
+    assembly.tasks.append(asyncio.create_task(ticking, name="tick"))
 
 
 def _processor(assembly: Assembly, metrics: SelfMetrics) -> DetectorProcessor | None:
@@ -260,6 +270,7 @@ def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
         on_exception=guard.failed,
         on_answer=guard.succeeded,
         ensure_started=assembly.starters[config.name].ensure,
+        measure=_meter(assembly, config, "sink", "send").measure,
     )
 
 
@@ -284,6 +295,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
             "source",
             component.type,
             why_not_started=lambda name=component.name: assembly.why_not_started(name),  # type: ignore[misc]
+            **_measured(assembly, component),
         )
         assembly.notices[component.name] = _unwanted(source, component)
         assembly.sources.append(source)
@@ -292,6 +304,17 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
     directory.keep_feeds([API_FEED, RECORDS_FEED, *assembly.config.collectors])
     for collector_config in assembly.config.collectors.values():
         await _start_collector(assembly, collector_config, metrics, directory)
+
+
+def _meter(assembly: Assembly, config: ComponentConfig, kind: ComponentKind, function: str) -> CallMeter:
+    return assembly.memory.meter(config.name, function, assembly.host.owner_of(kind, config.type) or config.type)
+
+
+def _measured(assembly: Assembly, config: ComponentConfig) -> dict[str, Any]:
+    """Measure the requests of third parties' sources; those of built-in ones are too many for it."""
+    if assembly.host.is_built_in("source", config.type):
+        return {}
+    return {"measure": _meter(assembly, config, "source", "a request").measure}
 
 
 def _unwanted(source: Source, config: ComponentConfig) -> str:
@@ -320,6 +343,7 @@ async def _start_collector(
         interval_seconds=config.interval_seconds,
         timeout_seconds=config.timeout_seconds,
         start=starter.until_started if starter is not None else None,
+        measure=_meter(assembly, config, "collector", "collect").measure,
     )
     assembly.collectors.append(runner)
     assembly.tasks.append(asyncio.create_task(runner.run(), name=f"collector {config.name}"))

@@ -14,7 +14,9 @@ from ..pipeline.isolated import IsolatedSink, IsolatedSource
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
 from .blame import Blame, Blocker
+from .call_meter import MemoryGrowth, MemoryWatch
 from .loop_watch import LoopWatch, LoopWatchStatus
+from .thread_watch import BusyThread, ThreadWatch
 
 if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
     from ..config.loading import Config
@@ -69,6 +71,8 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     blockers: Sequence[Blocker] = ()
     problems: Mapping[str, str] = {}
     processes: Sequence[ProcessStatus] = ()
+    memory_growth: Sequence[MemoryGrowth] = ()
+    busy_threads: Sequence[BusyThread] = ()
     event_loop: LoopWatchStatus
 
 
@@ -83,6 +87,8 @@ class Running(Protocol):
     started_at: float
     loop_watch: LoopWatch
     blame: Blame
+    memory: MemoryWatch
+    threads: ThreadWatch
     metrics: SelfMetrics
 
     def ready(self) -> str:
@@ -117,6 +123,8 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         blockers=daemon.blame.blockers(),
         problems=dict(daemon.metrics.problems),
         processes=_processes(assembly) if assembly else [],
+        memory_growth=[*daemon.memory.found()],
+        busy_threads=daemon.threads.busy(),
     )
 
 

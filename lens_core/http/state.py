@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..base.allocator import MemoryRelease
 from ..base.errors import Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..detection.detectors import EvidenceRules
@@ -53,6 +54,7 @@ class ApiState:
     max_body_bytes: int = 16 * 1024 * 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     in_flight_bytes: int = field(default=0)
+    memory: MemoryRelease = field(default_factory=MemoryRelease)
     sessions: Sessions = field(init=False)
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from ..base.errors import LensError, Unavailable
 from ..model.failures import merge_failures
 from ..model.queries import (
     PROBE_WORKLOAD,
+    SHORTEST_SPAN_SECONDS,
     EventRow,
     MetricInfo,
     MetricPoint,
@@ -29,7 +30,16 @@ from ..model.queries import (
 from ..model.records import Detection, Diagnosis, Origin, Record
 from .components import Sink
 
-__all__ = ["PROBE_WORKLOAD", "Store", "merge_failures", "metric_name", "progress_of", "sources_of", "stored_name"]
+__all__ = [
+    "PROBE_WORKLOAD",
+    "SHORTEST_SPAN_SECONDS",
+    "Store",
+    "merge_failures",
+    "metric_name",
+    "progress_of",
+    "sources_of",
+    "stored_name",
+]
 
 
 class Store(Sink):

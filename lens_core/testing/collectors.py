@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ..model.records import Record, decode_envelope, encode_envelope
 from ..pipeline.collecting import collect_once
 from ..plugin_api.components import Collector
-from .watching import LEAKED_BYTES, give_up, grows, started, unblocked, within
+from .watching import LEAKED_BYTES, check_idle, give_up, grows, started, unblocked, within
 
 _CANCEL_SECONDS = 5.0
 
@@ -46,6 +46,7 @@ async def _check_running(collector: Collector) -> None:
             _check_records(await within(_collect(collector), "collect()", collector.timeout_seconds))
         await _check_cancelling(collector)
         _check_records(await within(_collect(collector), "collect()", collector.timeout_seconds))
+        await check_idle(collector, "the collector")
         leaked = await grows(lambda: within(_collect(collector), "collect()", collector.timeout_seconds))
         assert leaked < LEAKED_BYTES, f"collect() leaks: {leaked / 2**20:.0f} MiB more after 8 calls"
     finally:

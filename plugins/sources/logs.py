@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -104,7 +104,7 @@ class Logs(Source):
         known: dict[int, tuple[bool, list[float]]] = {}  # the converter keeps the origins
         ages: list[float] = []
         ignored = False
-        for index, entry in zip(places, entries, strict=True):
+        for index, entry in zip(places, _consumed(entries), strict=True):
             line = converter.convert(entry)
             if isinstance(line, str):
                 if line:
@@ -128,6 +128,13 @@ class Logs(Source):
 
     def _is_ignored(self, origin: Origin) -> bool:
         return any(fnmatchcase(origin.pod_name, pattern) for pattern in self.settings.ignore_pods)
+
+
+def _consumed(entries: list[Entry]) -> Iterator[Entry]:
+    """Yield the entries and forget each: those of a large body are not held beside all of its lines."""
+    entries.reverse()
+    while entries:
+        yield entries.pop()
 
 
 def decode_entries(body: bytes, is_text: bool = False) -> tuple[list[Entry], list[tuple[int, str]]]:

@@ -85,11 +85,11 @@ def test_a_run_has_one_colour_in_every_chart_whichever_is_first(browse: Browse) 
             page = watched.open(f"/#/workload?uid=two-phases&{shown}", ".card[data-drawn]")
             watched.until("document.querySelectorAll('.card:not([data-drawn])').length === 0")
             page.wait_for_selector(".head h1")
-            watched.until("document.querySelector('.card .plot').data.some(t => t.line?.color === '#e07b1a')")
+            watched.until("document.querySelector('.card .plot').data.some(t => t.line?.color === '#e69f00')")
             found += page.locator(".card .plot").evaluate_all(f"all => all.map({COLOURS})")
-    both = {"run z-prepare": "#3d7de0", "run a-train": "#e07b1a"}  # as they began
+    both = {"run z-prepare": "#0072b2", "run a-train": "#e69f00"}  # as they began
     assert [colours for colours in found if len(colours) == 2] == [both] * 3
-    assert {colour for colours in found if len(colours) == 1 for colour in colours.values()} == {"#e07b1a"}
+    assert {colour for colours in found if len(colours) == 1 for colour in colours.values()} == {"#e69f00"}
 
 
 def test_charts_offer_nothing_that_sends_data_elsewhere(browse: Browse) -> None:

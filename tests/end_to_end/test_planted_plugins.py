@@ -130,6 +130,55 @@ def test_sigterm_ends_the_daemon_within_its_deadline(
     assert "lm_loss" in (tmp_path / "out.jsonl").read_text()
 
 
+def test_a_deaf_collector_is_named_while_the_daemon_runs_and_at_its_end(
+    make_lens: Make, tmp_path: Path, plugins: dict[str, str]
+) -> None:
+    deaf = "deaf: {type: deaf_collector, timeout_seconds: 0.5, interval_seconds: 0.5}"
+    lens = configured(make_lens, tmp_path, collectors=deaf).start(**plugins)
+    wait_for(lambda: "ignores its cancellation" in states(lens)["deaf"]["last_error"])
+    assert "collect ignores its cancellation; it is left behind" in lens.log.read_text()
+    wait_for(lambda: "it is not called again meanwhile" in states(lens)["deaf"]["last_error"])
+    lens.stop()
+    assert "planted.py: collect, which waits in asyncio.tasks.sleep" in lens.log.read_text()
+
+
+def test_a_sink_that_leaks_is_named(make_lens: Make, tmp_path: Path, plugins: dict[str, str]) -> None:
+    lens = configured(make_lens, tmp_path, sinks=", leak: {type: leaking_sink, required: false}").start(**plugins)
+    for number in range(9):
+        send(lens, LINE.replace("100/", f"{100 + number}/"))
+        wait_for(lambda: states(lens)["leak"]["ledger"]["delivered"] > number)  # noqa: B023 - it is asked at once
+    (found,) = wait_for(lambda: lens.get("/status")["memory_growth"])
+    assert (found["component"], found["function"]) == ("leak", "send")
+    assert found["grown_bytes"] > 256 * 1024 * 1024
+    assert "planted.py: send of leak grew the daemon's memory by" in lens.log.read_text()
+    metrics = httpx.get(f"{lens.url}/metrics").text
+    assert 'lens_component_memory_growth_bytes{component="leak"}' in metrics
+    assert 'lens_component_call_seconds_count{component="leak"} 9.0' in metrics
+    assert lens.stop() == 0
+
+
+def test_an_isolated_sink_that_sleeps_for_ever_stops_nothing(
+    make_lens: Make, tmp_path: Path, plugins: dict[str, str]
+) -> None:
+    sinks = ", hung: {type: hanging_sink, required: false, isolate: true, delivery: {send_timeout_seconds: 0.5}}"
+    lens = configured(make_lens, tmp_path, sinks=sinks).start(**plugins)
+    send(lens)
+    wait_for(lambda: "lm_loss" in (tmp_path / "out.jsonl").read_text())
+    wait_for(lambda: lens.get("/status")["processes"][0]["restarts"] > 0)
+    assert "send ignored its cancellation, so its process was killed" in lens.log.read_text()
+    assert lens.get("/status")["blockers"] == []
+    started = time.monotonic()
+    assert lens.stop() == 0
+    assert time.monotonic() - started < 12
+
+
+def test_a_busy_helper_is_named(make_lens: Make, tmp_path: Path, plugins: dict[str, str]) -> None:
+    lens = configured(make_lens, tmp_path, sources=", busy: {type: busy_helper}").start(**plugins)
+    wait_for(lambda: "planted.py: compute has kept a thread busy" in lens.log.read_text())
+    assert lens.get("/status")["busy_threads"][0]["function"] == "compute"
+    assert lens.stop() == 0
+
+
 def test_a_line_that_a_pattern_cannot_stand_stops_nothing(
     make_lens: Make, tmp_path: Path, plugins: dict[str, str]
 ) -> None:

@@ -15,8 +15,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Literal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal
 
 import msgspec
 
@@ -154,6 +154,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
 
     `on_exception` and `on_answer` are told when the sink's own code raised, and when it answered. `ensure_started`
     raises while the sink could not be started; until then it is asked nothing and the spool keeps its records.
+    `measure` wraps each call of the sink's `send`.
     """
 
     name: str
@@ -165,6 +166,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
     on_exception: Callable[[BaseException], object] | None = None
     on_answer: Callable[[], object] | None = None
     ensure_started: Callable[[], Awaitable[None]] | None = None
+    measure: Callable[[Coroutine[Any, Any, Answer]], Coroutine[Any, Any, Answer]] = lambda asked: asked
 
 
 class Sender:
@@ -338,7 +340,8 @@ class Sender:
         seconds = self.slot.delivery.send_timeout_seconds
         self.health.sending()
         try:
-            answer = sensible(await answer_within(seconds, self.slot.sink.send(batch), self._halt), len(batch.records))
+            asked = self.slot.measure(self.slot.sink.send(batch))
+            answer = sensible(await answer_within(seconds, asked, self._halt), len(batch.records))
             if self.slot.on_answer is not None:
                 self.slot.on_answer()
         except NoAnswer as error:

@@ -1,17 +1,18 @@
-"""The two threads of a spool's file: one commits, one reads.
+"""The two ways to a spool's tables: one commits, one reads.
 
-The thread that writes: whatever waits when it becomes free goes into one transaction and costs one sync.
-
-A job that fails is taken back alone (a savepoint of its own); a transaction that fails is taken back whole and its
-jobs are tried one by one, and nobody was told that it had succeeded.
+Whatever waits to be written when the writer becomes free goes into one transaction and costs one sync. A job that
+fails is taken back alone (a savepoint of its own); a transaction that fails is taken back whole and its jobs are tried
+one by one, and nobody was told that it had succeeded.
 
 Where every job of a group may be done again after a power failure, the commit is not synced: the next one that is
 brings it to the disk, because the log is written in its order, and one a second is. A process that dies loses nothing.
 
-The thread that reads a spool's file, with a connection of its own.
+A database in memory waits for no disk: its jobs run in the event loop, because to wake a thread and to hand the
+interpreter's lock over costs several times what such a transaction does.
 
-Nobody may rename a database file under an open connection (SQLite would later remove the log of the file that took
-its name), so a repair closes this connection first and keeps readers out until it is done.
+The reader of a file has a thread and a connection of its own. Nobody may rename a database file under an open
+connection (SQLite would later remove the log of the file that took its name), so a repair closes this connection
+first and keeps readers out until it is done.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import queue
 import sqlite3
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,12 +90,11 @@ class Owner(Protocol):
 Outcome = tuple[Job[Any], Any, Exception | None]
 
 
-class CommitThread:
+class GroupCommitter(ABC):
     """Runs jobs in their order, in groups."""
 
     def __init__(
         self,
-        name: str,
         loop: asyncio.AbstractEventLoop,
         owner: Owner,
         *,
@@ -102,12 +103,10 @@ class CommitThread:
         self._queue: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         self._loop = loop
         self._owner = owner
-        self._lock = threading.Lock()
         self._clock = clock
+        self._lock = threading.Lock()
         self._synced_at = float("-inf")
         self.queued_bytes = 0
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
 
     def submit(
         self,
@@ -124,27 +123,9 @@ class CommitThread:
         self._queue.put(Job(work, future, after, size, repeatable=repeatable))
         return future
 
-    def poke(self) -> None:
-        """Have the thread ask its owner for a connection, so that a repair happens; from any thread."""
-        self._queue.put(Job(lambda connection: None, None))
-
+    @abstractmethod
     async def stop(self) -> None:
-        """Finish what is queued and end the thread."""
-        self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
-
-    def _run(self) -> None:
-        wait: float | None = 0.0  # there may be something to tidy from before
-        running = True
-        while running:
-            group, running = self._next_group(wait)
-            if group:
-                self._report(self._execute(group))
-            try:
-                wait = self._owner.idle() if running else None
-            except Exception:  # tidying is never worth the thread that everybody waits for
-                logger.exception("the spool could not be tidied")
-                wait = None
+        """Finish what is queued."""
 
     def _next_group(self, wait: float | None) -> tuple[list[Job[Any]], bool]:
         """The jobs that wait, at most one group's worth, and whether to go on."""
@@ -167,6 +148,8 @@ class CommitThread:
         if len(group) > 1 and outcomes and outcomes[0][2] is not None and outcomes[0][2] is outcomes[-1][2]:
             # The group failed as a whole: one by one, so that a small job does not fail for a large one's sake.
             outcomes = [outcome for job in group for outcome in self._transaction([job])]
+        with self._lock:
+            self.queued_bytes -= sum(job.size for job in group)
         return outcomes
 
     def _transaction(self, group: Sequence[Job[Any]]) -> list[Outcome]:
@@ -234,12 +217,13 @@ class CommitThread:
                 except Exception:  # what is committed stays committed, and must not be done again
                     logger.exception("the spool's counts are wrong until the next start")
 
-    def _report(self, outcomes: Sequence[Outcome]) -> None:
-        with self._lock:
-            self.queued_bytes -= sum(job.size for job, _, _ in outcomes)
-        # The loop is closed only when the process ends without stopping the spool: nobody is left to be told.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._resolve, outcomes)
+    def _idle(self) -> float | None:
+        """Tidy up a little; returns in how many seconds there is more to tidy, None for nothing."""
+        try:
+            return self._owner.idle()
+        except Exception:  # tidying is never worth the commits that everybody waits for
+            logger.exception("the spool could not be tidied")
+            return None
 
     def _resolve(self, outcomes: Sequence[Outcome]) -> None:
         for job, result, error in outcomes:
@@ -250,6 +234,95 @@ class CommitThread:
             else:
                 job.future.set_exception(error)
         self._owner.committed()
+
+
+class CommitThread(GroupCommitter):
+    """Runs jobs in a thread; whatever comes while it works is the next group."""
+
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        owner: Owner,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(loop, owner, clock=clock)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Have the thread ask its owner for a connection, so that a repair happens; from any thread."""
+        self._queue.put(Job(lambda connection: None, None))
+
+    async def stop(self) -> None:
+        """Finish what is queued and end the thread."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        wait: float | None = 0.0  # there may be something to tidy from before
+        running = True
+        while running:
+            group, running = self._next_group(wait)
+            if group:
+                self._report(self._execute(group))
+            wait = self._idle() if running else None
+
+    def _report(self, outcomes: Sequence[Outcome]) -> None:
+        # The loop is closed only when the process ends without stopping the spool: nobody is left to be told.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._resolve, outcomes)
+
+
+class CommitLoop(GroupCommitter):
+    """Runs jobs in the event loop; whatever is queued in one round of the loop is a group."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        owner: Owner,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(loop, owner, clock=clock)
+        self._turn: asyncio.Handle | None = None
+        self._tidying: asyncio.TimerHandle | None = None
+
+    def submit(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        after: Callable[[T], None] | None = None,
+        size: int = 0,
+        *,
+        repeatable: bool = False,
+    ) -> asyncio.Future[T]:
+        """Queue work for the next round of the loop; the future has its result once it is committed."""
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._run)
+        return super().submit(work, after, size, repeatable=repeatable)
+
+    async def stop(self) -> None:
+        """Finish what is queued; tidy no more."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._run()
+        if self._tidying is not None:
+            self._tidying.cancel()
+
+    def _run(self) -> None:
+        self._turn = None
+        while not self._queue.empty():
+            group, _ = self._next_group(0.0)
+            self._resolve(self._execute(group))
+        if self._tidying is None:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        self._tidying = None
+        wait = self._idle()
+        if wait is not None:
+            self._tidying = self._loop.call_later(wait, self._tidy)
 
 
 class SpoolReader:

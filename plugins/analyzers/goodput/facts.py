@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -12,6 +17,15 @@ class Row(msgspec.Struct, frozen=True):
 
     step: int
     time: float
+    rank: int | None = None
+    source: str = "log"
+
+
+class Rows(msgspec.Struct, frozen=True, eq=False):
+    """The rows of one rank and source as columns, in any order: a store answers a run of a million steps so."""
+
+    steps: Ints
+    times: Floats
     rank: int | None = None
     source: str = "log"
 
@@ -35,16 +49,25 @@ class DataWait(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class DataWaits(msgspec.Struct, frozen=True, eq=False):
+    """The same of many rows, as columns."""
+
+    steps: Ints
+    seconds: Floats
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One life of the training process.
 
     `start` is the start of the process, `end` its end (None: the next attempt's start, or the last row); `cause` is
     why it ended, '' for a clean or an unknown end; `ended_cleanly` is for an end that said so. `resumed_from` is the
     iteration that a loaded checkpoint had. `gpus` is None where nobody said how many there are. `configuration`
-    changes with whatever changes the work of a step (batch size, sequence length).
+    changes with whatever changes the work of a step (batch size, sequence length). `columns` and `waits` are further
+    rows and waits for data, for facts that come as columns.
     """
 
     rows: Sequence[Row] = ()
+    columns: Sequence[Rows] = ()
     start: float | None = None
     end: float | None = None
     resumed_from: int | None = None
@@ -58,6 +81,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     saves: Sequence[Span] = ()
     evaluations: Sequence[Span] = ()
     data: Sequence[DataWait] = ()
+    waits: DataWaits | None = None
     stalls: Sequence[float] = ()
 
 

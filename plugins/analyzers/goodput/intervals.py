@@ -6,10 +6,14 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from .series import MICRO, Floats, Life, clamp, micros
+from .facts import Floats, Ints
+from .rows import MICRO, waits_of
+from .series import Life, clamp, micros
 
 JITTER = 0.10
 DRIFT = 0.02
@@ -17,16 +21,25 @@ STALL_SECONDS = 60.0
 STALL_FACTOR = 3.0
 _PERIODIC_TIMES = 3
 _PERIODIC_SHARE = 2 / 3
+_PERIODIC_CLASSES = 16
+_LIKE_FACTOR = 4.0
+Bools = npt.NDArray[np.bool_]
+_NO_STEPS: Ints = np.empty(0, dtype=np.int64)
+_NO_TIMES: Floats = np.empty(0)
+_NO_STALLS: Bools = np.empty(0, dtype=bool)
 
 
 @dataclass
 class Divided:
-    """The intervals of an attempt: productive and slow time of each, and what the excesses were."""
+    """The intervals of an attempt: productive and slow time of each, and what the excesses were.
+
+    `unnamed` has the steps before pauses that nobody explained, how long they were, and whether they are stalls.
+    """
 
     productive: Floats
     slow: float = 0.0
     buckets: Counter[str] = field(default_factory=Counter)
-    unnamed: list[tuple[int, float, str]] = field(default_factory=list)
+    unnamed: tuple[Ints, Floats, Bools] = (_NO_STEPS, _NO_TIMES, _NO_STALLS)
 
 
 def stall_limit(usual: float) -> float:
@@ -49,48 +62,116 @@ def divide(life: Life, base: Floats | None, best: float | None, origin: int, *, 
         drifted = base > (1 + DRIFT) * best
         productive[drifted] = core[drifted] * best / base[drifted]
     divided = Divided(productive, slow=float((core - productive).sum()))
-    saves = [clamp(span, life, origin) for span in life.facts.saves]
-    runs = [clamp(span, life, origin) for span in life.facts.evaluations if not span.marker]
-    marks = [clamp(span, life, origin)[0] for span in life.facts.evaluations if span.marker]
-    stalls = [micros(moment) - origin for moment in life.facts.stalls]
-    data = _data_excess(life)
-    for index in np.flatnonzero(exceeds):
-        begin, end = int(life.times[index]), int(life.times[index + 1])
-        step, left = int(life.steps[index]), float(over[index])
-        left -= _book(divided.buckets, "checkpoint", left, overlap(saves, begin, end))
-        left -= _book(divided.buckets, "evaluation", left, overlap(runs, begin, end))
-        if step in life.rewritten or any(begin <= mark < end for mark in marks):
-            left -= _book(divided.buckets, "evaluation", left, left)
-        left -= _book(divided.buckets, "data", left, data.get(int(life.steps[index + 1]), 0.0))
-        if left <= 0:
-            continue
-        if left > stall_limit(float(usual[index])) or any(begin < moment <= end for moment in stalls):
-            divided.unnamed.append((step, left, "stalled"))
-        elif has_phases:
-            divided.productive[index] += left
-        else:
-            divided.unnamed.append((step, left, "slow"))
+    where = np.flatnonzero(exceeds)
+    _name_excesses(divided, _Excesses(life, where, over[where], usual[where]), origin, has_phases=has_phases)
     return divided
 
 
-def overlap(spans: Iterable[tuple[int, int]], begin: int, end: int) -> float:
-    """Return how long the spans cover an interval together; overlapping moments count once."""
-    covered, reached = 0, begin
+@dataclass
+class _Excesses:
+    """The time over the usual one of the intervals that exceed it; what is explained is subtracted."""
+
+    life: Life
+    where: Ints
+    left: Floats
+    usual: Floats
+
+    @property
+    def begins(self) -> Ints:
+        """The moments at which the intervals begin."""
+        return self.life.times[self.where]
+
+    @property
+    def ends(self) -> Ints:
+        """The moments at which the intervals end."""
+        return self.life.times[self.where + 1]
+
+    def explain(self, wanted: Floats) -> float:
+        """Subtract as much of the wanted time as is left in each interval; the sum of it."""
+        booked = np.clip(np.minimum(self.left, wanted), 0.0, None)
+        self.left = self.left - booked
+        return float(booked.sum())
+
+
+def _name_excesses(divided: Divided, excesses: _Excesses, origin: int, *, has_phases: bool) -> None:
+    """Give the excesses away in the order of the rules."""
+    life, begins, ends = excesses.life, excesses.begins, excesses.ends
+    saves = [clamp(span, life, origin) for span in life.facts.saves]
+    runs = [clamp(span, life, origin) for span in life.facts.evaluations if not span.marker]
+    marks = [clamp(span, life, origin)[0] for span in life.facts.evaluations if span.marker]
+    divided.buckets["checkpoint"] += excesses.explain(overlaps(saves, begins, ends))  # type: ignore[assignment]
+    evaluation = excesses.explain(overlaps(runs, begins, ends))
+    steps = life.steps[excesses.where]
+    is_marked = _holds(marks, begins, ends, side="left") | np.isin(steps, np.array([*life.rewritten], dtype=np.int64))
+    evaluation += excesses.explain(np.where(is_marked, excesses.left, 0.0))
+    divided.buckets["evaluation"] += evaluation  # type: ignore[assignment]
+    divided.buckets["data"] += excesses.explain(_data_excess(life, life.steps[excesses.where + 1]))  # type: ignore[assignment]
+    stalls = [micros(moment) - origin for moment in life.facts.stalls]
+    limit = np.maximum(STALL_SECONDS * MICRO, STALL_FACTOR * excesses.usual)
+    is_stall = (excesses.left > limit) | _holds(stalls, begins, ends, side="right")
+    unnamed = excesses.left > 0
+    if has_phases:
+        varying = unnamed & ~is_stall
+        divided.productive[excesses.where[varying]] += excesses.left[varying]
+        unnamed &= is_stall
+    divided.unnamed = (steps[unnamed], excesses.left[unnamed], is_stall[unnamed])
+
+
+def _holds(moments: Sequence[int], begins: Ints, ends: Ints, *, side: Literal["left", "right"]) -> Bools:
+    """Whether a moment lies in an interval; `left`: one at its beginning counts, `right`: one at its end."""
+    found = np.array(sorted(moments), dtype=np.int64)
+    return np.searchsorted(found, ends, side=side) > np.searchsorted(found, begins, side=side)
+
+
+def overlaps(spans: Iterable[tuple[int, int]], begins: Ints, ends: Ints) -> Floats:
+    """Return for each interval how long the spans cover it together; overlapping moments count once."""
+    joined: list[list[int]] = []
     for start, stop in sorted(spans):
-        start, stop = max(start, reached), min(stop, end)
-        if stop > start:
-            covered += stop - start
-            reached = stop
-    return float(covered)
+        if joined and start <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], stop)
+        else:
+            joined.append([start, stop])
+    if not joined:
+        return np.zeros(len(begins))
+    edges = np.array(joined, dtype=np.int64)
+    covered = np.concatenate([[0], np.cumsum(edges[:, 1] - edges[:, 0])])
+
+    def until(moments: Ints) -> Ints:
+        index = np.searchsorted(edges[:, 0], moments, side="right")
+        inside = np.clip(edges[index - 1, 1] - moments, 0, None)
+        return np.where(index > 0, covered[index] - inside, 0)
+
+    return (until(ends) - until(begins)).astype(np.float64)
+
+
+def overlap(spans: Iterable[tuple[int, int]], begin: int, end: int) -> float:
+    """Return how long the spans cover one interval together."""
+    return float(overlaps(spans, np.array([begin]), np.array([max(begin, end)]))[0])
 
 
 def name_periodic(divided: Sequence[Divided], every: int) -> bool:
-    """Book the unnamed excesses, as `periodic` where they come each K steps; whether any did."""
-    steps = {step for one in divided for step, _, _ in one.unnamed}
-    periodic = _periodic(steps, every)
+    """Book the unnamed excesses, as `periodic` where they come each K steps; whether any did.
+
+    Pauses of one reason are about equally long: the longest are looked at first, so that neither a single hang nor many
+    steps that are a little slow hide them.
+    """
+    steps = np.concatenate([_NO_STEPS, *(one.unnamed[0] for one in divided)])
+    sizes = np.concatenate([_NO_TIMES, *(one.unnamed[1] for one in divided)])
+    levels = np.floor(np.log(np.maximum(sizes, 1.0)) / np.log(_LIKE_FACTOR))
+    periodic: set[int] = set()
+    for level in sorted(set(levels.tolist()), reverse=True):
+        alike = steps[(levels == level) | (levels == level - 1)]
+        periodic |= _periodic(set(alike.tolist()) - periodic, every)
+    members = np.array(sorted(periodic), dtype=np.int64)
     for one in divided:
-        for step, left, bucket in one.unnamed:
-            one.buckets["periodic" if step in periodic else bucket] += left  # type: ignore[assignment]
+        own, left, is_stall = one.unnamed
+        is_periodic = np.isin(own, members)
+        for bucket, chosen in (
+            ("periodic", is_periodic),
+            ("stalled", ~is_periodic & is_stall),
+            ("slow", ~is_periodic & ~is_stall),
+        ):
+            one.buckets[bucket] += float(left[chosen].sum())  # type: ignore[assignment]
     return bool(periodic)
 
 
@@ -98,7 +179,9 @@ def _periodic(steps: set[int], every: int) -> set[int]:
     """The steps that are one class of some K: at least three, and most of those that there could be."""
     found: set[int] = set()
     left = sorted(steps)
-    while len(left) >= _PERIODIC_TIMES:
+    for _ in range(_PERIODIC_CLASSES):
+        if len(left) < _PERIODIC_TIMES:
+            break
         gaps = Counter(later - earlier for earlier, later in itertools.pairwise(left))
         gaps.update(later - earlier for earlier, later in zip(left, left[2:], strict=False))
         best: list[int] = []
@@ -117,16 +200,11 @@ def _periodic(steps: set[int], every: int) -> set[int]:
     return found
 
 
-def _book(buckets: Counter[str], bucket: str, left: float, wanted: float) -> float:
-    booked = min(left, wanted)
-    if booked > 0:
-        buckets[bucket] += booked  # type: ignore[assignment]
-    return booked
-
-
-def _data_excess(life: Life) -> dict[int, float]:
-    """For each row the logged wait for data above its own median, in microseconds."""
-    if not life.facts.data:
-        return {}
-    usual = float(np.median([wait.seconds for wait in life.facts.data]))
-    return {wait.step: max(0.0, wait.seconds - usual) * MICRO for wait in life.facts.data}
+def _data_excess(life: Life, steps: Ints) -> Floats:
+    """For each of the steps the logged wait for data above its own median, in microseconds."""
+    known, seconds = waits_of(life.facts)
+    if not len(known):
+        return np.zeros(len(steps))
+    place = np.minimum(np.searchsorted(known, steps), len(known) - 1)
+    excess = np.clip(seconds[place] - np.median(seconds), 0.0, None) * MICRO
+    return np.where(known[place] == steps, excess, 0.0)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .facts import BUCKETS, Facts, Interruption, Ledger
+from .facts import BUCKETS, Facts, Floats, Interruption, Ledger
 from .intervals import Divided, divide, name_periodic, overlap, stall_limit
 from .pace import bases_of, best_of
-from .series import MICRO, Floats, Life, clamp, lives_of, micros
+from .rows import MICRO
+from .series import Life, clamp, lives_of, micros
 
 _HOUR = 3600.0
 
@@ -160,7 +161,7 @@ def _lose(accounts: Sequence[_Account], facts: Facts) -> float | None:
 def _take_back(account: _Account, step: int, *, keep: bool = False) -> float:
     """The productive time of an attempt's steps above `step`, pro rata of what it cuts; removed unless `keep`."""
     life = account.life
-    if not len(life.steps):
+    if not len(life.steps) or life.steps[-1] <= step:
         return 0.0
     begins, ends = life.steps[:-1], life.steps[1:]
     share = np.clip((ends - step) / np.maximum(1, ends - begins), 0.0, 1.0)

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from .facts import Attempt, Facts, Row, Span
+from .facts import Attempt, Facts, Ints, Span
+from .rows import MICRO, Key, fullest, longest, rising, series_of
 
-MICRO = 1_000_000
-_WHOLE = 0.9
 # With a clock of whole seconds, steps of a few seconds seem to take now one second more, now one less.
 _QUANTUM = MICRO
 _COARSE_SHARE = 0.05
 _COARSE_BELOW = 10 * MICRO
 _COARSE_INTERVALS = (20 * MICRO, 120 * MICRO)
 _COARSE_COUNT = 50
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+_NONE: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass
@@ -45,8 +42,16 @@ class Life:
 
 def lives_of(facts: Facts) -> tuple[list[Life], int]:
     """The attempts in the order of their starts, and the microsecond (since the epoch) at which the first began."""
-    source = _source(facts.attempts)
-    drafts = [draft for attempt in facts.attempts for draft in _drafts(attempt, source)]
+    all_series = [series_of(attempt) for attempt in facts.attempts]
+    counts: Counter[Key] = Counter()
+    for series in all_series:
+        counts.update({key: len(steps) for key, (steps, _) in series.items()})
+    key = fullest(counts)
+    drafts = [
+        draft
+        for attempt, series in zip(facts.attempts, all_series, strict=True)
+        for draft in _drafts(attempt, series, key)
+    ]
     drafts.sort(key=lambda draft: draft.start)
     lives: list[Life] = []
     for index, draft in enumerate(drafts):
@@ -70,35 +75,27 @@ def micros(seconds: float) -> int:
     return round(seconds * MICRO)
 
 
-def _source(attempts: Sequence[Attempt]) -> tuple[str, int | None]:
-    """The source with most rows, and of its ranks the lowest that has nearly all of them."""
-    counts = Counter((row.source, row.rank) for attempt in attempts for row in set(attempt.rows))
-    if not counts:
-        return "log", None
-    most = max(counts.values())
-    whole = [found for found, count in counts.items() if count >= _WHOLE * most]
-    return min(whole, key=lambda found: (-1 if found[1] is None else found[1], found[0] != "log", found[0]))
+def _drafts(attempt: Attempt, series: dict[Key, tuple[Ints, Ints]], key: Key) -> Iterator[Life]:
+    """The attempt, and one more for each time that its steps go back.
 
-
-def _drafts(attempt: Attempt, source: tuple[str, int | None]) -> Iterator[Life]:
-    """The attempt, and one more for each time that its steps go back."""
-    rows = _rows_of(attempt, source)
-    parts = list(_rising(rows))
+    Where the run's source is silent in this attempt, its fullest one stands in.
+    """
+    own_key = key if key in series else longest(series)
+    parts = list(rising(*series[own_key])) if own_key is not None else []
     if not parts:
-        parts = [([], set())]
+        parts = [(_NONE, _NONE, set())]
     known = [micros(moment) for moment in (attempt.start, attempt.end) if moment is not None]
-    first = parts[0][0]
-    if not first and not known:
+    first = parts[0][1]
+    if not len(first) and not known:
         return
     begun = micros(attempt.start) if attempt.start is not None else None
-    start = min([moment for moment in (begun, first[0][1] if first else None) if moment is not None] or known)
-    for index, (part, rewritten) in enumerate(parts):
+    start = min([moment for moment in (begun, int(first[0]) if len(first) else None) if moment is not None] or known)
+    for index, (steps, times, rewritten) in enumerate(parts):
         is_last = index == len(parts) - 1
         own = attempt if index == 0 and is_last else _part_of(attempt, start, is_first=index == 0, is_last=is_last)
-        array = np.array(part, dtype=np.int64).reshape(-1, 2)
-        yield Life(own, start, 0, array[:, 0], array[:, 1], 0, rewritten)
-        if part:
-            start = part[-1][1]
+        yield Life(own, start, 0, steps, times, 0, rewritten)
+        if len(times):
+            start = int(times[-1])
 
 
 def _part_of(attempt: Attempt, start: int, *, is_first: bool, is_last: bool) -> Attempt:
@@ -117,54 +114,9 @@ def _part_of(attempt: Attempt, start: int, *, is_first: bool, is_last: bool) -> 
         saves=attempt.saves,
         evaluations=attempt.evaluations,
         data=attempt.data,
+        waits=attempt.waits,
         stalls=attempt.stalls,
     )
-
-
-def _rows_of(attempt: Attempt, source: tuple[str, int | None]) -> list[tuple[int, int]]:
-    """(step, microsecond) in the order of time; the other source's or the fullest rank's where this one is silent."""
-    own = [row for row in attempt.rows if (row.source, row.rank) == source]
-    if not own and attempt.rows:
-        own = _of_fullest(attempt.rows)
-    return sorted({(row.step, micros(row.time)) for row in own}, key=lambda row: (row[1], row[0]))
-
-
-def _of_fullest(rows: Sequence[Row]) -> list[Row]:
-    counts = Counter((row.source, row.rank) for row in set(rows))
-    best = min(counts, key=lambda found: (-counts[found], -1 if found[1] is None else found[1], found[0]))
-    return [row for row in rows if (row.source, row.rank) == best]
-
-
-def _rising(rows: Sequence[tuple[int, int]]) -> Iterator[tuple[list[tuple[int, int]], set[int]]]:
-    """Parts in which steps rise, each with the steps that were written again later: those mark an evaluation.
-
-    Steps that went back and are not done again from there on are late writes (sums of an epoch), not a restart.
-    """
-    part: list[tuple[int, int]] = []
-    rewritten: set[int] = set()
-    after = _next_other(rows)
-    for index, (step, time) in enumerate(rows):
-        if not part or step > part[-1][0]:
-            part.append((step, time))
-            continue
-        last = part[-1][0]
-        following = after[index]
-        if step == last or following is None or following > last:
-            rewritten.add(step)
-            continue
-        yield part, rewritten
-        part, rewritten = [(step, time)], set()
-    if part:
-        yield part, rewritten
-
-
-def _next_other(rows: Sequence[tuple[int, int]]) -> list[int | None]:
-    """For each row the next step that is another than its own."""
-    found: list[int | None] = [None] * len(rows)
-    for index in range(len(rows) - 2, -1, -1):
-        following = rows[index + 1][0]
-        found[index] = following if following != rows[index][0] else found[index + 1]
-    return found
 
 
 def _thin(life: Life) -> None:
@@ -176,11 +128,12 @@ def _thin(life: Life) -> None:
         return
     shortest, longest = _COARSE_INTERVALS
     apart = min(longest, max(shortest, int(life.times[-1] - life.times[0]) // _COARSE_COUNT))
-    kept, latest = [0], int(life.times[0])
-    for index, time in enumerate(life.times.tolist()):
-        if time - latest >= apart:
-            kept.append(index)
-            latest = time
+    kept = [0]
+    while True:
+        index = int(np.searchsorted(life.times, life.times[kept[-1]] + apart))
+        if index >= len(life.times):
+            break
+        kept.append(index)
     if kept[-1] != len(life.times) - 1:
         kept.append(len(life.times) - 1)
     life.steps, life.times, life.is_coarse = life.steps[kept], life.times[kept], True

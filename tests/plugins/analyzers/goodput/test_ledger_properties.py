@@ -7,10 +7,11 @@ import random
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lens_plugins.analyzers.goodput.facts import BUCKETS, Attempt, DataWait, Facts, Ledger, Row, Span
+from lens_plugins.analyzers.goodput.facts import BUCKETS, Attempt, DataWait, DataWaits, Facts, Ledger, Row, Rows, Span
 from lens_plugins.analyzers.goodput.intervals import JITTER
 from lens_plugins.analyzers.goodput.ledger import ledger_of
 from lens_plugins.analyzers.goodput.log_file import ledger_of_log
@@ -108,6 +109,39 @@ def test_rows_that_come_twice_and_in_any_order_change_nothing(facts: Facts, shuf
         shuffled.shuffle(rows)
         attempts.append(msgspec.structs.replace(attempt, rows=rows))
     assert ledger_of(msgspec.structs.replace(facts, attempts=attempts)) == ledger_of(facts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ANY_FACTS)
+def test_rows_as_columns_give_the_same_ledger(facts: Facts) -> None:
+    attempts = []
+    for attempt in facts.attempts:
+        columns = [
+            Rows(
+                np.array([row.step for row in attempt.rows if row.rank == rank], dtype=np.int64),
+                np.array([row.time for row in attempt.rows if row.rank == rank]),
+                rank,
+            )
+            for rank in {row.rank for row in attempt.rows}
+        ]
+        waits = DataWaits(
+            np.array([wait.step for wait in attempt.data], dtype=np.int64),
+            np.array([wait.seconds for wait in attempt.data]),
+        )
+        attempts.append(msgspec.structs.replace(attempt, rows=(), columns=columns, data=(), waits=waits))
+    assert ledger_of(msgspec.structs.replace(facts, attempts=attempts)) == ledger_of(facts)
+
+
+def test_a_million_steps_with_pauses_of_every_kind_add_up() -> None:
+    random_numbers = np.random.default_rng(0)
+    count = 1_000_000
+    times = 60.0 + np.cumsum(random_numbers.normal(1.0, 0.06, count) + 20.0 * (np.arange(count) % 1000 == 999))
+    steps = np.arange(1, count + 1)
+    saves = [Span(times[index], times[index] + 15, index + 1) for index in range(998, count - 1, 1000)]
+    ledger = ledger_of(Facts(attempts=[Attempt(start=0.0, columns=[Rows(steps, times)], saves=saves)]))
+    check_sum(ledger)
+    assert ledger.buckets["checkpoint"] == pytest.approx(15 * len(saves), rel=0.01)
+    assert ledger.buckets["periodic"] == pytest.approx(5 * len(saves), rel=0.05)
 
 
 @settings(max_examples=30, deadline=None)
