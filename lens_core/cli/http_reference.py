@@ -16,6 +16,7 @@ from ..http.openapi import openapi_document
 from ..http.openapi_routes import PREFIX
 from ..http.state import ApiState
 from ..http.tokens import TokenStore
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Component, Sink, Source
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import needs_settings
@@ -63,12 +64,14 @@ def _state(folder: Path) -> ApiState:
 
     sources: list[type[Source]] = [host.source(name) for name in host.names("source")]
     sinks: list[type[Sink]] = [host.sink(name) for name in host.names("sink")]
+    analyzers: list[type[Analyzer]] = [host.analyzer(name) for name in host.names("analyzer")]
     return ApiState(
         metrics=SelfMetrics(),
         tokens=TokenStore(folder),
         directory=make_context("reference", folder).directory,
         sources=made(sources),
         sinks=made(sinks),
+        analyzers=made(analyzers),
         status=dict,
         ready=str,
         replay=lambda sink: None,

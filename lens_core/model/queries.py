@@ -34,6 +34,7 @@ Aggregate = Literal["mean", "min", "max", "sum", "count", "first", "last"]
 class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A selection of points: `metrics` None means all; times in ms, inclusive, each alone too; '' and None mean any.
 
+    `rank` is of the stream (-1: rows of no known rank, or of all ranks together). Since 1.3.
     `data_source` may name several sources with commas between; `sources` has them one by one.
 
     `max_points`: at most so many of each metric, the lowest and highest of each part of its range among them.
@@ -48,6 +49,7 @@ class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     end_ms: int | None = None
     run_id: str | None = None
     attempt: int | None = None
+    rank: int | None = None
     max_points: int | None = None
     aggregate: Aggregate | None = None
     interval_ms: int | None = None

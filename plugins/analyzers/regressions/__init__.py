@@ -1,4 +1,21 @@
-"""What got worse within a job: its loss, its pace, its memory, its checkpoints, and whether a restore was right.
+"""Regressions within a job: its loss, its pace, its memory, its checkpoints, and whether a restore was right.
 
-Each module holds the pure rules of one subject; `finding.py` is what they answer.
+Each module of rules (`loss.py`, `pace.py`, `memory.py`, `replay.py`) is pure and answers findings (`finding.py`).
+`job.py` reads a job from the store and applies them all; `analyzer.py` reports each finding once.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lens_core import Analyzer, hookimpl
+
+from .analyzer import Regressions
+
+__all__ = ["Regressions", "lens_analyzers"]
+
+
+@hookimpl
+def lens_analyzers() -> Sequence[type[Analyzer]]:
+    """The analyzer of regressions."""
+    return [Regressions]

@@ -1,4 +1,21 @@
 """Slow ranks: whether one rank, a node, a stage or uneven data holds the others up, or whether nobody can tell.
 
-`verdict.py` judges windows of times per rank; it is pure. Step times of synchronous training say nothing about it.
+`verdict.py` judges windows of times per rank; it is pure. `job.py` makes the windows of what a store holds,
+`analyzer.py` reports. Step times of synchronous training say nothing about it.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lens_core import Analyzer, hookimpl
+
+from .analyzer import Stragglers
+
+__all__ = ["Stragglers", "lens_analyzers"]
+
+
+@hookimpl
+def lens_analyzers() -> Sequence[type[Analyzer]]:
+    """The analyzer of stragglers."""
+    return [Stragglers]

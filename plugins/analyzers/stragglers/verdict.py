@@ -39,7 +39,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of ranks: the node and the pipeline stage of each."""
+    """The places of ranks, as far as they are known: the node and the pipeline stage of each."""
 
     node: Mapping[int, str] = {}
     stage: Mapping[int, int] = {}
