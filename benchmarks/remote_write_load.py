@@ -18,7 +18,7 @@ import httptools
 import msgspec
 import uvloop
 
-from lens_core.base.protobuf import delimited, splitter, varint
+from lens_core.plugin_api.protobuf import delimited, splitter, varint
 
 START_MS = 1_795_000_000_000
 Parts: Any = splitter("WriteRequest", {"timeseries": 1})

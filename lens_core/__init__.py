@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .base.deprecation import LensDeprecationWarning, deprecated, deprecated_names
-from .base.errors import BadRequest, ConfigurationError, LensError, Overloaded, PluginError, Unavailable
-from .base.protobuf import Field as ProtobufField
-from .base.protobuf import WireError
-from .base.protobuf import fields as protobuf_fields
+from .base.errors import (
+    BadRequest,
+    ConfigurationError,
+    LensError,
+    Overloaded,
+    PluginError,
+    RequestError,
+    Unavailable,
+    UnsupportedMediaType,
+)
 from .base.secrets import Secret
+from .base.self_metrics import MetricGroup, SelfMetrics
 from .base.state_file import load_state, save_state
-from .model.event_types import EVENT_TYPES
+from .directory.directory import Directory
+from .directory.index import Index, workload_of
+from .model.event_types import ATTENTION_EVENTS, EVENT_TYPES, STATE_EVENTS
 from .model.queries import (
     EventRow,
     MetricInfo,
@@ -27,6 +36,7 @@ from .model.queries import (
     WorkloadSummary,
 )
 from .model.records import (
+    SHOWN_NAME_LABEL,
     AnyRecord,
     Detection,
     Device,
@@ -59,6 +69,9 @@ from .plugin_api.components import (
     hookimpl,
 )
 from .plugin_api.log_formats import EventPattern, Field, LogFormat, Mark, Table
+from .plugin_api.protobuf import Field as ProtobufField
+from .plugin_api.protobuf import WireError
+from .plugin_api.protobuf import fields as protobuf_fields
 from .plugin_api.sink_answers import Answer, Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
 from .plugin_api.store import Store
 from .plugin_api.vocabulary import VOCABULARY as KNOWN_KEYS
@@ -67,8 +80,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "API_VERSION",
+    "ATTENTION_EVENTS",
     "EVENT_TYPES",
     "KNOWN_KEYS",
+    "SHOWN_NAME_LABEL",
+    "STATE_EVENTS",
     "Analyzer",
     "Answer",
     "AnyRecord",
@@ -84,12 +100,14 @@ __all__ = [
     "Detector",
     "Device",
     "Diagnosis",
+    "Directory",
     "Door",
     "Event",
     "EventPattern",
     "EventRow",
     "Evidence",
     "Field",
+    "Index",
     "IngestRequest",
     "LensDeprecationWarning",
     "LensError",
@@ -97,6 +115,7 @@ __all__ = [
     "LogLine",
     "Mark",
     "Measurement",
+    "MetricGroup",
     "MetricInfo",
     "MetricPoint",
     "News",
@@ -114,10 +133,12 @@ __all__ = [
     "Record",
     "Rejected",
     "Reply",
+    "RequestError",
     "Retry",
     "Route",
     "RunSummary",
     "Secret",
+    "SelfMetrics",
     "SeriesBatch",
     "Sink",
     "Source",
@@ -126,6 +147,7 @@ __all__ = [
     "Store",
     "Table",
     "Unavailable",
+    "UnsupportedMediaType",
     "WireError",
     "WorkloadDetail",
     "WorkloadPage",
@@ -137,6 +159,7 @@ __all__ = [
     "load_state",
     "protobuf_fields",
     "save_state",
+    "workload_of",
 ]
 
 # Hidden from type checkers, which would else believe that every name is here.

@@ -9,12 +9,12 @@ import pytest
 from lens_plugins.sources.wandb_api import WandbApi
 from starlette.routing import Mount, Route
 
-from lens_core.base.self_metrics import SelfMetrics
-from lens_core.cli.reference import reference
 from lens_core.config.settings import ServerSettings, SpoolSettings
 from lens_core.http.app import build_app
 from lens_core.plugin_api.components import HookSpecs
 from lens_core.plugin_host.host import PluginHost
+from scripts.reference_pages import commands_reference
+from tests.exposition import exposition_with_plugins, metric_names
 from tests.plugins.sources.ingest_app import IngestApp
 
 ROOT = Path(__file__).parent.parent
@@ -23,13 +23,7 @@ ALL_DOCS = "\n".join(DOCS.values())
 
 
 def test_the_command_reference_is_what_the_commands_say() -> None:
-    assert DOCS["commands.md"] == reference(), "run: python -m lens_core.cli.reference > docs/commands.md"
-
-
-def metric_names() -> list[str]:
-    metrics = SelfMetrics()
-    text = metrics.exposition().decode()
-    return sorted(set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)))
+    assert DOCS["commands.md"] == commands_reference(), "run: python scripts/reference_pages.py"
 
 
 def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
@@ -41,7 +35,7 @@ def test_every_metric_is_documented_and_every_documented_one_exists() -> None:
 
 
 def test_the_seeds_counters_have_exactly_their_names() -> None:
-    text = SelfMetrics().exposition().decode()
+    text = exposition_with_plugins()
     for name in ("wandb_metrics_store_count", "training_performance_save_count", "log_analysis_consume_count"):
         assert f"# TYPE {name} counter" in text
         assert f"{name}_total" not in text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durations import Moment, Stopwatch, counted_seconds, per_folder
+from tests.durations import Cost, Moment, Stopwatch, counted_seconds, cpu_seconds_of, per_folder, slowness
 
 ROOT = Path(__file__).parents[1]
 # Without the kernel's figures only CPU time counts, which nobody else's work adds to.
@@ -20,6 +20,7 @@ from tests import durations
 durations.LIMIT_SECONDS = 0.2
 durations._PRESSURE = Path("/nowhere")
 durations._SHOWN = 1
+durations._WORK_SECONDS = 1e6
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow(reason): may")
@@ -82,9 +83,33 @@ def test_a_stopwatch_never_shows_more_than_the_wall() -> None:
     assert watch.seconds() <= Moment.now().wall - began.wall
 
 
+def test_the_limit_is_higher_on_a_slower_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert slowness() >= 1.0
+    monkeypatch.setattr("tests.durations._WORK_SECONDS", 1e-6)
+    assert slowness() > 10.0
+    monkeypatch.setattr("tests.durations._WORK_SECONDS", 1e6)
+    assert slowness() == 1.0
+
+
 def test_folders_are_added_up() -> None:
-    shown = {"tests/a/test_x.py::test_1": (1.0, 0.0), "tests/a/test_y.py::test_2[a/b]": (2.0, 0.0)}
-    assert per_folder(shown) == {"tests/a": 3.0}
+    shown = {"tests/a/test_x.py::test_1": Cost(1.0, 0.0, 0.5), "tests/a/test_y.py::test_2[a/b]": Cost(2.0, 1.0, 0.5)}
+    assert per_folder(shown) == {"tests/a": (Cost(3.0, 1.0, 1.0), 2)}
+
+
+def test_cpu_time_of_children_counts_while_they_live_and_once() -> None:
+    """A child that burns half a second and stays, and one of its own."""
+    work = "import time\nwhile time.process_time() < 0.5: pass\n"
+    inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])\nprint(flush=True)\ninput()"
+    before = cpu_seconds_of(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", inner], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        alive = cpu_seconds_of(os.getpid()) - before
+        assert cpu_seconds_of(child.pid) >= 0.5
+        child.communicate(b"\n")
+    assert alive >= 0.5
+    assert alive <= cpu_seconds_of(os.getpid()) - before < 2 * alive
+    assert cpu_seconds_of(child.pid) == 0.0
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])

@@ -12,25 +12,24 @@ TREES = ("lens_core", "plugins")
 RELATIVE_CLAUSE = re.compile(r"(What|Who|Whose|Whom|Where|Which|When|How|So many|Of which)\b")
 # Docstrings that still have to be rewritten, by tree. Lower a number whenever you rewrite some; never raise one.
 REMAINING = {
-    "lens_core/base": 18,
-    "lens_core/cli": 26,
-    "lens_core/config": 12,
+    "lens_core/base": 15,
+    "lens_core/cli": 19,
+    "lens_core/config": 11,
     "lens_core/daemon": 2,
     "lens_core/delivery": 8,
     "lens_core/demo": 6,
     "lens_core/detection": 27,
     "lens_core/diagnosis": 13,
-    "lens_core/dlrover": 4,
-    "lens_core/http": 34,
+    "lens_core/http": 33,
     "lens_core/pipeline": 2,
     "lens_core/plugin_api": 17,
     "lens_core/plugin_host": 1,
     "lens_core/scaffold": 1,
     "lens_core/testing": 3,
-    "plugins/collectors": 57,
+    "plugins/collectors": 50,
     "plugins/detectors": 3,
     "plugins/sinks": 81,
-    "plugins/sources": 50,
+    "plugins/sources": 48,
 }
 
 

@@ -12,17 +12,17 @@ import cramjam
 import msgspec
 import pytest
 import zstandard
+from lens_plugins.dlrover import load
+from lens_plugins.dlrover.messages import decode_grpc
 from lens_plugins.sources.logs import decode_entries
 from lens_plugins.sources.wandb_api.source import _LOGS, _METRICS, _parse
 
 from lens_core.base.compression import decompress
 from lens_core.base.errors import LensError
 from lens_core.base.json_items import numbers_of, quote_bare_specials
-from lens_core.base.protobuf import WireError, delimited, fields, numeric
-from lens_core.dlrover import load
-from lens_core.dlrover.messages import decode_grpc
 from lens_core.model.directory_document import pods_of_json
 from lens_core.model.records import StepMetrics, decode_envelope, decode_json_envelope, encode_envelope
+from lens_core.plugin_api.protobuf import WireError, delimited, fields, numeric
 from tests.linear_work import assert_linear
 
 LIMIT = 64 * 1024 * 1024

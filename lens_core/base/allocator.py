@@ -6,6 +6,7 @@ faults of that cost more than reading the request does.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import gc
@@ -16,8 +17,12 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MOST_ARENAS = -1, -3, -8
 _COLLECTION_THRESHOLDS = (20_000, 20, 20)
 KEPT_BYTES = 64 * 1024 * 1024
 LARGEST_BLOCK_BYTES = 32 * 1024 * 1024
-# By default every thread gets an arena of its own, and each keeps as much as its largest bodies needed.
-ARENAS = 2
+# What is decoded from a body of so many bytes is several times as large; senders of megabytes send them rarely.
+UNUSUAL_BYTES = 2 * 1024 * 1024
+_TRIM_AFTER_SECONDS = 0.1
+# By default every thread gets an arena of its own, and each keeps as much as its largest bodies needed. One for all:
+# threads wait for each other far longer at the interpreter's own lock.
+ARENAS = 1
 
 
 def keep_large_blocks() -> None:
@@ -43,3 +48,31 @@ def freeze_gc() -> None:
     gc.collect()
     gc.freeze()
     collect_rarely()
+
+
+def release_memory() -> None:
+    """Return the free pages of the heap to the kernel; does nothing where the C library has no such call."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class MemoryRelease:
+    """Returns memory to the kernel soon after unusually large bodies, in a thread and at most ten times a second."""
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no release is scheduled."""
+        return self._timer is None
+
+    def after_body(self, size: int) -> None:
+        """Schedule a release where a body of `size` bytes, packed and unpacked, was unusual."""
+        if size >= UNUSUAL_BYTES and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_TRIM_AFTER_SECONDS, self._release)
+
+    def _release(self) -> None:
+        self._timer = None
+        gc.collect(1)  # what is young; the old generation may hold millions of objects
+        asyncio.get_running_loop().run_in_executor(None, release_memory)

@@ -1,4 +1,4 @@
-"""Lens' own metrics: every name in one place. Names are API; a test compares them with the documentation.
+"""Lens' own metrics. Names are API; a test compares them with the documentation. Those of plugins are with them.
 
 The seeds' counters have no `_total` in their names; prometheus-client would add it, so they are exposed by a
 collector of our own (`SeedCounter`). Labels are bounded: never a workload, a run or a pattern's text.
@@ -7,20 +7,36 @@ collector of our own (`SeedCounter`). Labels are bounded: never a workload, a ru
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
-from .log_latency import LogLatency
-
-DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+CALL_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 OwnMetric = TypeVar("OwnMetric", Counter, Gauge, Histogram)
+Group = TypeVar("Group", bound="MetricGroup")
 _OWN_NAME = re.compile("[a-z][a-z0-9_]{0,99}")
+
+
+class OwnValue(msgspec.Struct, frozen=True, kw_only=True):
+    """One value of a metric that a plugin has announced in another process."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    documentation: str
+    labels: dict[str, str]
+    value: float
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The metric with its labels."""
+        return (self.name, *self.labels.values())
 
 
 class SeedCounter:
@@ -62,18 +78,18 @@ class SelfMetrics:
         # The ledgers of this process by component: a reload builds new components, which go on counting in them.
         self.ledgers: dict[str, Any] = {}
         self._seed_counters: list[SeedCounter] = []
+        self._groups: dict[type[MetricGroup], Any] = {}
         # Metrics that plugins have announced, and what is wrong with components in their own words.
         self._own: dict[str, Any] = {}
         self.problems: dict[str, str] = {}
         self._define_pipeline()
-        self._define_wandb()
         self._define_logs()
         self._define_detection()
         self._define_directory()
-        self._define_remote_write()
         self._define_collectors()
 
-    def _seed(self, name: str, documentation: str, *labels: str) -> SeedCounter:
+    def seed(self, name: str, documentation: str, *labels: str) -> SeedCounter:
+        """Make a counter that is exposed under exactly its name."""
         counter = SeedCounter(name, documentation, labels, self.registry)
         self._seed_counters.append(counter)
         return counter
@@ -113,41 +129,38 @@ class SelfMetrics:
         self.component_problem = gauge(
             "lens_component_problem", "1 while a component says that something is wrong with it.", "component"
         )
+        self.component_memory = gauge(
+            "lens_component_memory_bytes", "Memory of a component with a process of its own.", "component"
+        )
+        self.memory_growth = gauge(
+            "lens_component_memory_growth_bytes",
+            "By how much the daemon's memory has grown while the code of a component ran in it.",
+            "component",
+        )
+        self.call_seconds = Histogram(
+            "lens_component_call_seconds",
+            "How long calls into a component take.",
+            ["component"],
+            buckets=CALL_BUCKETS,
+            registry=self.registry,
+        )
+        self.isolated_restarts = counter(
+            "lens_isolated_restarts_total", "Times that the process of an isolated component was replaced.", "component"
+        )
         self.loop_holds = counter("lens_event_loop_holds_total", "Times that the event loop was held over 250 ms.")
         self.loop_held_seconds = counter("lens_event_loop_held_seconds_total", "How long it was held, all in all.")
         self.plugin_blocked = counter(
             "lens_plugin_blocked_loop_seconds_total", "How long a plugin's code held the event loop.", "plugin"
         )
+        self.plugin_busy = counter(
+            "lens_plugin_busy_thread_seconds_total",
+            "CPU time of single calls of a plugin in threads.",
+            "plugin",
+        )
         self.http_requests = counter("lens_http_requests_total", "Requests answered.", "route", "status")
 
-    def _define_wandb(self) -> None:
-        self.wandb_requests = Counter("wandb_requests_total", "Requests.", ["type"], registry=self.registry)
-        self.wandb_request_errors = Counter(
-            "wandb_request_errors_total", "Requests refused.", ["type", "error_type"], registry=self.registry
-        )
-        self.wandb_request_duration = Histogram(
-            "wandb_request_duration_seconds",
-            "Time to answer.",
-            ["type"],
-            buckets=DURATION_BUCKETS,
-            registry=self.registry,
-        )
-        self.wandb_metrics_points = Counter(
-            "wandb_metrics_data_points_total", "Points received as metrics.", registry=self.registry
-        )
-        self.wandb_logs_points = Counter(
-            "wandb_logs_data_points_total", "Points received as logs.", registry=self.registry
-        )
-        self.wandb_metrics_store = self._seed("wandb_metrics_store_count", "Points stored.")
-        self.wandb_metrics_store_errors = self._seed("wandb_metrics_store_errors", "Points not stored.")
-        self.training_performance_save = self._seed("training_performance_save_count", "Rows saved.", "data_source")
-        self.training_performance_save_errors = self._seed(
-            "training_performance_save_errors", "Rows not saved, and why.", "data_source", "reason"
-        )
-
     def _define_logs(self) -> None:
-        self.log_latency = LogLatency(self.registry)
-        self.log_analysis = self._seed("log_analysis_consume_count", "Log lines analysed, by what they gave.", "type")
+        self.log_analysis = self.seed("log_analysis_consume_count", "Log lines analysed, by what they gave.", "type")
         self.log_lines_cut = Counter(
             "lens_log_lines_cut_total", "Log lines of which only a part was looked at.", registry=self.registry
         )
@@ -163,17 +176,17 @@ class SelfMetrics:
             ["detector"],
             registry=self.registry,
         )
-        self.event_stream_create = self._seed("event_stream_create_count", "Event streams made.", "operation")
-        self.event_stream_create_errors = self._seed(
+        self.event_stream_create = self.seed("event_stream_create_count", "Event streams made.", "operation")
+        self.event_stream_create_errors = self.seed(
             "event_stream_create_error_count", "Event streams not made.", "operation"
         )
-        self.workload_event_create = self._seed("workload_event_create_count", "Events stored.", "operation")
-        self.workload_event_create_errors = self._seed(
+        self.workload_event_create = self.seed("workload_event_create_count", "Events stored.", "operation")
+        self.workload_event_create_errors = self.seed(
             "workload_event_create_error_count", "Events not stored.", "operation"
         )
 
     def _define_detection(self) -> None:
-        self.framework_detection = self._seed(
+        self.framework_detection = self.seed(
             "framework_detection_count", "Opinions on frameworks.", "framework", "method", "source"
         )
         self.framework_detection_confidence = Histogram(
@@ -183,7 +196,7 @@ class SelfMetrics:
             buckets=CONFIDENCE_BUCKETS,
             registry=self.registry,
         )
-        self.framework_detection_errors = self._seed(
+        self.framework_detection_errors = self.seed(
             "framework_detection_errors", "Evidence that could not be read.", "source", "reason"
         )
 
@@ -193,26 +206,6 @@ class SelfMetrics:
         self.directory_age = Gauge(
             "lens_directory_age_seconds", "Time since a feed last said what there is.", ["feed"], registry=self.registry
         )
-
-    def _define_remote_write(self) -> None:
-        def counter(name: str, documentation: str, *labels: str) -> Counter:
-            return Counter(name, documentation, labels, registry=self.registry)
-
-        self.remote_write_requests = counter("lens_remote_write_requests_total", "Requests.", "protocol", "status")
-        self.remote_write_samples = counter("lens_remote_write_samples_total", "Samples, histograms included.")
-        self.remote_write_series = counter(
-            "lens_remote_write_series_total", "Series passed on, attached to a pod or not.", "result"
-        )
-        self.remote_write_known = counter("lens_remote_write_known_series_total", "Series whose label set was known.")
-        self.remote_write_dropped = counter("lens_remote_write_dropped_samples_total", "Samples dropped.", "reason")
-        self.remote_write_cached = Gauge(
-            "lens_remote_write_cached_series", "Label sets that are known.", registry=self.registry
-        )
-        self.prometheus_refused = counter(
-            "lens_prometheus_refused_series_total", "Series that the store refused.", "component", "reason"
-        )
-        self.scrape_series = Gauge("lens_federate_series", "Series held for /federate.", registry=self.registry)
-        self.scrape_refused = counter("lens_federate_refused_total", "Values over the cap of /federate.")
 
     def _define_collectors(self) -> None:
         def gauge(name: str, documentation: str) -> Gauge:
@@ -229,12 +222,13 @@ class SelfMetrics:
         self.collector_runs = counter("lens_collector_runs_total", "Runs of the collector.")
         self.collector_errors = counter("lens_collector_errors_total", "Runs that failed.")
         self.collector_records = counter("lens_collector_records_total", "Records that it produced.")
-        self.datadog_dropped = Counter(
-            "lens_datadog_dropped_values_total",
-            "Values left out of rows that were sent, and errors that the intake named in a success.",
-            ["component", "reason"],
-            registry=self.registry,
-        )
+
+    def group(self, kind: type[Group]) -> Group:
+        """Return a plugin's group of metrics; the first call makes it, so that components and reloads share one."""
+        found: Group | None = self._groups.get(kind)
+        if found is None:
+            found = self._groups[kind] = kind(self)
+        return found
 
     def own(self, kind: type[OwnMetric], name: str, documentation: str, labels: Mapping[str, str]) -> OwnMetric:
         """A plugin's own metric with these labels; announced by the first call. Raises ValueError for a bad name."""
@@ -248,6 +242,30 @@ class SelfMetrics:
         child: OwnMetric = found.labels(**labels)
         return child
 
+    def own_values(self) -> list[OwnValue]:
+        """Return the present values of the counters and gauges that plugins have announced."""
+        return [
+            OwnValue(
+                name=name,
+                kind="counter" if isinstance(found, Counter) else "gauge",
+                documentation=family.documentation,
+                labels=dict(sample.labels),
+                value=sample.value,
+            )
+            for name, found in self._own.items()
+            if isinstance(found, Counter | Gauge)
+            for family in found.collect()
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        ]
+
+    def follow_own(self, value: OwnValue, before: float) -> None:
+        """Bring a plugin's own metric up to a value of another process, where it stood at `before` the last time."""
+        if value.kind == "gauge":
+            self.own(Gauge, value.name, value.documentation, value.labels).set(value.value)
+        elif value.value > before:
+            self.own(Counter, value.name, value.documentation, value.labels).inc(value.value - before)
+
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus (version 0.0.4)."""
         text = generate_latest(self.registry)
@@ -257,3 +275,11 @@ class SelfMetrics:
                 name = counter.name.encode()
                 text = text.replace(b"# %b %b_total " % (word, name), b"# %b %b " % (word, name))
         return text
+
+
+class MetricGroup(ABC):
+    """Metrics of one built-in plugin; `SelfMetrics.group` makes them once for a registry."""
+
+    @abstractmethod
+    def __init__(self, metrics: SelfMetrics) -> None:
+        """Register the metrics in `metrics.registry`."""

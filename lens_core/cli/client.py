@@ -19,15 +19,6 @@ _CONFIG = "lens_core.cli.config"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def data_dir_option(function: F) -> F:
-    """The option --data-dir."""
-    return click.option(
-        "--data-dir",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Where the daemon keeps its spool and database [default: $LENS_DATA_DIR, or a folder of the user's].",
-    )(function)
-
-
 def config_option(function: F) -> F:
     """The option --config of commands that ask a daemon: its data directory is the one that the file names."""
     return click.option(
@@ -66,11 +57,6 @@ def url_option(function: F) -> F:
     return click.option(
         "--url", envvar="LENS_URL", help="The daemon's address [default: the one that runs on this machine]."
     )(function)
-
-
-def json_option(function: F) -> F:
-    """The option --json."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
 def resolve_data_dir(data_dir: Path | None) -> Path:

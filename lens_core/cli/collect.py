@@ -22,10 +22,11 @@ from ..directory.directory import Directory
 from ..model.records import Measurement, Record, kind_of
 from ..pipeline.collecting import Collected, collect_all, reason_of
 from ..pipeline.ingest_gate import MEASURED
+from ..plugin_api.commands import data_dir_option
 from ..plugin_api.components import Collector
 from ..plugin_host.host import PluginHost
 from . import EXIT_CONFIGURATION, EXIT_FAILED
-from .client import data_dir_option, plugins_dir_option, resolve_data_dir
+from .client import plugins_dir_option, resolve_data_dir
 from .collect_output import Answer, as_object, show
 
 _SEND_SECONDS = 60.0

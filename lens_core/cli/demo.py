@@ -19,7 +19,8 @@ import click
 import msgspec
 
 from ..base.errors import LensError
-from .client import ask, data_dir_option, resolve_data_dir
+from ..plugin_api.commands import data_dir_option
+from .client import ask, resolve_data_dir
 from .screen import make_console, pictures
 from .wording import sparkline
 

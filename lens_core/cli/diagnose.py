@@ -14,7 +14,8 @@ import click
 import msgspec
 
 from ..base.errors import LensError
-from .client import ask, config_option, daemon_url, data_dir_option, json_option, url_option
+from ..plugin_api.commands import data_dir_option, json_option
+from .client import ask, config_option, daemon_url, url_option
 
 _COLOURS = {"yes": "red", "no": "green", "unknown": "yellow"}
 _SAMPLES = 3

@@ -16,14 +16,13 @@ import msgspec
 
 from ..base.errors import LensError
 from ..base.proxies import keep_off_proxies
+from ..plugin_api.commands import data_dir_option, json_option
 from . import checks, checks_symptoms
 from .checks import Finding
 from .client import (
     config_option,
     daemon_url,
-    data_dir_option,
     is_daemon_named,
-    json_option,
     request_headers,
     resolve_data_dir,
     url_option,
@@ -113,6 +112,7 @@ def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
     yield from checks.pipelines(status)
     yield from checks.plugins(status)
     yield from checks_symptoms.event_loop(status)
+    yield from checks_symptoms.plugins_at_work(status)
     began = time.perf_counter()
     stored = list(checks.store(url, headers, status))
     yield from stored

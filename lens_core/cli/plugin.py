@@ -10,12 +10,12 @@ import click
 import msgspec
 
 from ..base.errors import LensError, PluginError
+from ..plugin_api.commands import json_option
 from ..plugin_host.host import FOLDER_VARIABLE, PluginHost
 from ..plugin_host.info import ComponentKind
 from ..plugin_host.loading import Plugin
 from ..scaffold import Finding, Scaffold, lint, write_distribution
 from . import EXIT_FAILED
-from .client import json_option
 
 _SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from .client import ask, ask_long, config_option, daemon_url, data_dir_option, url_option
+from ..plugin_api.commands import data_dir_option
+from .client import ask, ask_long, config_option, daemon_url, url_option
 from .screen import progress
 from .wording import ago, plain
 

@@ -12,7 +12,8 @@ import click
 
 from ..base.data_dir import running_address
 from ..base.errors import LensError
-from .client import config_option, daemon_url, data_dir_option, is_daemon_named, resolve_data_dir, url_option
+from ..plugin_api.commands import data_dir_option
+from .client import config_option, daemon_url, is_daemon_named, resolve_data_dir, url_option
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from ..base.durations import duration
-from .client import ask, config_option, daemon_url, data_dir_option, json_option, url_option
+from ..plugin_api.commands import data_dir_option, json_option
+from .client import ask, config_option, daemon_url, url_option
 from .columns import Cell, Column, fitting_table
 from .counts import (
     count_cells,
@@ -21,7 +22,7 @@ from .counts import (
     source_counts,
 )
 from .screen import make_console
-from .wording import STATE_STYLES, plain
+from .wording import STATE_STYLES, busy_text, memory_text, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,12 +61,23 @@ def _show(status: dict[str, Any]) -> None:
     console.print(_table(status, console.width))
     for name, problem in sorted(status.get("problems", {}).items()):
         console.print(Text(f"{name}: {plain(problem, 400)}", style="yellow"))
+    for one in status.get("processes", []):
+        console.print(plain(_process(one), 400))
     for one in status.get("blockers", []):
         text = f"plugin {one['distribution']}: {one['function']} blocked the event loop"
         text += f" for {one['longest_seconds']:.1f} s ({one['times']} times)"
         console.print(Text(plain(text, 400), style="yellow"))
+    for one in status.get("memory_growth", []):
+        console.print(Text(plain(memory_text(one), 400), style="yellow"))
+    for one in status.get("busy_threads", []):
+        console.print(Text(plain(busy_text(one), 400), style="yellow"))
     if status["store_notice"]:
         console.print(plain(f"{status['store']}: {status['store_notice']}", 400))
+
+
+def _process(one: dict[str, Any]) -> str:
+    where = f"process {one['pid']}, {one['memory_bytes'] / 2**20:,.0f} MiB" if one["pid"] else "no process now"
+    return f"{one['component']}: {where}" + (f", replaced {one['restarts']} times" if one["restarts"] else "")
 
 
 def _table(status: dict[str, Any], width: int) -> Table:

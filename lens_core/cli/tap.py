@@ -14,7 +14,8 @@ import msgspec
 
 from ..base.errors import LensError
 from ..model.records import RECORD_KINDS
-from .client import ask, config_option, daemon_url, data_dir_option, json_option, request_headers, url_option
+from ..plugin_api.commands import data_dir_option, json_option
+from .client import ask, config_option, daemon_url, request_headers, url_option
 from .wording import amount, plain
 
 # A heartbeat comes every 15 s; a daemon that says nothing for so long is gone.

@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from ..http.tokens import ROLES, TokenStore
-from .client import config_option, data_dir_option, json_option, resolve_data_dir
+from ..plugin_api.commands import data_dir_option, json_option
+from .client import config_option, resolve_data_dir
 
 
 @click.group("token")

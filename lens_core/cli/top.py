@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ import msgspec
 
 from ..base.durations import duration
 from ..base.errors import LensError
-from .client import ask, ask_many, config_option, daemon_url, data_dir_option, json_option, url_option
+from ..plugin_api.commands import data_dir_option, json_option
+from .client import ask, ask_many, config_option, daemon_url, url_option
 from .columns import Cell, Column, fitting_table
 from .counts import (
     count_cells,
@@ -108,9 +110,20 @@ def look(address: str, search: str, limit: int) -> dict[str, Any]:
             asked = [("uid", line["workload_uid"]) for line in part]
             for line, glance in zip(part, ask_many(address, "/api/v1/glance", asked)["glances"], strict=True):
                 line["glance"] = glance
+            for uid, share in _goodput(address, asked).items():
+                next(line for line in part if line["workload_uid"] == uid)["goodput"] = share
     except LensError as error:
         return {**seen, "store_error": str(error), "time": round(time.time() * 1000)}
     return {**seen, "workloads": workloads, "total_count": page["total_count"], "time": page["time"]}
+
+
+def _goodput(address: str, asked: list[tuple[str, str]]) -> dict[str, float]:
+    """The goodput of the last week by workload; empty where nobody keeps the ledgers."""
+    try:
+        answer = ask_many(address, "/api/v1/goodput", [("by", "workload"), ("since", "7d"), *asked])
+    except LensError:
+        return {}
+    return {group["name"]: group["goodput"] for group in answer["groups"] if group["goodput"] is not None}
 
 
 def index(seen: dict[str, Any], width: int) -> Group:
@@ -201,6 +214,7 @@ def _workloads(seen: dict[str, Any], width: int) -> Table:
         Column("left", right=True, goes=2),
         Column("loss"),
         Column("speed", right=True, goes=5),
+        Column("good", right=True, goes=6),
         Column("seen", right=True, goes=3),
     ]
     bars = 20 if width >= WIDE else 10
@@ -217,15 +231,18 @@ def _workload_row(line: dict[str, Any], now_ms: int, bars: int) -> list[tuple[st
         (plain(line["name"], 40), ""),
         (plain(framework), ""),
         ("–" if done is None else f"{done:,}", ""),
-        (f"{100 * done / target:.0f} %" if target and done is not None else "", ""),
+        (f"{100 * done / target:.0f} %" if target and done is not None and done <= target else "", ""),
         (duration(glance["eta_seconds"]) if running and glance["eta_seconds"] else "", ""),
-        (_loss(glance["spark"], bars), ""),
+        (_loss(glance, bars), ""),
         (amount(glance["throughput"]), ""),
+        (f"{100 * line['goodput']:.0f} %" if "goodput" in line else "", ""),
         (ago(now_ms - line["last_seen"]), ""),
     ]
 
 
-def _loss(values: list[float | str], bars: int) -> str:
+def _loss(glance: Mapping[str, Any], bars: int) -> str:
+    values, newest = glance["spark"], glance["loss"]
     numbers = [value for value in values if isinstance(value, int | float)]
-    marks = "!" if len(numbers) < len(values) else ""
-    return f"{sparkline(numbers, bars)} {amount(numbers[-1])}{marks}" if numbers else marks or "–"
+    mark = "!" if len(numbers) < len(values) else ""
+    shown = f"{newest if isinstance(newest, str) else amount(newest)}{mark}"
+    return f"{sparkline(numbers, bars)} {shown}".lstrip()

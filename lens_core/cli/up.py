@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..base.redaction import hide
-from .client import data_dir_option, plugins_dir_option
+from ..plugin_api.commands import data_dir_option
+from .client import plugins_dir_option
 from .wording import plain
 
 if TYPE_CHECKING:

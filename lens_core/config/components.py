@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -14,13 +15,12 @@ from ..base.expectations import field_types, split_annotation
 from ..delivery.sending.policy import DeliverySettings
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component
-from ..plugin_api.instance import ComponentConfig
+from ..plugin_api.instance import ComponentConfig, why_not_isolated
 from ..plugin_api.sink_answers import BatchLimits
 from ..plugin_host.host import PluginHost
-from ..plugin_host.info import HOST_KEYS, ComponentKind, needs_settings
+from ..plugin_host.info import ComponentKind, host_keys, needs_settings
 from .conversion import Failed, convert, fields_given, to_struct
 from .document import Node
-from .foreign_keys import component_words
 from .problems import Problems
 from .settings import AnalyzerConfig, CollectorConfig, FilterSettings, SinkConfig
 
@@ -29,11 +29,17 @@ NAME_RULE = "letters, digits, dots, dashes and underscores, at most 64"
 
 _Seconds = Annotated[float, Meta(gt=0)]
 _OPTIONS: dict[ComponentKind, dict[str, Any]] = {
-    "source": {},
+    "source": {"isolate": bool},
     "collector": {"interval_seconds": _Seconds, "timeout_seconds": _Seconds},
     "detector": {"enabled": bool},
     "analyzer": {"interval_seconds": _Seconds, "timeout_seconds": _Seconds, "enabled": bool},
-    "sink": {"required": bool, "filter": FilterSettings, "limits": BatchLimits, "delivery": DeliverySettings},
+    "sink": {
+        "required": bool,
+        "filter": FilterSettings,
+        "limits": BatchLimits,
+        "delivery": DeliverySettings,
+        "isolate": bool,
+    },
 }
 
 
@@ -96,25 +102,24 @@ class ComponentReader:
             if not entry.broken:
                 self._problems.add(entry.place, f"{path}: expected settings (a mapping), got {entry.shape}")
             return None
-        options = self._options(kind, entry, path)
         plugin = self._plugin(kind, name, entry, path)
+        options = self._options(kind, entry, path, host_keys(plugin) if plugin else tuple(_OPTIONS[kind]))
         if plugin is None:
             return None
         if options.get("enabled") is False:
             self._disable(kind, name, plugin.name, entry)
             return None
-        own = {key: value for key, value in entry.value.items() if key not in HOST_KEYS[kind]}
-        words = component_words(kind, plugin.Settings)
+        own = {key: value for key, value in entry.value.items() if key not in host_keys(plugin)}
         settings = to_struct(
             Node(own, entry.place, keys=entry.keys),
             plugin.Settings,
             path,
             self._problems,
-            also=HOST_KEYS[kind],
-            words=words,
+            also=host_keys(plugin),
         )
         if isinstance(settings, Failed) or any(isinstance(option, Failed) for option in options.values()):
             return None
+        self._check_isolation(plugin, options, path, entry)
         self._notice_deprecated(plugin, path, entry)
         if kind == "sink":
             own = {
@@ -140,11 +145,16 @@ class ComponentReader:
             self.disabled[kind].append(name)
             self.known[kind].pop(name)
 
-    def _options(self, kind: ComponentKind, entry: Node, path: str) -> dict[str, Any]:
+    def _check_isolation(self, plugin: type[Component], options: dict[str, Any], path: str, entry: Node) -> None:
+        if options.get("isolate") and (reason := why_not_isolated(plugin)):
+            text = f"{path}.isolate: {plugin.name} cannot have a process of its own: {reason}; remove the line"
+            self._problems.add(entry.key_place("isolate"), text)
+
+    def _options(self, kind: ComponentKind, entry: Node, path: str, keys: Sequence[str]) -> dict[str, Any]:
         return {
             key: convert(entry.value[key], option, f"{path}.{key}", self._problems)
             for key, option in _OPTIONS[kind].items()
-            if key in entry.value
+            if key in entry.value and key in keys
         }
 
     def _plugin(self, kind: ComponentKind, name: str, entry: Node, path: str) -> type[Component] | None:
@@ -189,4 +199,4 @@ def _build(
             interval_seconds=options.get("interval_seconds", scheduled.interval_seconds),
             timeout_seconds=options.get("timeout_seconds", scheduled.timeout_seconds),
         )
-    return ComponentConfig(**common)
+    return ComponentConfig(**common, **({"isolate": options["isolate"]} if options.get("isolate") else {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -34,11 +34,8 @@ def to_struct(
     problems: Problems,
     *,
     also: tuple[str, ...] = (),
-    words: Mapping[str, str] | None = None,
 ) -> AnyStruct | Failed:
     """A mapping as a settings object. `path` names it in messages; `also` are keys that somebody else reads.
-
-    `words` are answers to keys that are called otherwise elsewhere.
 
     A `__post_init__` sees only values that are right by themselves: made with a default in the place of a faulty one,
     it could complain of a combination that nobody has written.
@@ -54,9 +51,8 @@ def to_struct(
     known = [*types, *also]
     for key in node.value:
         if key not in known:
-            message = f"{path}: unknown key {key}; {suggestion(key, known, otherwise='there are', words=words)}"
-            told = known or key in (words or {})
-            problems.add(node.key_place(key), message if told else f"{path}: unknown key {key}; it has no settings")
+            message = f"{path}: unknown key {key}; {suggestion(key, known, otherwise='there are')}"
+            problems.add(node.key_place(key), message if known else f"{path}: unknown key {key}; it has no settings")
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(settings):
         name = field.encode_name

@@ -25,9 +25,11 @@ _PRIMUS_SERVER = {
 }
 # What Primus-Lens does and Lens does not unless it is told to; written only where the plugin has such a setting.
 _PRIMUS_SETTINGS = {"remote_write": {"copies": "only"}}
-_PRIMUS_DSN = (
-    "postgresql://${DB_USER:-lens}:${DB_PASSWORD}@${DB_HOST:-postgres}:${DB_PORT:-5432}/${DB_NAME:-primus_lens}"
-)
+_PRIMUS_SERVER_DSN = "postgresql://${DB_USER:-lens}:${DB_PASSWORD}@${DB_HOST:-postgres}:${DB_PORT:-5432}"
+# Beside the tables of Primus-Lens, not among them: both have a `training_performance`.
+_PRIMUS_DSN = f"{_PRIMUS_SERVER_DSN}/${{DB_NAME:-lens}}"
+_PRIMUS_TABLES = f"{_PRIMUS_SERVER_DSN}/${{PRIMUS_DB_NAME:-primus_lens}}"
+_PRIMUS_STORE = "${REMOTE_WRITE_URL:-http://vminsert:8480/insert/0/prometheus/api/v1/write}"
 
 
 def first_file(host: PluginHost, *, primus: bool = False) -> str:
@@ -69,8 +71,14 @@ def _sources(host: PluginHost, primus: bool) -> Iterator[str]:
             settings = ", ".join(f"{key}: {value}" for key, value in wanted.items() if key in known)
             yield _comment(f"  {name}: {{{settings}}}", summary_of(component))
     yield from _examples(host, "source", [name for name in names if needs_settings(host.component("source", name))])
-    collectors = host.names("collector")
-    if collectors:
+    collectors = list(host.names("collector"))
+    if primus and "directory_postgresql" in collectors:
+        collectors.remove("directory_postgresql")
+        yield from ("", "collectors:                 # data that we go and get")
+        yield "  directory_postgresql:     # pods, workloads, devices: Primus-Lens' tables; or use `kubernetes: {}`"
+        yield f'    dsn: "{_PRIMUS_TABLES}"'
+        yield from _examples(host, "collector", collectors)
+    elif collectors:
         yield from ("", "# collectors:               # data that we go and get")
         yield from _examples(host, "collector", collectors)
 
@@ -85,7 +93,15 @@ def _sinks(host: PluginHost, primus: bool) -> Iterator[str]:
     yield f"    type: postgresql{dsn}"
     if not primus:
         yield '    # dsn: "postgresql://lens:${DB_PASSWORD}@db/lens"'
-    yield from _examples(host, "sink", [name for name in host.names("sink") if name != "postgresql"])
+    others = [name for name in host.names("sink") if name != "postgresql"]
+    if primus and "prometheus" in others:
+        others.remove("prometheus")
+        yield "  series:                   # where enriched series go; while it is away they wait while there is room"
+        yield "    type: prometheus"
+        yield f'    url: "{_PRIMUS_STORE}"'
+        yield "    training: false         # true: training rows as lens_training_* too"
+        yield "    required: false"
+    yield from _examples(host, "sink", others)
 
 
 def _examples(host: PluginHost, kind: ComponentKind, names: list[str]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from .settings import FilterSettings, ServerSettings, SpoolSettings
 _REFERENCE = {"type": "string", "pattern": r"\$\{.+\}"}
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"}
 _SECONDS = {"type": "number", "exclusiveMinimum": 0}
+_ISOLATE = {"type": "boolean", "default": False, "description": "a process of its own, which can be killed"}
 
 
 def json_schema(host: PluginHost) -> dict[str, Any]:
@@ -157,8 +158,9 @@ def _host_options(kind: ComponentKind) -> dict[str, Any]:
             "filter": {"$ref": f"#/$defs/{FilterSettings.__name__}"},
             "limits": {"$ref": f"#/$defs/{BatchLimits.__name__}"},
             "delivery": {"$ref": f"#/$defs/{DeliverySettings.__name__}"},
+            "isolate": _ISOLATE,
         }
-    return {}
+    return {"isolate": _ISOLATE}
 
 
 def _field_by_field(kind: type[msgspec.Struct], template: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -19,8 +19,7 @@ from .components import ComponentReader
 from .conversion import FAILED, convert, to_struct
 from .document import MAX_FILE_BYTES, Node, mapping, parse, scalar
 from .expansion import Expansion
-from .foreign_keys import section_words
-from .machine_checks import check_data_dir, check_files, check_sinks
+from .machine_checks import check_data_dir, check_files, check_sinks, check_sources
 from .pipelines import PipelineReader, check_filter, choose_store
 from .problems import NO_PLACE, InvalidConfiguration, Place, Problem, Problems, suggestion
 from .settings import (
@@ -122,7 +121,7 @@ class _Reader:
         self._root: dict[str, Node] = root.value
         for key in self._root:
             if key not in SECTIONS:
-                hint = self._outdented(key) or suggestion(key, SECTIONS, words=section_words())
+                hint = self._outdented(key) or _server_hint(key) or suggestion(key, SECTIONS)
                 problems.add(root.key_place(key), f"unknown section {key}; {hint}")
         self._delivery = self._struct("delivery", DeliverySettings)
         self._components = ComponentReader(host, problems, self._delivery or DeliverySettings())
@@ -150,6 +149,7 @@ class _Reader:
         check_files(self._root.get("server"), folder, self._problems)
         if data_dir is None:
             check_data_dir(self._root.get("data_dir"), directory, self._problems)
+        check_sources(sources, self._components.known["source"], self._problems)
         check_sinks(sinks, self._components.known["sink"], server, self._problems)
         if server is None or spool is None or self._delivery is None:
             return None
@@ -221,3 +221,9 @@ __all__ = [
     "parse_config",
     "read_text",
 ]
+
+
+def _server_hint(key: str) -> str:
+    """Say where a key of the section `server` belongs; '' for any other."""
+    is_known = any(field.encode_name == key for field in msgspec.structs.fields(ServerSettings))
+    return f"write it under server: {{{key}: …}}" if is_known else ""

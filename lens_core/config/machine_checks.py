@@ -5,13 +5,16 @@ A daemon would find them at its start, or never: two sinks that share a file des
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..plugin_api.components import Sink
+from ..base.self_metrics import SelfMetrics
+from ..plugin_api.components import Context, Sink
+from ..plugin_api.instance import ComponentConfig
 from .document import Node
 from .problems import Problems
 from .settings import ServerSettings, SinkConfig
@@ -55,6 +58,25 @@ def check_data_dir(node: Node | None, directory: Path, problems: Problems) -> No
             f"data_dir: {nearest} cannot be written by this user (it belongs to uid {owner}); choose another directory,"
             " or run as its owner",
         )
+
+
+def check_sources(sources: Mapping[str, ComponentConfig], known: Mapping[str, Node], problems: Problems) -> None:
+    """No two sources answer one path: only the first would ever be asked."""
+    taken: dict[tuple[str, str], str] = {}
+    metrics = SelfMetrics()
+    for name, source in sources.items():
+        context = Context(name=name, logger=logging.getLogger("lens.config"), data_dir=Path(), metrics=metrics)
+        try:
+            routes = source.plugin(source.settings, context).routes()  # type: ignore[attr-defined]
+        except Exception as error:  # noqa: BLE001 - it is said where the component is made to be used
+            logging.getLogger("lens.config").debug("The routes of %s are not known: %s", name, error)
+            continue
+        claims = [(method, path) for route in routes for path in route.paths for method in route.methods]
+        first = {taken[claim]: claim for claim in reversed(claims) if claim in taken}
+        for other, (method, path) in first.items():
+            text = f"sources.{name}: {method} {path} is answered by the source {other} too, and only one would be asked"
+            problems.add(known[name].place, f"{text}; remove one of them")
+        taken.update(dict.fromkeys(claims, name))
 
 
 def check_sinks(

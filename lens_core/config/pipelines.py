@@ -11,9 +11,10 @@ from ..plugin_api.store import Store
 from .components import NAME, NAME_RULE, ComponentReader
 from .conversion import FAILED, convert, fields_given, to_struct
 from .document import Node
-from .foreign_keys import PIPELINE_WORDS, ROADS
 from .problems import NO_PLACE, Place, Problems, suggestion
 from .settings import FilterSettings, PipelineConfig, SinkConfig, SpoolSettings
+
+ROADS = "write pipelines: {NAME: {from: [SOURCE], to: [SINK]}}"
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
@@ -74,7 +75,7 @@ class PipelineReader:
         elif entry.value is not None and not entry.broken:
             self._problems.add(entry.place, f"{path}: expected a mapping, got {entry.shape}; {ROADS}")
             return None
-        written = to_struct(entry, _Written, path, self._problems, also=("spool",), words=PIPELINE_WORDS)
+        written = to_struct(entry, _Written, path, self._problems, also=("spool",))
         spool = self._own_spool(entry, path)
         if isinstance(entry.value, dict):
             self._check_names(

@@ -15,7 +15,7 @@ import msgspec
 from ..base.errors import BadRequest, LensError
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import AnalyzerConfig, CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
-from ..delivery.loss_periods import end_quiet_periods
+from ..delivery.ledger import end_quiet_periods
 from ..delivery.sending.sender import SinkSlot
 from ..delivery.spool.spool import Spool
 from ..detection.detectors import EvidenceRules, make_detectors
@@ -28,6 +28,7 @@ from ..model.verdict import Verdict
 from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate
+from ..pipeline.isolated import isolated
 from ..pipeline.pipeline import Pipeline
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Context, Detector, Sink, Source
@@ -36,6 +37,7 @@ from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind
+from .call_meter import CallMeter, MemoryWatch
 from .starting import Starter
 from .stopping import TASKS_SHARE, end_tasks, stop_component
 
@@ -70,6 +72,7 @@ class Assembly:
     notices: dict[str, str] = field(default_factory=dict)
     is_stopped: bool = False
     starters: dict[str, Starter] = field(default_factory=dict)
+    memory: MemoryWatch = field(default_factory=lambda: MemoryWatch(SelfMetrics()))
 
     def gates(self) -> dict[str, IngestGate]:
         """Return the ingest gate of each source."""
@@ -155,10 +158,17 @@ class Assembly:
         await asyncio.gather(*stops)
 
 
-async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, directory: Directory) -> Assembly:
+async def assemble(
+    config: Config,
+    host: PluginHost,
+    metrics: SelfMetrics,
+    directory: Directory,
+    memory: MemoryWatch | None = None,
+) -> Assembly:
     """Build and start everything. Raises LensError that names the component which cannot be started."""
     detectors = make_detectors(config.detectors, metrics, config.server.cluster_name)
     assembly = Assembly(config, host, detectors=detectors, rules=EvidenceRules(detectors))
+    assembly.memory = memory or MemoryWatch(metrics)
     try:
         await _start_sinks(assembly, metrics, directory)
         await _start_pipelines(assembly, metrics, directory)
@@ -190,6 +200,15 @@ def make(config: Config, component: ComponentConfig, metrics: SelfMetrics, direc
         raise LensError(f"{component.type} {component.name!r} cannot be made: {error}") from error
 
 
+def _contained(assembly: Assembly, component: Component, config: ComponentConfig, kind: ComponentKind) -> Component:
+    """Return the component, or what stands for one with a process of its own."""
+    if not config.isolate:
+        return component
+    owner = assembly.host.owner_of(kind, component.name) or component.name
+    stand_in: Component = isolated(component, owner)
+    return stand_in
+
+
 def _starter(assembly: Assembly, component: Component, kind: ComponentKind) -> Starter:
     assembly.starters[component.context.name] = starter = Starter(component, kind, assembly.host)
     return starter
@@ -214,7 +233,8 @@ async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Dire
     for name, sink_config in assembly.config.sinks.items():
         if name not in used and name != assembly.config.store:
             continue
-        sink = make(assembly.config, sink_config, metrics, directory)
+        made = make(assembly.config, sink_config, metrics, directory)
+        sink = _contained(assembly, made, sink_config, "sink")
         assert isinstance(sink, Sink)
         _make_folder(sink, "sink")
         assembly.sinks[name] = sink
@@ -238,7 +258,8 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: 
         )
         await pipeline.start()
         assembly.pipelines.append(pipeline)
-    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory, metrics), name="tick"))
+    ticking = _tick(assembly.pipelines, directory, metrics)
+    assembly.tasks.append(asyncio.create_task(ticking, name="tick"))
 
 
 def _processor(assembly: Assembly, metrics: SelfMetrics) -> DetectorProcessor | None:
@@ -264,6 +285,7 @@ def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
         on_exception=guard.failed,
         on_answer=guard.succeeded,
         ensure_started=assembly.starters[config.name].ensure,
+        measure=_meter(assembly, config, "sink", "send").measure,
     )
 
 
@@ -278,7 +300,7 @@ def _filter(settings: FilterSettings) -> RecordFilter:
 
 async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     for component in assembly.config.sources.values():
-        source = make(assembly.config, component, metrics, directory)
+        source = _contained(assembly, make(assembly.config, component, metrics, directory), component, "source")
         assert isinstance(source, Source)
         source.door = _ingest_gate(assembly, component, metrics, directory)
         source.judge = assembly.judge
@@ -288,6 +310,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
             "source",
             component.type,
             why_not_started=lambda name=component.name: assembly.why_not_started(name),  # type: ignore[misc]
+            **_measured(assembly, component),
         )
         assembly.notices[component.name] = _unwanted(source, component)
         assembly.sources.append(source)
@@ -298,6 +321,17 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         await _start_collector(assembly, collector_config, metrics, directory)
     for analyzer_config in assembly.config.analyzers.values():
         await _start_analyzer(assembly, analyzer_config, metrics, directory)
+
+
+def _meter(assembly: Assembly, config: ComponentConfig, kind: ComponentKind, function: str) -> CallMeter:
+    return assembly.memory.meter(config.name, function, assembly.host.owner_of(kind, config.type) or config.type)
+
+
+def _measured(assembly: Assembly, config: ComponentConfig) -> dict[str, Any]:
+    """Measure the requests of third parties' sources; those of built-in ones are too many for it."""
+    if assembly.host.is_built_in("source", config.type):
+        return {}
+    return {"measure": _meter(assembly, config, "source", "a request").measure}
 
 
 def _unwanted(source: Source, config: ComponentConfig) -> str:
@@ -362,6 +396,7 @@ def _run_polled(
         interval_seconds=config.interval_seconds,
         timeout_seconds=config.timeout_seconds,
         start=starter.until_started if starter is not None else None,
+        measure=_meter(assembly, config, "collector", "collect").measure,
         plugin_name=config.type,
     )
     assembly.collectors.append(runner)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from ..base.data_dir import DataDirLock
 from ..base.errors import ConfigurationError, LensError, PluginError, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
-from ..delivery.loss_periods import end_quiet_periods
-from ..directory.directory import Directory
+from ..delivery.ledger import end_quiet_periods
+from ..directory.directory import API_FEED, Directory
 from ..http.app import build_app, build_metrics_app
-from ..http.directory import restore
+from ..http.directory import restore, save_pods
 from ..http.errors import error_response
 from ..http.server import HttpServer, TlsFiles, bind
 from ..http.state import ApiState
@@ -30,11 +30,16 @@ from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
 from .assembly import Assembly, assemble
 from .blame import Blame
+from .call_meter import MemoryWatch
+from .erasing import erase
 from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
 from .stopping import ExitTimer
+from .thread_watch import ThreadWatch
 
 logger = logging.getLogger("lens.daemon")
+
+WATCH_SECONDS = 5.0
 
 
 class Daemon:
@@ -60,7 +65,9 @@ class Daemon:
         self.started_at = time.time()
         self.tap = Tap()
         self.blame = Blame(host, self.metrics)
+        self.memory = MemoryWatch(self.metrics)
         self.loop_watch = LoopWatch(on_hold=self._count_hold)
+        self.threads = ThreadWatch(self.blame, self.metrics)
         self._exit_timer = ExitTimer(self._why_still_running)
         self.state = "starting"
         self.url = ""
@@ -73,10 +80,12 @@ class Daemon:
         self._reload_wanted = asyncio.Event()
         self._servers: list[HttpServer] = []
         self._failure: LensError | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, exit_with_pid: int | None = None) -> None:
         """Run until SIGTERM, SIGINT or `stop`, or until the process `exit_with_pid` is gone."""
         self._lock.acquire()
+        self._loop = asyncio.get_running_loop()
         self.loop_watch.start()
         try:
             tls = tls_files(self.config)
@@ -86,7 +95,7 @@ class Daemon:
             listener = bind(self.config.server.listen)
             extra = bind(self.config.server.metrics_listen) if self.config.server.metrics_listen else None
             restore(self.directory, self._directory_file)
-            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory)
+            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory, self.memory)
             self._servers = [HttpServer(listener, self._app(), tls)]
             if extra is not None:
                 self._servers.append(HttpServer(extra, self._metrics_app(), tls))
@@ -119,6 +128,18 @@ class Daemon:
         assert self.assembly is not None
         return await self.assembly.dead_letters(sink)
 
+    async def erase(self, uid: str, run_id: str | None) -> Mapping[str, int]:
+        """Remove what waits of a workload (or one of its runs) from spools, dead letters and memory; how much it was.
+
+        Raises Unavailable.
+        """
+        assert self.assembly is not None
+        said = self.directory.pods(API_FEED)
+        removed = await erase(self.assembly, self.directory, uid, run_id)
+        if said != (left := self.directory.pods(API_FEED)):
+            await asyncio.to_thread(save_pods, self._directory_file, left)
+        return removed
+
     def status(self) -> Any:
         """Return the answer of /api/v1/status."""
         return daemon_status(self)
@@ -134,7 +155,7 @@ class Daemon:
     def _why_still_running(self) -> str:
         hold = self.loop_watch.current()
         if hold is None:
-            return "tasks that ignore their cancellation"
+            return f"tasks ignore their cancellation: {self.blame.describe_tasks(self._loop)}"
         found = self.blame.owner(hold)
         owner = f"plugin {found[0].origin}: {found[1]} blocks; " if found is not None else ""
         return owner + describe_hold(hold)
@@ -147,7 +168,7 @@ class Daemon:
         self.state = "running"
         with _signals(self._stop, self._reload_wanted, self._count_down):
             self._announce(self)
-            helpers = [asyncio.create_task(self._reload_loop())]
+            helpers = [asyncio.create_task(self._reload_loop()), asyncio.create_task(self._watch_plugins())]
             if exit_with_pid is not None:
                 helpers.append(asyncio.create_task(self._watch_parent(exit_with_pid)))
             try:
@@ -187,6 +208,7 @@ class Daemon:
             ready=self.ready,
             replay=self.replay,
             dead_letters=self.dead_letters,
+            erase=self.erase,
             store=assembly.store,
             store_problem=lambda: assembly.why_not_started(assembly.config.store),
             guards=assembly.guards,
@@ -209,6 +231,13 @@ class Daemon:
     def _metrics_app(self) -> Starlette:
         assert self.assembly is not None
         return build_metrics_app(self._api_state(self.assembly))
+
+    async def _watch_plugins(self) -> None:
+        """Look again and again for plugins that take more memory or processor than they should."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            self.memory.check()
+            self.threads.check()
 
     async def _reload_loop(self) -> None:
         while True:
@@ -274,7 +303,7 @@ class Daemon:
         """Start what a configuration describes in place of what has stopped; whatever it raises, nothing is left."""
         before, self.config = self.config, config
         try:
-            self.assembly = await assemble(config, self.host, self.metrics, self.directory)
+            self.assembly = await assemble(config, self.host, self.metrics, self.directory, self.memory)
             apps = [self._app(), self._metrics_app()]
         except BaseException:
             if self.assembly is not None:

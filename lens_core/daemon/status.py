@@ -10,10 +10,13 @@ import msgspec
 
 from ..base.self_metrics import SelfMetrics
 from ..delivery.ledger import Ledger
+from ..pipeline.isolated import IsolatedSink, IsolatedSource
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
 from .blame import Blame, Blocker
+from .call_meter import MemoryGrowth, MemoryWatch
 from .loop_watch import LoopWatch, LoopWatchStatus
+from .thread_watch import BusyThread, ThreadWatch
 
 if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
     from ..config.loading import Config
@@ -38,6 +41,15 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     notice: str = ""
 
 
+class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The process of an isolated component; `pid` is None while there is none."""
+
+    component: str
+    pid: int | None
+    memory_bytes: int
+    restarts: int
+
+
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The whole daemon; `not_ready` is why it takes nothing now, `store_notice` what the store says of its way."""
 
@@ -58,6 +70,9 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     plugins: Sequence[PluginInfo]
     blockers: Sequence[Blocker] = ()
     problems: Mapping[str, str] = {}
+    processes: Sequence[ProcessStatus] = ()
+    memory_growth: Sequence[MemoryGrowth] = ()
+    busy_threads: Sequence[BusyThread] = ()
     event_loop: LoopWatchStatus
 
 
@@ -72,6 +87,8 @@ class Running(Protocol):
     started_at: float
     loop_watch: LoopWatch
     blame: Blame
+    memory: MemoryWatch
+    threads: ThreadWatch
     metrics: SelfMetrics
 
     def ready(self) -> str:
@@ -105,7 +122,24 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         event_loop=daemon.loop_watch.status(),
         blockers=daemon.blame.blockers(),
         problems=dict(daemon.metrics.problems),
+        processes=_processes(assembly) if assembly else [],
+        memory_growth=[*daemon.memory.found()],
+        busy_threads=daemon.threads.busy(),
     )
+
+
+def _processes(assembly: Assembly) -> list[ProcessStatus]:
+    components = [*assembly.sources, *assembly.sinks.values()]
+    return [
+        ProcessStatus(
+            component=one.context.name,
+            pid=one.process.pid,
+            memory_bytes=int(one.process.memory_bytes()),
+            restarts=one.process.restarts,
+        )
+        for one in components
+        if isinstance(one, IsolatedSink | IsolatedSource)
+    ]
 
 
 def _sources(assembly: Assembly) -> list[SourceStatus]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -12,8 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..base.errors import LensError, Overloaded
-from ..model.records import NOWHERE, Envelope
-from .spool.chunk import NewBatch
+from ..model.records import NOWHERE, Envelope, decode_envelope
+from .erasure import Erasure
+from .spool.batches import NewBatch
 from .spool.spool import Spool
 from .spool.tables import Appended
 
@@ -146,9 +148,47 @@ class DeadLetters:
 
         return await self._spool.write(work, after)
 
+    async def erase(self, erasure: Erasure) -> int:
+        """Delete the dead letters of a deleted workload or run, whichever sink refused them; returns how many."""
+        newest = await self._spool.look(_newest)
+        last_id = count = 0
+        while last_id < newest:
+            last_id, erased = await self._erase_some(erasure, last_id, newest)
+            count += erased
+        return count
 
-def _newest(connection: sqlite3.Connection, sink: str) -> int:
-    found = connection.execute("SELECT max(id) FROM dead_letters WHERE sink = ?", (sink,)).fetchone()
+    async def _erase_some(self, erasure: Erasure, last_id: int, newest: int) -> tuple[int, int]:
+        engine = self._spool.engine
+
+        def work(connection: sqlite3.Connection) -> tuple[int, Counter[str]]:
+            rows = connection.execute(
+                "SELECT id, sink, bytes, body FROM dead_letters WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+                (last_id, newest, REPLAY_AT_ONCE),
+            ).fetchall()
+            covered = [row for row in rows if _is_covered(row[3], erasure)]
+            connection.executemany("DELETE FROM dead_letters WHERE id = ?", [(row[0],) for row in covered])
+            engine.dead_letter_bytes -= sum(row[2] for row in covered)
+            return rows[-1][0] if rows else newest, Counter(row[1] for row in covered)
+
+        def after(done: tuple[int, Counter[str]]) -> None:
+            for sink, letters in done[1].items():
+                if sink in engine.sink_states:
+                    engine.sink_states[sink].replayed(letters)
+
+        end, erased = await self._spool.write(work, after)
+        return end, erased.total()
+
+
+def _is_covered(body: bytes, erasure: Erasure) -> bool:
+    try:
+        records = decode_envelope(body).records
+    except msgspec.DecodeError:
+        return False
+    return bool(records) and all(erasure.covers(record) for record in records)
+
+
+def _newest(connection: sqlite3.Connection, sink: str = "") -> int:
+    found = connection.execute("SELECT max(id) FROM dead_letters WHERE ?1 = '' OR sink = ?1", (sink,)).fetchone()
     return int(found[0] or 0)
 
 

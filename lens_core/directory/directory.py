@@ -87,6 +87,17 @@ class Directory:
             known.pop(key, None)
         self._changed(feed)
 
+    def forget_workload(self, uid: str) -> None:
+        """Forget a workload that was deleted, and pods known for it alone; what collectors say of it stays."""
+        for feed in (RECORDS_FEED, API_FEED):
+            if feed in self._feeds:
+                self._feeds[feed] = {
+                    key: left for key, pod in self._feeds[feed].items() if (left := _without_workload(pod, uid))
+                }
+        kept = {key: pod for key, pod in self.index.pods.items() if _without_workload(pod, uid) is pod}
+        self.index = build_index(kept, [key for key in self._past if key in kept])
+        self._rebuild_index()
+
     def keep_feeds(self, feeds: Iterable[str]) -> None:
         """Forget what other feeds have said: their collectors are in the configuration no more."""
         wanted = set(feeds)
@@ -202,6 +213,17 @@ class Directory:
             names = answer.setdefault(f"{pod.namespace}/{pod.name}" if is_shared else pod.name, [])
             names.extend(pair for workload in pod.workloads if (pair := [workload.name, workload.uid]) not in names)
         return answer
+
+
+def _without_workload(pod: Pod, uid: str) -> Pod | None:
+    """The pod without this workload and what is below it; None where it was known for nothing else."""
+    gone = {uid}
+    while below := {workload.uid for workload in pod.workloads if workload.parent_uid in gone} - gone:
+        gone |= below
+    left = [workload for workload in pod.workloads if workload.uid not in gone]
+    if len(left) == len(pod.workloads):
+        return pod
+    return msgspec.structs.replace(pod, workloads=left) if left or pod.devices else None
 
 
 def _same(pods: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:

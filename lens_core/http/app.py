@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -23,14 +23,17 @@ from ..plugin_api.components import Route as PluginRoute
 from ..plugin_api.components import Sink, Source
 from ..plugin_host.info import summary_of
 from .checking import RefuseControlCharacters, with_known_parameters
+from .collisions import refuse_collisions
 from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
+from .direct_ingest import DirectIngest, ingest_routes
 from .directory import DirectoryRoutes
+from .disconnects import CancelOnDisconnect
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .fair_share import FairShare
 from .ingest import ingest_endpoint
 from .openapi import PREFIX, DeclaredRoute, openapi_document
-from .openapi_routes import query_of
+from .openapi_routes import QUESTIONS, query_of
 from .page.headers import SecurityHeaders
 from .page.live import LiveRoutes
 from .page.overview import OverviewRoutes
@@ -51,7 +54,8 @@ def build_app(state: ApiState) -> Starlette:
     below, root = routes_of(state)
     count_from_zero([*below, *root], state.metrics)
     mounts: list[BaseRoute] = [Mount(prefix, routes=below) for prefix in PREFIXES]
-    return _application(state, [*root, *mounts])
+    ingest = ingest_routes({"": root, **dict.fromkeys(PREFIXES, below)})
+    return _application(state, [*root, *mounts], ingest)
 
 
 def build_metrics_app(state: ApiState) -> Starlette:
@@ -59,12 +63,15 @@ def build_metrics_app(state: ApiState) -> Starlette:
     return _application(state, StatusRoutes(state).root_routes())
 
 
-def _application(state: ApiState, routes: Sequence[BaseRoute]) -> Starlette:
+def _application(
+    state: ApiState, routes: Sequence[BaseRoute], ingest: Mapping[str, DeclaredRoute] | None = None
+) -> Starlette:
     return Starlette(
         routes=routes,
         middleware=[
             Middleware(CountRequests, state=state),
             *_cross_origin(state),
+            Middleware(DirectIngest, routes=ingest or {}),
             Middleware(SecurityHeaders),
             Middleware(CompressAnswers),
             Middleware(RefuseControlCharacters),
@@ -94,7 +101,7 @@ def _cross_origin(state: ApiState) -> list[Middleware]:
 
 
 def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
-    """The routes below the prefixes, and those at the root."""
+    """The routes below the prefixes, and those at the root. Raises LensError for two that take the same requests."""
     queries = QueryRoutes(state)
     status = StatusRoutes(state)
     pods = PodRoutes(state)
@@ -110,19 +117,26 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
         """This document."""
         return json_response(document)
 
+    for routes in (below, root):
+        refuse_collisions(routes)
     below.insert(0, Route("/openapi.json", openapi, methods=["GET"]))
     document = openapi_document(below, root)
     return below, root
 
 
 def _checked(route: Route) -> Route:
-    """The route, which refuses parameters that are not documented for it; bodies with questions come with any."""
+    """The route, which refuses parameters that are not documented for it; bodies with questions come with any.
+
+    One that only reads is cancelled when its client goes away.
+    """
     methods = sorted(route.methods or ())
-    if "POST" in methods:
-        return route
     path = route.path.replace(":path}", "}")
-    known = {name for method in methods for name in query_of(method, path)}
-    return Route(route.path, with_known_parameters(route.endpoint, known), methods=methods, name=route.name)
+    is_reading = "GET" in methods or path in QUESTIONS
+    endpoint = route.endpoint
+    if "POST" not in methods:
+        endpoint = with_known_parameters(endpoint, {name for method in methods for name in query_of(method, path)})
+    middleware = [Middleware(CancelOnDisconnect)] if is_reading else []
+    return Route(route.path, endpoint, methods=methods, name=route.name, middleware=middleware)
 
 
 def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
@@ -149,7 +163,7 @@ def _declared(route: PluginRoute, path: str, component: Source | Sink | Analyzer
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
     found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")
-    found.declared = route
+    found.declared, found.component = route, f"{component.context.name} ({component.name})"
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import socket
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
@@ -94,8 +95,13 @@ def is_loopback(connection: HTTPConnection) -> bool:
     """Whether the client is on this machine; a forwarded header means that somebody else is behind it."""
     if connection.client is None or "x-forwarded-for" in connection.headers or "forwarded" in connection.headers:
         return False
+    return _is_loopback_address(connection.client.host)
+
+
+@lru_cache(1024)
+def _is_loopback_address(host: str) -> bool:
     try:
-        address = ipaddress.ip_address(connection.client.host)
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
     mapped = getattr(address, "ipv4_mapped", None)

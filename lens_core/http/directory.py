@@ -67,7 +67,7 @@ class DirectoryRoutes:
             directory.replace(before, API_FEED)
             raise
         if self._state.directory_file is not None:
-            await asyncio.to_thread(_save, self._state.directory_file, directory.pods(API_FEED))
+            await asyncio.to_thread(save_pods, self._state.directory_file, directory.pods(API_FEED))
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()
@@ -91,7 +91,8 @@ def restore(directory: Directory, file: Path) -> Sequence[Pod]:
     return pods
 
 
-def _save(file: Path, pods: Sequence[Pod]) -> None:
+def save_pods(file: Path, pods: Sequence[Pod]) -> None:
+    """Write what was said of pods, so that the next start knows it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_suffix(".new")
     with fresh.open("wb") as written:

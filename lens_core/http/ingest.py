@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..base.compression import decompress, too_large
-from ..base.errors import Overloaded, RequestError, Unavailable, UnsupportedMediaType
+from ..base.errors import Overloaded, PayloadTooLarge, RequestError, Unavailable, UnsupportedMediaType
 from ..plugin_api.components import IngestRequest, Reply, Route
 from ..plugin_host.guard import Guard
 from .auth import require_role
@@ -45,7 +45,7 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
     if reason := guard.why_paused():
         raise Unavailable(f"this source is paused: {reason}", retry_after_seconds=max(1.0, guard.seconds_paused()))
     try:
-        reply = await route.handler(request)
+        reply: Reply = await guard.measure(_answer(route, request))
     except RequestError:
         raise
     except Exception as error:
@@ -55,10 +55,17 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
     return reply
 
 
+async def _answer(route: Route, request: IngestRequest) -> Reply:
+    return await route.handler(request)
+
+
 @contextmanager
 def _in_flight(request: Request, state: ApiState, limit: int) -> Iterator[Callable[[int], None]]:
-    """Count the bytes of bodies that are being worked on; refuse new ones past the limit."""
-    held = 0
+    """Count the bytes of bodies that are being worked on; refuse new ones past the limit.
+
+    One that was too large when it was unpacked had as many bytes as the limit has, and is counted with them.
+    """
+    held = unpacked = 0
 
     def grow(size: int) -> None:
         nonlocal held
@@ -69,8 +76,12 @@ def _in_flight(request: Request, state: ApiState, limit: int) -> Iterator[Callab
         raise Overloaded("too many bytes are being taken in at once", retry_after_seconds=1)
     try:
         yield grow
+    except PayloadTooLarge:
+        unpacked = limit
+        raise
     finally:
         state.in_flight_bytes -= held
+        state.memory.after_body(held + unpacked)
 
 
 async def _read_body(request: Request, route: Route, limit: int, grow: Callable[[int], None]) -> bytes:
@@ -89,6 +100,7 @@ async def _read_body(request: Request, route: Route, limit: int, grow: Callable[
         grow(len(piece))
         pieces.append(piece)
     raw = b"".join(pieces)
+    pieces.clear()  # or a large body would be held twice while it is unpacked
     if encoding == "identity":
         return raw
     if size < LARGE_BODY_BYTES and encoding == "snappy":

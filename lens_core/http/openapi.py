@@ -33,9 +33,10 @@ class Error(msgspec.Struct):
 
 
 class DeclaredRoute(Route):
-    """A route that a plugin declared; `declared` is what it said."""
+    """A route that a plugin declared; `declared` is what it said, `component` the instance with its plugin."""
 
     declared: PluginRoute
+    component: str = ""
 
 
 def openapi_document(below: Sequence[Route], root: Sequence[Route]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/workloads/{uid}/stream": ("metrics", "data_source", "run_id", "attempt", "cursor", "cluster"),
 }
 # Grafana's questions are bodies; what is put behind the address of a data source comes with each of them.
-_QUESTIONS = dict.fromkeys(
+QUESTIONS = dict.fromkeys(
     (
         "/annotations",
         "/metric-payload-options",
@@ -89,7 +89,7 @@ _QUESTIONS = dict.fromkeys(
 _OF_METHOD: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "PUT": {},
     "DELETE": {"/workloads/{uid}/runs": ("run_id",)},
-    "POST": {**_QUERIES, **_QUESTIONS},
+    "POST": {**_QUERIES, **QUESTIONS},
 }
 PREFIX = "/api/v1"
 _OPEN = ("/", "/livez", "/login", "/logout", f"{PREFIX}/openapi.json", "/page/{version}/{name}", "/readyz")

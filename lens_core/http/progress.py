@@ -70,6 +70,7 @@ def _remember(points: Iterable[MetricPoint], recent: _Steps) -> None:
 
 def _progress_of_steps(source: str, times_of: Mapping[int, int]) -> Progress:
     steps = sorted(times_of.items(), key=lambda step: step[1])
-    gaps = sorted(later[1] - earlier[1] for earlier, later in pairwise(steps))
+    # Steps that share a time were written together: what can be told is how far such writes are apart.
+    gaps = sorted(later[1] - earlier[1] for earlier, later in pairwise(steps) if later[1] > earlier[1])
     usual = gaps[len(gaps) // 2] / 1000 if len(gaps) >= 2 else None
     return Progress(last_step_at=steps[-1][1] / 1000, usual_seconds=usual, iteration=steps[-1][0], data_source=source)

@@ -26,6 +26,8 @@ from .query_workloads import WorkloadLines, describe_runs
 from .state import ApiState
 from .stream import StreamRoutes
 
+_NOTHING_REMOVED = {"attempts_removed": 0, "rows_removed": 0, "events_removed": 0}
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 Points = Callable[[PointQuery], AsyncIterator[PointColumns]]
 
@@ -170,10 +172,19 @@ class QueryRoutes:
         """Remove a workload with all of its runs, events and evidence; what arrives afterwards is stored anew."""
         require_role(request, self._state, "admin")
         uid = workload_uid(request)
-        removed = await self._state.required_store().delete_workload(uid)
+        removed = await self._delete(uid, None)
         if removed is None:
             raise NotFound(f"nothing is known about workload {uid!r}")
         return json_response({"success": True, "workload_uid": uid, **removed})
+
+    async def _delete(self, uid: str, run_id: str | None) -> dict[str, int] | None:
+        """First what waits, or it would be stored after the deletion; None when there was nothing anywhere."""
+        store = self._state.required_store()
+        waited = {} if self._state.erase is None else await self._state.erase(uid, run_id)
+        stored = await (store.delete_workload(uid) if run_id is None else store.delete_run(uid, run_id))
+        if stored is None and not any(waited.values()):
+            return None
+        return {**_NOTHING_REMOVED, **(stored or {}), **waited}
 
     async def delete_run(self, request: Request) -> Response:
         """Remove one run of a workload, which `run_id` names; its events and evidence go with it."""
@@ -182,7 +193,7 @@ class QueryRoutes:
         run_id = request.query_params.get("run_id")
         if run_id is None:
             raise BadRequest("run_id is required; to delete all runs, DELETE the workload")
-        removed = await self._state.required_store().delete_run(uid, run_id)
+        removed = await self._delete(uid, run_id)
         if removed is None:
             raise NotFound(f"workload {uid!r} has no run {run_id!r}")
         return json_response({"success": True, "workload_uid": uid, "run_id": run_id, **removed})

@@ -15,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..base.errors import LensError
+from ..plugin_api.urls import parse_address
 
 # uvloop takes one connection from a socket in each round of its loop, asyncio's own loop all that are there. While
 # thousands of requests are answered in a round, those who have just come would wait for minutes: so uvloop looks at the
@@ -23,19 +24,12 @@ ACCEPTS_PER_ROUND = 64
 BACKLOG = 65_535  # the kernel allows less (net.core.somaxconn); what it allows is wanted
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, `[IPv6]:PORT` or `:PORT` (all addresses). Raises LensError."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65535:
-        raise LensError(f"{address!r} is not an address; write HOST:PORT, for example 127.0.0.1:8080")
-    return host.strip("[]") or "0.0.0.0", int(port)
-
-
 def bind(address: str) -> socket.socket:
     """A bound socket. Raises LensError in words when the address cannot be had."""
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio's own loop sends answers at once (TCP_NODELAY) only on sockets that say that they are TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -117,6 +111,7 @@ class HttpServer:
                 proxy_headers=False,
                 loop="none",
                 lifespan="off",
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,

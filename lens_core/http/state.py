@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..base.allocator import MemoryRelease
 from ..base.errors import Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..detection.detectors import EvidenceRules
@@ -22,7 +23,7 @@ from .tokens import TokenStore
 
 @dataclass
 class ApiState:
-    """Shared by all routes. Sizes in bytes; `status`, `ready`, `replay`, `dead_letters` are the daemon's own functions.
+    """Shared by all routes. Sizes in bytes; `status`, `ready`, `replay`, `dead_letters`, `erase` are the daemon's.
 
     `api_gate` takes what people say about pods on to the store, `directory_file`
     keeps it for the next start. `session_file` keeps who is logged in to the page.
@@ -36,6 +37,7 @@ class ApiState:
     ready: Callable[[], str]
     replay: Callable[[str], Any]
     dead_letters: Callable[[str], Any] | None = None
+    erase: Callable[[str, str | None], Awaitable[Mapping[str, int]]] | None = None
     store: Store | None = None
     store_problem: Callable[[], str] = lambda: ""
     guards: Mapping[str, Guard] = field(default_factory=dict)
@@ -54,6 +56,7 @@ class ApiState:
     max_body_bytes: int = 16 * 1024 * 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     in_flight_bytes: int = field(default=0)
+    memory: MemoryRelease = field(default_factory=MemoryRelease)
     sessions: Sessions = field(init=False)
 
     def __post_init__(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from .records import Record
+from .records import Origin, Record
 
 
 class Processed(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +35,10 @@ class RecordProcessor(Protocol):
     def process(self, records: Sequence[Record]) -> Processed:
         """Understand records; what state this changes is stored in one transaction with the records."""
         ...
+
+    def end_jobs(self, is_over: Callable[[Origin], bool]) -> Mapping[str, bytes | None]:
+        """Expect nothing more of the jobs with these origins; returns the state that this changes."""
+        return {}
 
     def rollback(self) -> None:
         """The result of the last `process` was not stored: take its changes of state back."""

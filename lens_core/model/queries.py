@@ -171,7 +171,7 @@ class WorkloadSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of an attempt. Its speed is that of its last rows (None before there are two), `eta` in ms.
+    """The progress of an attempt. Its speed is that of its last rows (None before a second of them), `eta` in ms.
 
     `progress` is a share from 0 to 1; `last_values` are the newest values of its metrics.
     """
@@ -190,11 +190,18 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     last_values: dict[str, float] = {}
 
 
+# Rows within less than that were written at once, or their clock does not tell them apart: they have no speed.
+SHORTEST_SPAN_SECONDS = 1.0
+
+
 def progress_of(
     iteration: int, target: int | None, seen_ms: int, iterations: int, seconds: float
 ) -> dict[str, float | int | None]:
-    """The figures of a Progress: `iterations` passed in the last `seconds`, the last of them at `seen_ms`."""
-    moved = iterations > 0 and seconds > 0
+    """The figures of a Progress: `iterations` passed in the last `seconds`, the last of them at `seen_ms`.
+
+    Of less than a second no speed and no remaining time are told.
+    """
+    moved = iterations > 0 and seconds >= SHORTEST_SPAN_SECONDS
     left = None if target is None else max(0, target - iteration)
     remaining = left * seconds / iterations if moved and left is not None else None
     return {

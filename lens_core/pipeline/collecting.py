@@ -6,8 +6,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -29,6 +30,17 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     rejected: Sequence[str] = ()
 
 
+# A call that was cancelled may clean up for so long.
+OBEY_SECONDS = 5.0
+_left_behind: weakref.WeakKeyDictionary[Collector, asyncio.Task[Sequence[Record]]] = weakref.WeakKeyDictionary()
+_Collecting = Coroutine[Any, Any, Sequence[Record]]
+Measure = Callable[[_Collecting], _Collecting]
+
+
+def _unmeasured(asked: _Collecting) -> _Collecting:
+    return asked
+
+
 class Take(Protocol):
     """What is done with records before the collector is told that they are stored."""
 
@@ -37,12 +49,42 @@ class Take(Protocol):
         ...
 
 
-async def collect_once(collector: Collector, timeout_seconds: float) -> Collected:
+async def collect_once(collector: Collector, timeout_seconds: float, measure: Measure = _unmeasured) -> Collected:
     """One call, in a process of its own if the collector is isolated. Raises what went wrong, in words."""
     if collector.isolated:
         records, rejected = await run_isolated(collector, timeout_seconds)
         return Collected(records=records, rejected=rejected)
-    return validate(await asyncio.wait_for(_call(collector), timeout_seconds))
+    return validate(await _call_within(collector, timeout_seconds, measure))
+
+
+async def _call_within(collector: Collector, timeout_seconds: float, measure: Measure) -> Sequence[Record]:
+    """One call within its time. Raises LensError for a collector that ignores that its time is up.
+
+    Such a call is left behind; until it ends no other one is begun.
+    """
+    if (still := _left_behind.get(collector)) is not None and not still.done():
+        raise LensError("its last call ignores its cancellation and still goes on; it is not called again meanwhile")
+    task = asyncio.ensure_future(measure(_call(collector)))
+    try:
+        await asyncio.wait({task}, timeout=timeout_seconds)
+        if task.done():
+            return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            try:
+                await asyncio.wait({task}, timeout=OBEY_SECONDS)
+            finally:
+                if not task.done():
+                    collector.context.logger.error("collect ignores its cancellation; it is left behind.")
+    if not task.done():
+        _left_behind[collector] = task
+        raise LensError(
+            f"took longer than {timeout_seconds:g} s and ignores its cancellation: it goes on {OBEY_SECONDS:g} s later"
+        )
+    if not task.cancelled():
+        return task.result()
+    raise TimeoutError
 
 
 async def _call(collector: Collector) -> Sequence[Record]:
@@ -53,13 +95,20 @@ async def _call(collector: Collector) -> Sequence[Record]:
         raise LensError(f"called sys.exit({error.code!r})") from None
 
 
-async def collect_all(collector: Collector, timeout_seconds: float, take: Take, *, remember: bool = True) -> None:
+async def collect_all(
+    collector: Collector,
+    timeout_seconds: float,
+    take: Take,
+    *,
+    remember: bool = True,
+    measure: Measure = _unmeasured,
+) -> None:
     """One run: calls for as long as the collector has more. Raises what went wrong.
 
     Without `remember` the collector is not told that anything is stored, and is called only once.
     """
     while True:
-        await take(await collect_once(collector, timeout_seconds))
+        await take(await collect_once(collector, timeout_seconds, measure))
         if not remember:
             return
         await collector.stored()
@@ -114,10 +163,12 @@ class CollectorRunner:
         interval_seconds: float,
         timeout_seconds: float,
         start: Callable[[], Awaitable[None]] | None = None,
+        measure: Measure = _unmeasured,
         plugin_name: str | None = None,
     ) -> None:
         self.collector = collector
         self.plugin_name = collector.name if plugin_name is None else plugin_name
+        self._measure = measure
         self._start = start
         self.name = collector.context.name
         self.gate = gate
@@ -152,7 +203,7 @@ class CollectorRunner:
             started = time.monotonic()
             self._runs.inc()
             try:
-                await collect_all(self.collector, self._timeout_seconds, self._submit)
+                await collect_all(self.collector, self._timeout_seconds, self._submit, measure=self._measure)
             except Exception as error:  # noqa: BLE001 - a failing collector never touches another
                 self._failed(error)
             else:

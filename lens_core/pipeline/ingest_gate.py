@@ -13,7 +13,7 @@ from ..base.errors import Overloaded, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..base.sender_secrets import redact
 from ..delivery.ledger import GATE_REASONS, Ledger
-from ..delivery.spool.reservation import Reservation
+from ..delivery.spool.sink_state import Reservation
 from ..model.records import Event, Evidence, LogLine, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
 from ..model.refusals import sift_encodable, why_refused
 from .pipeline import Pipeline

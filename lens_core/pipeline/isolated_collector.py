@@ -33,13 +33,13 @@ def main() -> None:
     jobs = os.fdopen(os.dup(0), "rb")
     job = msgspec.msgpack.decode(_read(jobs), type=Job)
     threading.Thread(target=_die_with_parent, args=(jobs,), daemon=True).start()
-    _configure_logging(int(job.log_level))
+    configure_logging(int(job.log_level))
     outcome = _outcome(job)
     with os.fdopen(answers, "wb") as file:
         file.write(framed(msgspec.msgpack.encode(outcome)))
 
 
-def _configure_logging(level: int) -> None:
+def configure_logging(level: int) -> None:
     """Our own messages as the parent wants them; what libraries have to say only when something is wrong."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(HidingFormatter("%(levelname)s %(name)s: %(message)s"))

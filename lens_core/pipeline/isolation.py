@@ -23,7 +23,7 @@ import psutil
 from ..base.errors import ConfigurationError, LensError
 from ..base.setting_types import from_text, to_text
 from ..model.records import AnyRecord, decode_envelope
-from ..plugin_api.components import Collector
+from ..plugin_api.components import Collector, Component
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 _LENGTH = struct.Struct("<Q")
@@ -57,12 +57,29 @@ async def run_isolated(collector: Collector, timeout_seconds: float) -> tuple[Se
     Raises TimeoutError when the time is up, ConfigurationError and LensError as the collector did; nothing of the run
     is alive afterwards, however it ends.
     """
+    process, read_end = await spawn("lens_core.pipeline.isolated_collector")
+    answer = None
+    try:
+        answer = await asyncio.wait_for(
+            _converse(process, read_end, msgspec.msgpack.encode(job_of(collector))), timeout_seconds
+        )
+    finally:
+        await end_process(process, grace_seconds=0.0 if answer is None else _END_SECONDS)
+    outcome = msgspec.msgpack.decode(answer, type=Outcome)
+    if outcome.error:
+        raise ConfigurationError(outcome.error) if outcome.configuration else LensError(outcome.error)
+    decoded = decode_envelope(outcome.envelope)
+    return decoded.records, [reason for _, reason in decoded.rejected]
+
+
+async def spawn(module: str) -> tuple[asyncio.subprocess.Process, int]:
+    """Start a module as a child process that is told the descriptor of its answers; return it and our end of them."""
     read_end, write_end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "lens_core.pipeline.isolated_collector",
+            module,
             str(write_end),
             stdin=asyncio.subprocess.PIPE,
             pass_fds=(write_end,),
@@ -73,32 +90,21 @@ async def run_isolated(collector: Collector, timeout_seconds: float) -> tuple[Se
         raise
     finally:
         os.close(write_end)
-    answer = None
-    try:
-        answer = await asyncio.wait_for(_converse(process, read_end, encode_job(collector)), timeout_seconds)
-    finally:
-        await _end(process, grace_seconds=0.0 if answer is None else _END_SECONDS)
-    outcome = msgspec.msgpack.decode(answer, type=Outcome)
-    if outcome.error:
-        raise ConfigurationError(outcome.error) if outcome.configuration else LensError(outcome.error)
-    decoded = decode_envelope(outcome.envelope)
-    return decoded.records, [reason for _, reason in decoded.rejected]
+    return process, read_end
 
 
-def encode_job(collector: Collector) -> bytes:
-    """Encode the job for the child."""
-    context = collector.context
-    return msgspec.msgpack.encode(
-        Job(
-            module=type(collector).__module__,
-            qualname=type(collector).__qualname__,
-            settings=msgspec.Raw(msgspec.msgpack.encode(collector.settings, enc_hook=to_text)),
-            name=context.name,
-            data_dir=str(context.data_dir),
-            cluster=context.cluster,
-            search_path=[path for path in sys.path if path],
-            log_level=str(context.logger.getEffectiveLevel()),
-        )
+def job_of(component: Component) -> Job:
+    """Describe a component for the child that makes another of it."""
+    context = component.context
+    return Job(
+        module=type(component).__module__,
+        qualname=type(component).__qualname__,
+        settings=msgspec.Raw(msgspec.msgpack.encode(component.settings, enc_hook=to_text)),
+        name=context.name,
+        data_dir=str(context.data_dir),
+        cluster=context.cluster,
+        search_path=[path for path in sys.path if path],
+        log_level=str(context.logger.getEffectiveLevel()),
     )
 
 
@@ -137,7 +143,7 @@ async def _converse(process: asyncio.subprocess.Process, read_end: int, job: byt
         transport.close()
 
 
-async def _end(process: asyncio.subprocess.Process, grace_seconds: float) -> None:
+async def end_process(process: asyncio.subprocess.Process, grace_seconds: float) -> None:
     """Give a child that has answered time to end by itself; kill what is left, also outside of its group."""
     with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
         await asyncio.wait_for(process.wait(), grace_seconds)

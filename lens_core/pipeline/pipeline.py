@@ -10,17 +10,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from ..base.errors import Overloaded
+from ..base.errors import Overloaded, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..delivery.dead_letters import DeadLetters
+from ..delivery.erasure import Erasure
 from ..delivery.ledger import Ledger, LedgerStatus
-from ..delivery.sending.sender import Sender, SinkSlot, describe
-from ..delivery.sending.sender_status import SinkStatus
-from ..delivery.spool.chunk import NewBatch
-from ..delivery.spool.reservation import Reservation
+from ..delivery.sending.sender import Sender, SinkSlot, SinkStatus, describe
+from ..delivery.spool.batches import NewBatch
+from ..delivery.spool.sink_state import Reservation
 from ..delivery.spool.spool import Spool, SpoolStatus
 from ..model.processing import Processed, RecordProcessor
 from ..model.record_filter import EVERYTHING, Matcher, RecordFilter
@@ -45,6 +46,13 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     accepted_per_second: float
     processor_errors: int
     last_processor_error: str
+
+
+class Erased(NamedTuple):
+    """The records of a deleted workload or run that waited in a pipeline's spool, and that were its dead letters."""
+
+    waiting: int
+    dead_letters: int
 
 
 class Pipeline:
@@ -243,6 +251,34 @@ class Pipeline:
         for sender in self.senders:
             sender.ledger.count("accepted", unwanted)
             sender.ledger.count("filtered", unwanted)
+
+    async def erase(self, erasure: Erasure, deadline_seconds: float) -> Erased:
+        """Keep what waits of a deleted workload or run from all sinks, and delete its dead letters.
+
+        Raises Unavailable when a sink does not answer within the deadline; what waits is marked all the same.
+        """
+        self._ensure_running()
+        if self._processor is not None and erasure.run_id is None:
+            await self._end_jobs(self._processor, erasure)
+        # Counted before: what is marked may have been passed over a moment later.
+        waiting = 0
+        async for records in self.spool.waiting_records():
+            waiting += sum(map(erasure.covers, records))
+        await self.spool.erase(erasure)
+        settling = [asyncio.ensure_future(sender.settle()) for sender in self.senders]
+        if settling:
+            _, late = await asyncio.wait(settling, timeout=deadline_seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                raise Unavailable("a sink is still storing what was sent before; delete again", retry_after_seconds=5)
+        return Erased(waiting, await self.dead_letters.erase(erasure))
+
+    async def _end_jobs(self, processor: RecordProcessor, erasure: Erasure) -> None:
+        async with self._order:
+            changes = processor.end_jobs(erasure.is_origin)
+            if changes:
+                await self._store_with_state(processor, [], changes, None)
 
     def lose(self, records: Sequence[Record], reason: str) -> None:
         """Count records that this pipeline could not take and that nobody has to keep for it."""

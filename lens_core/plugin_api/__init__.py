@@ -1,5 +1,8 @@
-"""The plugin author's interface: the kinds of plugin, the hooks, the Store contract, log formats, deprecations.
+"""The plugin author's interface: all that a plugin may import, and nothing else of Lens.
 
-Plugins import these names from `lens_core` itself. Not here: how plugins are found and loaded (`plugin_host/`). Start
-with `components.py`.
+The common names come from `lens_core` itself. The rest is here, one subject a module: `components` (the kinds of plugin
+and the hooks), `store` and `overview` (what a store answers), `sink_answers`, `log_formats` and `vocabulary` (what a
+detector declares), `encoding` (bodies, records, JSON with NaN), `protobuf`, `http_answers`, `urls`, `credentials`,
+`following` (files that grow), `diagnosis`. `lens_core.commands` and `lens_core.logs` hold what needs higher floors.
+Not here: how plugins are found and loaded (`plugin_host/`). Start with `components.py`; docs/plugins.md has the table.
 """

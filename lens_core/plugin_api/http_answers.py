@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +12,17 @@ import msgspec
 
 from .sink_answers import Poisoned, Retry
 
-# What a person mends (a token, an address), or time.
-_MENDED_BY_SOMEBODY = (401, 403, 404, 408, 425, 429)
+# The only statuses by which a receiver can mean the records of a request. Every other failure is one of the way to it
+# (an address, a key, an account, a proxy) or of its health: a person mends it, or time; the records wait until then.
+ABOUT_RECORDS = frozenset({400, 409, 413, 422})
+_KEYS = frozenset({401, 403, 407})
+_ADDRESSES = frozenset({404, 405, 406, 410, 415, 421, 426})
+# What ports that expect TLS answer to plain HTTP, with a status of 400: Go's server, nginx, Envoy, Jetty.
+_TLS_EXPECTED = re.compile(
+    rb"http request to an https server|plain http request was sent to (?:an )?(?:https|tls|ssl)|"
+    rb"requires? tls|plain http was sent|speaking plain http to an ssl",
+    re.IGNORECASE,
+)
 
 # Whoever is between, or the other side itself, waited for the end of the request or of its work in vain.
 _TIMED_OUT = (408, 504)
@@ -21,18 +31,38 @@ _TIMED_OUT = (408, 504)
 def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Retry | Poisoned:
     """The meaning of an answer that is no success; the names of `headers` are in small letters, or are not told apart.
 
-    Retried: 5xx, 408, 425, 429, and 401, 403, 404, which a person mends; and every web page, which a proxy or a
-    server at a wrong address sends. Other 4xx will never be taken.
+    Refused are records by 400, 409, 413 and 422 alone; what any other status says, and every web page, is an outage.
     """
-    reason = f"HTTP {status}: {body[:200].decode(errors='replace')}"
+    return outage(status, headers, body) or Poisoned(describe_answer(status, body))
+
+
+def outage(status: int, headers: Mapping[str, str], body: bytes) -> Retry | None:
+    """The answer for a batch after a failure that says nothing about its records; None for one that may.
+
+    Its reason says what to mend: a key, an address, the receiver. Since API 1.3.
+    """
+    hint = ""
     if is_web_page(headers, body):
-        return Retry(f"{reason} (a web page is no answer of the receiver; does the url lead there?)")
-    if status >= 500 or status in _MENDED_BY_SOMEBODY:
-        pause = retry_after_seconds(headers.get("retry-after", ""), time.time())
-        return Retry(reason, pause, timed_out=status in _TIMED_OUT)
-    if status < 400:
-        return Retry(f"{reason} (a redirect is not followed; set the url to where it leads)")
-    return Poisoned(reason)
+        hint = "a web page is no answer of the receiver; does the url lead there?"
+    elif status == 400 and _TLS_EXPECTED.search(body[:400]):
+        hint = "the port expects TLS; set the url to https://"
+    elif status in ABOUT_RECORDS:
+        return None
+    elif status in _KEYS:
+        hint = "the receiver does not accept the key; set the right token, user or header"
+    elif status in _ADDRESSES:
+        hint = "nothing takes records at this address; check the url"
+    elif 300 <= status < 400:
+        hint = "a redirect is not followed; set the url to where it leads"
+    reason = describe_answer(status, body)
+    pause = retry_after_seconds(headers.get("retry-after", ""), time.time())
+    return Retry(f"{reason} ({hint})" if hint else reason, pause, timed_out=status in _TIMED_OUT)
+
+
+def describe_answer(status: int, body: bytes) -> str:
+    """A status and the beginning of a body, in one line."""
+    text = " ".join(body[:200].decode(errors="replace").split())
+    return f"HTTP {status}: {text}" if text else f"HTTP {status}"
 
 
 def is_web_page(headers: Mapping[str, str], body: bytes) -> bool:

@@ -83,7 +83,8 @@ class EventPattern(msgspec.Struct, frozen=True, kw_only=True):
     """A line that says that something happened. `type` is one of the contract's event types.
 
     Groups of `pattern` become details; `iteration` and `attempt` are numbers, `path` and `reason` texts, others numbers
-    where they can be read as one. Where `names_framework` is false the line may come from anybody.
+    where they can be read as one. Where `names_framework` is false the line may come from anybody. With `only_running`
+    the line counts only after steps of a job that no other line has ended: it sums up an end.
     """
 
     type: str
@@ -92,6 +93,7 @@ class EventPattern(msgspec.Struct, frozen=True, kw_only=True):
     names_framework: bool = True
     confidence: float = 0.5
     example: str = ""
+    only_running: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The Store contract: a sink that also answers the query routes. Import it from lens_core."""
+"""The Store contract: a sink that also answers the query routes, and the names that its answers are made with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from ..base.errors import LensError, Unavailable
+from ..model.failures import merge_failures
 from ..model.queries import (
+    PROBE_WORKLOAD,
+    SHORTEST_SPAN_SECONDS,
     EventRow,
     MetricInfo,
     MetricPoint,
@@ -19,9 +22,24 @@ from ..model.queries import (
     WorkloadDetail,
     WorkloadPage,
     as_columns,
+    metric_name,
+    progress_of,
+    sources_of,
+    stored_name,
 )
-from ..model.records import Detection, Diagnosis, Record
+from ..model.records import Detection, Diagnosis, Origin, Record
 from .components import Sink
+
+__all__ = [
+    "PROBE_WORKLOAD",
+    "SHORTEST_SPAN_SECONDS",
+    "Store",
+    "merge_failures",
+    "metric_name",
+    "progress_of",
+    "sources_of",
+    "stored_name",
+]
 
 
 class Store(Sink):
@@ -89,6 +107,10 @@ class Store(Sink):
     async def tidy(self) -> dict[str, Any]:
         """Do now what is else done in the background, for `lens db vacuum`; what was done."""
         raise LensError(f"the store {self.name!r} cannot be tidied")
+
+    async def origins(self, workload_uid: str) -> list[Origin]:
+        """The workloads and pods whose records are shown under a uid, so that a deletion finds them in the spools."""
+        return []
 
     async def delete_workload(self, workload_uid: str) -> dict[str, int] | None:
         """Remove everything that is shown under a uid; how much it was by kind, None when nothing is known about it."""

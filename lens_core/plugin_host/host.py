@@ -156,6 +156,11 @@ class PluginHost:
         """The plugins that are loaded, with their classes."""
         return [plugin for plugin in self._plugins if plugin.state == "loaded"]
 
+    def is_built_in(self, kind: ComponentKind, name: str) -> bool:
+        """Whether a component of this kind and name comes with Lens."""
+        found = self._classes[kind].get(name)
+        return any(plugin.is_built_in for plugin in self._plugins if found in plugin.classes)
+
     def owner_of(self, kind: ComponentKind, name: str) -> str:
         """The distribution, with its version, that a component of this kind and name comes from."""
         found = self._classes[kind].get(name)

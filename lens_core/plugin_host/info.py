@@ -24,12 +24,14 @@ KINDS: dict[ComponentKind, type[Component]] = {
 }
 # Keys of the configuration that the host reads itself; a plugin's settings may not use them.
 HOST_KEYS: dict[ComponentKind, tuple[str, ...]] = {
-    "source": ("type",),
+    "source": ("type", "isolate"),
     "collector": ("type", "interval_seconds", "timeout_seconds"),
     "detector": ("type", "enabled"),
-    "sink": ("type", "required", "filter", "limits", "delivery"),
+    "sink": ("type", "required", "filter", "limits", "delivery", "isolate"),
     "analyzer": ("type", "interval_seconds", "timeout_seconds", "enabled"),
 }
+# Keys that came after API 1.0: a plugin whose settings have one keeps it, and the host's is not for that plugin.
+YIELDING_KEYS = frozenset({"isolate"})
 HOOKS: dict[str, ComponentKind] = {f"lens_{kind}s": kind for kind in KINDS}
 COMMANDS_HOOK = "lens_commands"
 
@@ -79,6 +81,12 @@ class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
     deprecations: list[str] = []
     components: list[ComponentInfo] = []
     commands: list[str] = []
+
+
+def host_keys(component: type[Component]) -> tuple[str, ...]:
+    """Return the keys that the host reads itself in the section of a component."""
+    own = {field.encode_name for field in msgspec.structs.fields(component.Settings)} & YIELDING_KEYS
+    return tuple(key for key in HOST_KEYS[kind_of(component)] if key not in own)
 
 
 def kind_of(component: type[Component]) -> ComponentKind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import time
@@ -31,7 +32,7 @@ from ..base.expectations import field_types
 from ..base.setting_types import foreign_types
 from ..plugin_api.commands import OWN_COMMANDS
 from ..plugin_api.components import API_VERSION, Component
-from .info import COMMANDS_HOOK, HOOKS, HOST_KEYS, KINDS, ComponentInfo, PluginState, component_info, kind_of
+from .info import COMMANDS_HOOK, HOOKS, KINDS, ComponentInfo, PluginState, component_info, host_keys
 
 OWN_DISTRIBUTION = "lens-agent"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -114,13 +115,15 @@ def load_plugin(entry_point: EntryPoint, manager: pluggy.PluginManager) -> Plugi
 
 def describe_entry_point(entry_point: EntryPoint) -> Plugin:
     """Describe the origin of an entry point before anything of it is imported."""
-    found = entry_point.dist
-    return Plugin(
-        name=entry_point.name,
-        module=entry_point.module,
-        distribution=found.metadata["Name"] if found else "(unknown)",
-        version=found.version if found else "",
-    )
+    name, version = _name_and_version(entry_point.dist) if entry_point.dist else ("(unknown)", "")
+    return Plugin(name=entry_point.name, module=entry_point.module, distribution=name, version=version)
+
+
+@functools.lru_cache(maxsize=8)
+def _name_and_version(found: Distribution) -> tuple[str, str]:
+    """Read the metadata of a distribution, once for all its entry points: every look at them parses the whole file."""
+    metadata = found.metadata
+    return metadata["Name"], metadata["Version"]
 
 
 def _import(entry_point: EntryPoint, plugin: Plugin) -> Any:
@@ -299,7 +302,7 @@ def _check_settings(component: type[Component], where: str) -> None:
             f"{where}.Settings has a type that no configuration can give: {', '.join(foreign)}; "
             "take a text or a number and make it of that"
         )
-    taken = [name for name in names if name in HOST_KEYS[kind_of(component)]]
+    taken = [name for name in names if name in host_keys(component)]
     if taken:
         raise PluginError(f"{where}.Settings must not use the names that the host reads itself: {', '.join(taken)}")
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..model.records import Record, decode_envelope, encode_envelope
 from ..pipeline.collecting import collect_once
 from ..plugin_api.components import Collector
-from .watching import LEAKED_BYTES, give_up, grows, started, unblocked, within
+from .watching import LEAKED_BYTES, check_idle, give_up, grows, started, unblocked, within
 
 _CANCEL_SECONDS = 5.0
 
@@ -47,6 +47,7 @@ async def _check_running(collector: Collector) -> None:
             check_records(await within(_collect(collector), "collect()", collector.timeout_seconds))
         await check_cancelling(_collect(collector))
         check_records(await within(_collect(collector), "collect()", collector.timeout_seconds))
+        await check_idle(collector, "the collector")
         leaked = await grows(lambda: within(_collect(collector), "collect()", collector.timeout_seconds))
         assert leaked < LEAKED_BYTES, f"collect() leaks: {leaked / 2**20:.0f} MiB more after 8 calls"
     finally:
@@ -78,8 +79,11 @@ async def check_cancelling(call: Coroutine[Any, Any, object], what: str = "colle
 
 
 async def _check_failing(collector: Collector) -> None:
-    await collector.start()
-    (outcome,) = await asyncio.gather(collector.collect(), return_exceptions=True)
-    await collector.stop()
+    if collector.isolated:
+        (outcome,) = await asyncio.gather(_collect(collector), return_exceptions=True)
+    else:
+        await within(collector.start(), "start()")
+        (outcome,) = await asyncio.gather(within(collector.collect(), "collect()"), return_exceptions=True)
+        await within(collector.stop(), "stop()")
     assert isinstance(outcome, BaseException), f"the other side is broken, but collect() answered {outcome!r}"
     assert str(outcome), f"{type(outcome).__name__} does not say what failed"

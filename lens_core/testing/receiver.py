@@ -92,11 +92,14 @@ class HttpReceiver:
 
     async def _close(self) -> None:
         if self._server is not None:
-            self._server.close()
-            self._server = None
-            # A connection that is being accepted is there after a few turns of the loop.
+            # A connection that is being accepted needs some turns of the loop, and a server that is closed meanwhile
+            # forgets it with its socket open (asyncio up to 3.12): first no more is accepted, then it is closed.
+            for listener in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(listener.fileno())
             for _ in range(5):
                 await asyncio.sleep(0)
+            self._server.close()
+            self._server = None
         self._drop_connections()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import math
+import os
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -29,9 +30,10 @@ from ..model.records import Origin, Record, StepMetrics
 from ..pipeline.pipeline import Pipeline
 from ..plugin_api.components import Sink
 from ..plugin_api.sink_answers import Batch, BatchLimits, Delivered, Poisoned, Position, Rejected, Retry
+from .files import written_files
 from .receiver import Trouble
 from .waiting import until
-from .watching import LEAKED_BYTES, give_up, grows, started, unblocked, within
+from .watching import LEAKED_BYTES, check_idle, give_up, grows, started, unblocked, within
 
 _LIMITS = BatchLimits(max_records=100, max_wait_seconds=0.01)
 _DELIVERY = DeliverySettings(retry_base_seconds=0.005, retry_cap_seconds=0.05, send_timeout_seconds=10.0)
@@ -335,6 +337,27 @@ async def check_memory_does_not_grow(harness: SinkHarness, folder: Path) -> None
     assert leaked < LEAKED_BYTES, f"send() leaks: {leaked / 2**20:.0f} MiB more after 8 batches of 20 records"
 
 
+async def check_idle_is_idle(harness: SinkHarness, folder: Path) -> None:
+    """After a batch, nothing is asked of the sink for a second: neither it nor a thread of its own computes then."""
+    async with _started(harness.make_sink()) as sink:
+        await within(sink.send(_batch(_records(harness, range(20)), 1)), "send()")
+        await check_idle(sink, "the sink")
+
+
+async def check_files_are_named(harness: SinkHarness, folder: Path) -> None:
+    """A file that the sink writes outside of its own folder is one that `occupies` names."""
+    with written_files() as written:
+        async with _started(harness.make_sink()) as sink:
+            await within(sink.send(_batch(_records(harness, range(20)), 1)), "send()")
+    named = {os.path.abspath(path) for path in type(sink).occupies(sink.settings)}
+    own = os.path.abspath(sink.context.data_dir)
+    shared = [path for path in sorted(written - named) if os.path.isfile(path) and not path.startswith(own + os.sep)]
+    assert not shared, (
+        f"the sink writes {shared[0]}, which occupies() does not name; two sinks on one file destroy it: name it in "
+        "occupies(settings), or write below context.data_dir"
+    )
+
+
 SinkCheck = Callable[[SinkHarness, Path], Awaitable[None]]
 
 
@@ -364,4 +387,6 @@ SINK_CHECKS: tuple[SinkCheck, ...] = (
     _watched(check_a_sink_that_was_never_started_stops),
     _watched(check_cancelling_is_obeyed),
     _watched(check_memory_does_not_grow),
+    _watched(check_idle_is_idle),
+    _watched(check_files_are_named),
 )

@@ -12,7 +12,7 @@ import yaml
 from msgspec import Meta
 
 from lens_core import BadRequest, Collector, Context, LensError, Pod, Record, hookimpl
-from lens_core.model.directory_document import pods_of_object
+from lens_core.plugin_api.encoding import pods_of_object
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 

@@ -14,7 +14,7 @@ import msgspec
 from lens_hook.spool import SpoolFile, file_batch, lock_stale_spools
 
 from lens_core import Collector, Context, LensError, Record, hookimpl
-from lens_core.records import decode_json_envelope
+from lens_core.plugin_api.encoding import decode_json_envelope
 
 
 class HookSpoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import Collector, Device, LensError, Pod, Record, hookimpl
-from lens_core.base.protobuf import DELIMITED, WireError, fields
+from lens_core.plugin_api.protobuf import DELIMITED, WireError, fields
 
 # Only looked for here, so that the plugin is unavailable without it: loaded, it takes 9 MiB of every daemon.
 if find_spec("grpc") is None:

@@ -14,7 +14,7 @@ from lens_core import Collector, Context, Record, hookimpl
 from .diagnosis.base import AgentOptions, DataCollector
 from .diagnosis.plugin import DiagnosisCollector, DiagnosisSettings
 from .diagnosis.processes import Owner, find_ranks
-from .diagnosis.stack import INTERVAL_SECONDS, StackCollector
+from .diagnosis.readers import INTERVAL_SECONDS, StackCollector
 
 _LOOK_FOR_JOBS_EVERY = 8
 

@@ -15,10 +15,9 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import Collector, ConfigurationError, Context, LogLine, Origin, Record, hookimpl
-from lens_core.detection.log_lines.text import PARTIAL, split_container_prefix
+from lens_core.logs import PARTIAL, split_container_prefix
 
-from .log_commands import CommandTail
-from .log_files import FileTail, Piece, Position
+from .log_sources import CommandTail, FileTail, Piece, Position
 
 _KUBELET = re.compile(r"/var/log/pods/(?P<ns>[^/_]+)_(?P<pod>[^/_]+)_(?P<uid>[^/_]+)/(?P<container>[^/]+)/\d+\.log")
 # What sbatch calls a job's output unless it is told otherwise: slurm-%j.out, slurm-%A_%a.out.

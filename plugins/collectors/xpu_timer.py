@@ -8,12 +8,12 @@ from typing import Annotated
 from msgspec import Meta
 
 from lens_core import Collector, hookimpl
-from lens_core.diagnosis.xpu_timer import pods_of
+from lens_core.plugin_api.diagnosis import pods_of
 
 from .diagnosis.base import AgentOptions, DataCollector
-from .diagnosis.metric import TIMEOUT_SECONDS, MetricCollector
 from .diagnosis.plugin import DiagnosisCollector, DiagnosisSettings
 from .diagnosis.processes import Owner, find_ranks
+from .diagnosis.readers import TIMEOUT_SECONDS, MetricCollector
 
 
 class XpuTimerSettings(DiagnosisSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

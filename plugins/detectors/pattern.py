@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import Context, Detector, Field, LogFormat, hookimpl
-from lens_core.detection.log_lines.limited import TIME_LIMIT_SECONDS, required_words, why_not
+from lens_core.logs import TIME_LIMIT_SECONDS, required_words, why_not
 
 
 class PatternSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

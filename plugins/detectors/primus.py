@@ -9,6 +9,9 @@ from __future__ import annotations
 from lens_core import Detector, EventPattern, LogFormat, Mark, hookimpl
 
 _SHARED = ("megatron",)
+_TIME_TO_TRAIN = (
+    r"(?: \| samples_count: (?P<samples_count>\d{1,18}))?(?: \| duration: (?P<duration_seconds>[\d.]{1,18}) sec)?"
+)
 
 
 class Primus(Detector):
@@ -40,6 +43,23 @@ class Primus(Detector):
             type="training_ended",
             words=("earlystop", "stopping", "training"),
             pattern=r"\[EarlyStop\] Reached target! Stopping training\.(?: eval_loss: (?P<eval_loss>[\d.]+))?",
+        ),
+        # Behind [EarlyStop] it says nothing new; where the target was not reached it is the only end.
+        EventPattern(
+            type="training_ended",
+            words=("timetotrain", "status", "success"),
+            pattern=rf"\[TimeToTrain\] status: (?P<status>success)\b{_TIME_TO_TRAIN}",
+            only_running=True,
+        ),
+        EventPattern(
+            type="training_ended",
+            words=("timetotrain", "status"),
+            pattern=rf"\[TimeToTrain\] status: (?P<status>(?!success|fail|error)\w{{1,40}})\b{_TIME_TO_TRAIN}",
+        ),
+        EventPattern(
+            type="training_failed",
+            words=("timetotrain", "status"),
+            pattern=rf"\[TimeToTrain\] status: (?P<status>fail\w{{0,40}}|error\w{{0,40}})\b{_TIME_TO_TRAIN}",
         ),
         EventPattern(
             type="training_failed",

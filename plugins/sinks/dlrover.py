@@ -22,9 +22,10 @@ from lens_core import (
     Sink,
     hookimpl,
 )
-from lens_core.dlrover import MasterConnection, MasterError, Report, Wire, report_to_wire
-from lens_core.dlrover.client import DEADLINE_SECONDS
-from lens_core.dlrover.pickles import MAX_PICKLE_BYTES
+
+from ..dlrover import MasterConnection, MasterError, Report, Wire, report_to_wire
+from ..dlrover.client import DEADLINE_SECONDS
+from ..dlrover.pickles import MAX_PICKLE_BYTES
 
 _ROOM_BYTES = 64 * 1024
 
@@ -80,7 +81,7 @@ class Dlrover(Sink):
             try:
                 self._connection.report(report_to_wire(_report(record)), (record.node_id, record.node_type))
             except MasterError as error:
-                if not error.permanent:
+                if not error.is_refusal:
                     return Retry(str(error))
                 refused[index] = str(error)
         return Rejected(refused, filtered) if refused else Delivered(filtered)

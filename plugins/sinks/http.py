@@ -24,10 +24,9 @@ from lens_core import (
     Sink,
     hookimpl,
 )
-from lens_core.base.compression import compress
-from lens_core.base.urls import basic_auth, revealed, separate_login
-from lens_core.plugin_api.http_answers import is_lens_refusal, is_lens_success, refusal
-from lens_core.records import RECORD_KINDS, encode_envelope
+from lens_core.plugin_api.encoding import RECORD_KINDS, compress, encode_envelope
+from lens_core.plugin_api.http_answers import describe_answer, is_lens_refusal, is_lens_success, outage, refusal
+from lens_core.plugin_api.urls import basic_auth, revealed, separate_login
 
 
 class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,10 +140,10 @@ def classify(status: int, headers: Mapping[str, str], body: bytes, size: int) ->
     """The meaning of another Lens' answer for a batch of `size` records; only its own error shape is a refusal."""
     if 200 <= status < 300:
         return _rejections(body, size)
-    answer = refusal(status, headers, body)
-    if isinstance(answer, Poisoned) and not is_lens_refusal(status, body):
-        return Retry(f"{answer.reason} (not the answer of a Lens; does the url lead to one?)")
-    return answer
+    if is_lens_refusal(status, body):
+        return Poisoned(describe_answer(status, body))
+    hint = "not the answer of a Lens; does the url lead to one?"
+    return outage(status, headers, body) or Retry(f"{describe_answer(status, body)} ({hint})")
 
 
 def _rejections(body: bytes, size: int) -> Answer:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from lens_core import Answer, Batch, Delivered, Position, Record, Sink, hookimpl
-from lens_core.records import RECORD_KINDS
+from lens_core.plugin_api.encoding import RECORD_KINDS
 
 # Each start of a daemon brings a spool that was never seen; the oldest have nothing left to deliver.
 KEPT_POSITIONS = 200

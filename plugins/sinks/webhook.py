@@ -13,12 +13,24 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from lens_core import Answer, Batch, BatchLimits, Delivered, Event, Poisoned, Rejected, Retry, Secret, Sink, hookimpl
-from lens_core.base.urls import basic_auth, split_login
-from lens_core.directory.index import workload_of
-from lens_core.model.event_types import ATTENTION_EVENTS
+from lens_core import (
+    ATTENTION_EVENTS,
+    SHOWN_NAME_LABEL,
+    Answer,
+    Batch,
+    BatchLimits,
+    Delivered,
+    Event,
+    Poisoned,
+    Rejected,
+    Retry,
+    Secret,
+    Sink,
+    hookimpl,
+    workload_of,
+)
 from lens_core.plugin_api.http_answers import refusal
-from lens_core.records import SHOWN_NAME_LABEL
+from lens_core.plugin_api.urls import basic_auth, split_login
 
 _MOST_REMEMBERED = 10_000
 _SHOWN_PLACES = 5

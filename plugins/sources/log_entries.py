@@ -14,9 +14,8 @@ from typing import Annotated
 import msgspec
 
 from lens_core import LogLine, Origin
-from lens_core.detection.log_lines.text import PARTIAL, split_container_prefix
-from lens_core.model import ranges
-from lens_core.model.times import epoch_seconds
+from lens_core.logs import PARTIAL, split_container_prefix
+from lens_core.plugin_api.encoding import Rank, epoch_seconds
 
 MAX_LABELS = 32
 MAX_LABEL_BYTES = 512
@@ -66,7 +65,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     node: str | None = None
     host: str | None = None
     hostname: str | None = None
-    rank: ranges.Rank | None = None
+    rank: Rank | None = None
 
 
 _kubernetes = msgspec.json.Decoder(Kubernetes, strict=False)

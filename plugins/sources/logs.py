@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import BadRequest, IngestRequest, LogLine, Origin, Reply, Route, Source, hookimpl
-from lens_core.base.json_items import ItemDecoder, decode_json, quote_bare_specials
+from lens_core.plugin_api.encoding import ItemDecoder, decode_json, quote_bare_specials
 
 from .log_entries import NO_IDENTITY, Entry, EntryConverter
+from .log_latency import LogLatency
 
 # Bodies beyond this are read in a thread, so that other requests are answered meanwhile.
 LARGE_BODY_BYTES = 64 * 1024
@@ -83,7 +84,7 @@ class Logs(Source):
         counts = Counter(reason if reason == NO_IDENTITY else "invalid" for _, reason in parsed.rejected)
         await self.door.submit(parsed.lines, received=parsed.items, filtered=parsed.filtered, rejected=counts)
         for node, ages in parsed.latencies.items():
-            self.context.metrics.log_latency.observe(node, ages)
+            self.context.metrics.group(LogLatency).observe(node, ages)
         if parsed.items and len(parsed.rejected) == parsed.items:
             index, reason = min(parsed.rejected)
             raise BadRequest(_HOW_TO_IDENTIFY if reason == NO_IDENTITY else f"entry {index}: {reason}")
@@ -103,7 +104,7 @@ class Logs(Source):
         known: dict[int, tuple[bool, list[float]]] = {}  # the converter keeps the origins
         ages: list[float] = []
         ignored = False
-        for index, entry in zip(places, entries, strict=True):
+        for index, entry in zip(places, _consumed(entries), strict=True):
             line = converter.convert(entry)
             if isinstance(line, str):
                 if line:
@@ -127,6 +128,13 @@ class Logs(Source):
 
     def _is_ignored(self, origin: Origin) -> bool:
         return any(fnmatchcase(origin.pod_name, pattern) for pattern in self.settings.ignore_pods)
+
+
+def _consumed(entries: list[Entry]) -> Iterator[Entry]:
+    """Yield the entries and forget each: those of a large body are not held beside all of its lines."""
+    entries.reverse()
+    while entries:
+        yield entries.pop()
 
 
 def decode_entries(body: bytes, is_text: bool = False) -> tuple[list[Entry], list[tuple[int, str]]]:

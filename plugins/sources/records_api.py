@@ -9,20 +9,31 @@ from collections.abc import Sequence
 
 import msgspec
 
-from lens_core import BadRequest, IngestRequest, Origin, Record, Reply, Route, Source, hookimpl
-from lens_core.base.errors import RequestError
-from lens_core.model.refusals import why_refused
-from lens_core.model.times import epoch_seconds
-from lens_core.records import (
-    ENVELOPE_VERSION,
-    Decoded,
+from lens_core import (
+    BadRequest,
     Event,
     Evidence,
-    RecordsEnvelope,
+    IngestRequest,
+    Origin,
+    Record,
+    Reply,
+    RequestError,
+    Route,
+    Source,
     StepMetrics,
+    hookimpl,
+)
+from lens_core.plugin_api.encoding import (
+    ENVELOPE_VERSION,
+    Decoded,
+    RecordsEnvelope,
     decode_envelope,
     decode_json_envelope,
+    epoch_seconds,
+    why_refused,
 )
+
+from .wandb_api.metrics import WandbMetrics
 
 LARGE_BODY_BYTES = 64 * 1024
 
@@ -45,20 +56,20 @@ class RecordsApi(Source):
 
     async def _receive(self, request: IngestRequest) -> Reply:
         """Records as envelopes; those of the hook count as the requests to the wandb routes do."""
-        metrics = self.context.metrics
+        metrics = self.context.metrics.group(WandbMetrics)
         started = time.perf_counter()
         try:
             answer, records = await self._take(request)
         except RequestError as error:
             if b"wandb" in request.body:
-                metrics.wandb_requests.labels(_HOOK).inc()
-                metrics.wandb_request_errors.labels(_HOOK, error.code).inc()
+                metrics.requests.labels(_HOOK).inc()
+                metrics.request_errors.labels(_HOOK, error.code).inc()
             raise
         rows = [record for record in records if isinstance(record, StepMetrics) and record.data_source == "wandb"]
         if rows or any(isinstance(record, Evidence) and record.source == "wandb" for record in records):
-            metrics.wandb_requests.labels(_HOOK).inc()
-            metrics.wandb_request_duration.labels(_HOOK).observe(time.perf_counter() - started)
-            metrics.wandb_metrics_points.inc(sum(len(row.values) for row in rows))
+            metrics.requests.labels(_HOOK).inc()
+            metrics.request_duration.labels(_HOOK).observe(time.perf_counter() - started)
+            metrics.metrics_points.inc(sum(len(row.values) for row in rows))
         return answer
 
     async def _take(self, request: IngestRequest) -> tuple[Reply, list[Record]]:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
 from tests.browser.browsing import EXPECTED_WHEN_AWAY
 from tests.browser.conftest import Browse
-from tests.browser.training import rows, send_evidence, send_many, send_rows
+from tests.browser.training import rows, send_events, send_evidence, send_many, send_rows
 from tests.end_to_end.running_lens import RunningLens
 
 OwnLens = Callable[..., RunningLens]
@@ -52,6 +53,101 @@ def test_a_run_that_trains_while_one_looks_and_a_daemon_that_comes_back(browse: 
         send_rows(lens, "job", rows(10, first=60))
         watched.until(f"({drawn})() === 69")
         assert page.locator("#problem").is_hidden()
+
+
+def test_a_view_that_is_opened_while_the_daemon_is_away_comes_by_itself(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("away")
+    send_rows(lens, "job", rows(50))
+    lens.drained()
+    with browse(lens.url) as watched:
+        watched.expected = EXPECTED_WHEN_AWAY
+        page = watched.open("/", "tbody tr a")
+        port = lens.url.rpartition(":")[2]
+        lens.stop()
+        page.wait_for_selector(".connection.down")
+        assert "since" in page.locator(".connection").inner_text()
+        page.evaluate("location.hash = '#/workload?uid=job&metric=loss'")
+        page.wait_for_selector("#problem:not([hidden])")
+        lens.start(f"127.0.0.1:{port}")
+        page.wait_for_selector(".card[data-drawn]")
+        assert page.locator("#problem").is_hidden()
+
+
+def test_a_daemon_that_stands_still_is_not_live(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("frozen")
+    send_rows(lens, "job", rows(5))
+    lens.drained()
+    with browse(lens.url) as watched:
+        watched.expected = EXPECTED_WHEN_AWAY
+        page = watched.open("/", ".connection.up")
+        assert lens.process is not None
+        lens.process.send_signal(signal.SIGSTOP)
+        try:
+            page.wait_for_selector(".connection.down")
+        finally:
+            lens.process.send_signal(signal.SIGCONT)
+        page.wait_for_selector(".connection.up")
+
+
+def test_every_tab_moves_and_what_is_unfolded_stays_so(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("tabs")
+    now = time.time()
+    send_rows(lens, "job", rows(5, now=now))
+    long = {"type": "custom", "event_time": now, "details": {"text": "x" * 300}}
+    send_events(lens, "job", [long])
+    lens.drained()
+    with browse(lens.url) as watched:
+        page = watched.open("/#/workload?uid=job&tab=events", "#panel details")
+        page.locator("#panel details summary").click()
+        send_events(lens, "job", [{"type": "checkpoint_saved", "event_time": now + 1, "iteration": 3}])
+        page.wait_for_selector("#panel .event.checkpoint_saved")
+        assert page.locator("#panel details").get_attribute("open") is not None
+        page.get_by_role("tab", name="Runs").click()
+        page.wait_for_selector("#panel td:has-text('5')")
+        send_rows(lens, "job", rows(7, first=5, now=now))
+        page.wait_for_selector("#panel td:has-text('12')")
+
+
+def test_a_loss_that_is_no_number_any_more_is_shown_as_that(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("nan")
+    now = time.time()
+    good = rows(600, now=now)
+    for row in good[100:]:
+        row["data"]["loss"] = "NaN"
+    send_rows(lens, "job", good)
+    events = [{"type": "loss_not_finite", "event_time": now, "iteration": step} for step in range(100, 600)]
+    send_events(lens, "job", events)
+    lens.drained()
+    with browse(lens.url) as watched:
+        page = watched.open("/", "tbody .spark .trouble")
+        assert page.locator("tbody .spark .trouble").inner_text() == "NaN"
+        page = watched.open("/#/workload?uid=job&metric=loss", ".card[data-drawn]")
+        bands = "document.querySelector('.card .plot').layout.shapes.map(s => [s.type, s.x0, s.x1]).join()"
+        watched.until(f"{bands} === 'rect,100,599'")
+
+
+def test_what_is_chosen_stays_chosen_and_in_the_address(browse: Browse, own_lens: OwnLens) -> None:
+    lens = own_lens("chosen")
+    send_many(lens, 120)
+    lens.drained()
+    with browse(lens.url) as watched:
+        page = watched.open("/", "tbody tr:nth-child(50)")
+        page.get_by_label("Compare job-00003").check()
+        page.get_by_role("button", name="Next").click()
+        page.wait_for_selector("text=51–100")
+        page.get_by_label("Compare job-00060").check()
+        page.reload()
+        page.wait_for_selector("text=51–100")
+        assert page.get_by_label("Compare job-00060").is_checked()
+        assert page.get_by_role("link", name="Compare 2").is_visible()
+        page.get_by_label("Search workloads").fill("job-00003")
+        page.wait_for_selector("text=1–1 of 1")
+        assert page.get_by_label("Compare job-00003").is_checked()
+        page.get_by_role("button", name="Choose none").click()
+        assert not page.get_by_label("Compare job-00003").is_checked()
+        many = "&".join(f"uid=job-{number:05}" for number in range(43))
+        page = watched.open(f"/#/workload?{many}", ".notice")
+        assert page.locator(".notice").inner_text().startswith("43 workloads are chosen; the first 20")
 
 
 def test_what_a_slower_run_sends_late_is_drawn_too(browse: Browse, own_lens: OwnLens) -> None:

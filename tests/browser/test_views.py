@@ -85,11 +85,11 @@ def test_a_run_has_one_colour_in_every_chart_whichever_is_first(browse: Browse) 
             page = watched.open(f"/#/workload?uid=two-phases&{shown}", ".card[data-drawn]")
             watched.until("document.querySelectorAll('.card:not([data-drawn])').length === 0")
             page.wait_for_selector(".head h1")
-            watched.until("document.querySelector('.card .plot').data.some(t => t.line?.color === '#e07b1a')")
+            watched.until("document.querySelector('.card .plot').data.some(t => t.line?.color === '#e69f00')")
             found += page.locator(".card .plot").evaluate_all(f"all => all.map({COLOURS})")
-    both = {"run z-prepare": "#3d7de0", "run a-train": "#e07b1a"}  # as they began
+    both = {"run z-prepare": "#0072b2", "run a-train": "#e69f00"}  # as they began
     assert [colours for colours in found if len(colours) == 2] == [both] * 3
-    assert {colour for colours in found if len(colours) == 1 for colour in colours.values()} == {"#e07b1a"}
+    assert {colour for colours in found if len(colours) == 1 for colour in colours.values()} == {"#e69f00"}
 
 
 def test_charts_offer_nothing_that_sends_data_elsewhere(browse: Browse) -> None:
@@ -266,3 +266,22 @@ def test_the_health_view_shows_the_road(browse: Browse) -> None:
         page = watched.open("/#/health", "h2:has-text('Pipeline')")
         assert "wandb_api" in page.locator(".health").inner_text()
         watched.shot("health")
+
+
+def test_a_job_shows_where_its_time_went(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b&tab=time", ".life rect")
+        assert "made progress" in page.locator(".sentence").first.inner_text()
+        buckets = page.get_by_role("region", name="Where the time went").first
+        assert "productive" in buckets.inner_text()
+        assert "step times cannot tell" in page.locator("#panel").inner_text()
+        watched.shot("time")
+
+
+def test_the_fleet_shows_where_the_time_of_all_jobs_went(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/time?since=90d", "main h1")
+        page.get_by_role("heading", name="Where the time went").wait_for()
+        page.locator(".life rect, .empty").first.wait_for(state="attached")
+        page.get_by_label("Groups").select_option("name")
+        watched.until("location.hash.includes('by=name')")

@@ -74,7 +74,7 @@ def datadog(folder: Path) -> Iterator[tuple[DatadogApi, dict[str, str]]]:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     port = server.server_port
     lead_curl(folder, f"{DATADOG}:443", port, f'cacert = "{certificate}"', "fail")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
         yield api, {"DD_URL": f"https://127.0.0.1:{port}", "SSL_CERT_FILE": str(certificate), "DD_API_KEY": "k"}

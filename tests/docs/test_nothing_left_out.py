@@ -24,9 +24,6 @@ NOT_RUN = {
     "benchmarks/README.md": {
         "python -m benchmarks.ingest": "each takes minutes of a machine that does nothing else",
     },
-    "docs/diagnosis.md": {
-        "export DLROVER_MASTER_ADDR": "needs torch and two nodes; the source's own tests speak its protocol",
-    },
     "docs/instrument_a_cluster.md": {
         "docker build": "takes minutes, and a registry or stand-ins for it; scripts/check-image gives these commands",
     },

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 
-from lens_core.cli.http_reference import http_reference
-from lens_core.cli.settings_reference import settings_reference
+from scripts.reference_pages import http_reference, settings_reference
 from tests.docs.pages import DOCS
 
 
 def test_the_settings_are_those_of_the_plugins() -> None:
-    command = "python -m lens_core.cli.settings_reference > docs/settings.md"
-    assert (DOCS / "settings.md").read_text() == settings_reference(), f"run: {command}"
+    assert (DOCS / "settings.md").read_text() == settings_reference(), "run: python scripts/reference_pages.py"
 
 
 def test_every_setting_has_a_meaning() -> None:
@@ -21,8 +19,9 @@ def test_every_setting_has_a_meaning() -> None:
 
 
 def test_the_routes_are_those_of_the_openapi_document() -> None:
-    command = "python -m lens_core.cli.http_reference > docs/http_reference.md"
-    assert (DOCS / "http_reference.md").read_text() == http_reference().rstrip("\n") + "\n", f"run: {command}"
+    assert (DOCS / "http_reference.md").read_text() == http_reference().rstrip("\n") + "\n", (
+        "run: python scripts/reference_pages.py"
+    )
 
 
 def test_the_index_names_every_page() -> None:

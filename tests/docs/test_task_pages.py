@@ -13,6 +13,8 @@ import httpx
 import psycopg
 import pytest
 import yaml
+from lens_plugins.sinks.postgresql.metrics import StoreMetrics
+from lens_plugins.sources.wandb_api.metrics import WandbMetrics
 
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.cli import checks, checks_symptoms
@@ -72,7 +74,8 @@ def test_upgrading_begins_with_a_valid_file(tmp_path: Path) -> None:
 def test_the_queries_of_the_upgrade_page_ask_for_metrics_that_exist() -> None:
     (text,) = blocks("upgrade_from_primus_lens.md", "text")
     metrics = SelfMetrics()
-    metrics.wandb_request_duration.labels("metrics").observe(0.1)
+    metrics.group(StoreMetrics)
+    metrics.group(WandbMetrics).request_duration.labels("metrics").observe(0.1)
     exposed = metrics.exposition().decode()
     asked = set(re.findall(r"wandb_\w+", text))
     assert len(asked) == 5

@@ -120,3 +120,19 @@ def test_a_command_that_is_run_with_log(lens: RunningLens) -> None:
     lens.drained()
     assert [(iteration, value) for _, iteration, value in losses(lens, "run-1")] == [(5, 1.005)]
     assert [event["type"] for event in events(lens, "run-1")] == ["training_ended"]
+
+
+def test_a_command_that_fails_is_one_failure_with_what_log_hook_and_command_know(lens: RunningLens) -> None:
+    script = (
+        f"print({step(5)!r}, flush=True); import wandb; run = wandb.init(mode='disabled'); raise KeyError('weights')"
+    )
+    command = [sys.executable, "-m", "lens_core.cli", "run", "--log", "--url", lens.url, "--workload", "run-2", "--"]
+    failed = subprocess.run([*command, sys.executable, "-c", script], check=False, capture_output=True, timeout=240)
+    assert failed.returncode == 1
+    lens.drained()
+    assert [(iteration, value) for _, iteration, value in losses(lens, "run-2")] == [(5, 1.005)]
+    (failure,) = [event for event in events(lens, "run-2") if event["type"] == "training_failed"]
+    assert (failure["details"]["exit_code"], failure["details"]["reason"]) == (1, "KeyError: 'weights'")
+    assert failure["details"]["lines"]
+    diagnosis = lens.get("/workloads/run-2/diagnosis")
+    assert [event["type"] for event in diagnosis["events"]].count("training_failed") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -11,11 +12,10 @@ from ...base.redaction import hide
 from ...model.records import Record, encode_envelope
 from ...plugin_api.sink_answers import Answer, Batch, Delivered, Poisoned, Position, Rejected, Retry
 from ..processing_marks import ProcessingMarks, is_inside, parts_around
-from ..spool.chunk import DeadLetter
+from ..spool.batches import DeadLetter
 from ..spool.sink_state import Outcome
 from ..spool.spool import Spool
-from ..spool.unpack import Unpacked
-from .cursor_committer import Ack, CursorCommitter
+from .cursor import Ack, CursorCommitter, Unpacked
 from .policy import Backoff, Part, PartLimit, halves
 
 logger = logging.getLogger("lens.delivery")
@@ -24,7 +24,8 @@ logger = logging.getLogger("lens.delivery")
 class SendContext(NamedTuple):
     """Holds the parts that a batch delivery uses. `send` never raises; `pause` waits and says whether to go on.
 
-    `limit` bounds the size of a part that the sink can answer within its timeout.
+    `limit` bounds the size of a part that the sink can answer within its timeout. `turn` is held from a send until its
+    answer is accounted for.
     """
 
     sink: str
@@ -36,6 +37,7 @@ class SendContext(NamedTuple):
     send: Callable[[Batch], Awaitable[Answer]]
     pause: Callable[[float], Awaitable[bool]]
     marks: ProcessingMarks
+    turn: asyncio.Lock
 
 
 class BatchDelivery:
@@ -60,7 +62,7 @@ class BatchDelivery:
                 self._halve(part)
                 continue
             self._attempt += 1
-            answer = await self._send(part)
+            answer = await self._send_and_settle(part)
             if isinstance(answer, Retry):
                 self._parts.append(part)
                 delay = self._context.backoff.next_delay(answer.after_seconds)
@@ -70,28 +72,50 @@ class BatchDelivery:
                     return True
                 if not going_on:
                     return False
-            elif isinstance(answer, Poisoned) and part.size > 1:
-                self._halve(part)
-            else:
-                await self._finish(part, answer)
-                self._attempt = 0
         if self._suspect is not None and self._suspect.end <= self._unpacked.chunk.end:
             self._context.marks.clear(self._context.sink)
         return True
 
+    async def _send_and_settle(self, part: Part) -> Answer:
+        """Send a part and, unless it has to be sent again, account for it or for its halves; return the answer."""
+        async with self._context.turn:
+            answer = await self._send(part)
+            if isinstance(answer, Poisoned) and part.size > 1:
+                self._halve(part)
+            elif not isinstance(answer, Retry):
+                await self._finish(part, answer)
+                self._attempt = 0
+            return answer
+
     async def _send(self, part: Part) -> Answer:
         """Return the answer of the sink; reject a part that was in flight at two deaths of the daemon."""
-        if not part.size:
-            return Delivered()
+        erased = self._erased(part)
+        if len(erased) == part.size:
+            return Delivered(filtered=part.size)
         is_suspected = self._suspect is not None and is_inside(self._places, part, self._suspect)
         if self._suspect is not None and is_suspected and self._suspect.must_go_aside:
-            return Rejected(dict.fromkeys(range(part.size), self._suspect.reason))
-        batch = self._batch(part)
+            rest = [index for index in range(part.size) if index not in erased]
+            return Rejected(dict.fromkeys(rest, self._suspect.reason), filtered=len(erased))
+        batch = self._batch(part, erased)
         deaths = self._suspect.deaths if self._suspect is not None and is_suspected else 0
         self._context.marks.begin(self._context.sink, batch.start, batch.end, deaths)
         answer = await self._send_timed(batch, part)
         self._context.marks.end(self._context.sink)
-        return answer
+        return _answer_for_whole(answer, part, erased) if erased else answer
+
+    def _erased(self, part: Part) -> frozenset[int]:
+        """The indexes within a part of records whose workload or run was deleted after they were accepted."""
+        erasures = self._context.spool.erasures
+        if not erasures or self._unpacked.chunk.start.batch > max(erasure.last_batch for erasure in erasures):
+            return frozenset()
+        ordinals = self._unpacked.ordinals
+        found = set()
+        for index, record in enumerate(self._unpacked.records[part.first : part.last]):
+            place = part.first + index if ordinals is None else ordinals[part.first + index]
+            batch = self._unpacked.position(place + 1).batch
+            if any(batch <= erasure.last_batch and erasure.covers(record) for erasure in erasures):
+                found.add(index)
+        return frozenset(found)
 
     async def _send_timed(self, batch: Batch, part: Part) -> Answer:
         """Return the sink's answer and adapt the part limit to the time that it took."""
@@ -122,12 +146,15 @@ class BatchDelivery:
     def _is_overtaken(self) -> bool:
         return self._context.spool.was_overtaken(self._context.sink, self._unpacked.chunk.end)
 
-    def _batch(self, part: Part) -> Batch:
-        whole = part.size == len(self._unpacked.records)
+    def _batch(self, part: Part, erased: frozenset[int]) -> Batch:
+        whole = part.size == len(self._unpacked.records) and not erased
         records = self._unpacked.records
+        kept = records if whole else records[part.first : part.last]
+        if erased:
+            kept = [record for index, record in enumerate(kept) if index not in erased]
         end = self._unpacked.position(self._unpacked.end_of(part))
         return Batch(
-            records=records if whole else records[part.first : part.last],
+            records=kept,
             start=self._unpacked.position(self._done),
             end=end,
             spool_id=self._context.spool.identity_at(end),
@@ -164,3 +191,17 @@ class BatchDelivery:
         everything = [*letters, *(DeadLetter(entry.reason, entry.body) for entry in unreadable)]
         position, size = self._unpacked.position(end), self._unpacked.finished_bytes(first, end)
         await self._context.committer.commit(Ack(position, end - first, size, everything, outcome))
+
+
+def _answer_for_whole(answer: Answer, part: Part, erased: frozenset[int]) -> Answer:
+    """The answer to what was left of a part without the erased records, as one to the whole part."""
+    if isinstance(answer, Delivered):
+        return Delivered(filtered=answer.filtered + len(erased))
+    if not isinstance(answer, Rejected):
+        return answer
+    kept = [index for index in range(part.size) if index not in erased]
+    return Rejected(
+        {kept[index]: reason for index, reason in answer.items.items()},
+        filtered=answer.filtered + len(erased),
+        parts={kept[index]: record for index, record in answer.parts.items()},
+    )

@@ -1,4 +1,8 @@
-"""One task per sink: read what is next, send it, and account for every record of it.
+"""Sends what a sink has to get, and says how it is doing.
+
+The health of a sender: its state, its last error and success, and the gauges that say so.
+
+One task per sink: read what is next, send it, and account for every record of it.
 
 Batches of a sink are in the order of the spool and one at a time. A batch that is sent again has the same start and
 end as before, or is a half of it (after Poisoned and after timeouts), or a half of that. A sink that fails is tried
@@ -11,7 +15,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,15 +25,123 @@ from ...base.self_metrics import SelfMetrics
 from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ...plugin_api.components import Sink
 from ...plugin_api.sink_answers import Answer, Batch, BatchLimits, Poisoned, Retry
-from ..ledger import SINK_LOSSES, SINK_REASONS, Ledger
-from ..spool.sink_state import SinkSnapshot
+from ..ledger import SINK_LOSSES, SINK_REASONS, Ledger, LedgerStatus
+from ..spool.sink_state import Pending, SinkSnapshot
 from ..spool.spool import Spool
-from ..waiting import CANCEL_GRACE_SECONDS, NoAnswer, TimedOut, answer_within, is_set_within
 from .batch_delivery import BatchDelivery, SendContext
-from .cursor_committer import CursorCommitter
-from .policy import Backoff, DeliverySettings, PartLimit, seconds_until_ready, sensible
-from .prefetcher import Prefetcher
-from .sender_status import Health, SinkStatus
+from .cursor import CursorCommitter, Prefetcher
+from .policy import (
+    CANCEL_GRACE_SECONDS,
+    Backoff,
+    DeliverySettings,
+    NoAnswer,
+    PartLimit,
+    TimedOut,
+    answer_within,
+    is_set_within,
+    seconds_until_ready,
+    sensible,
+)
+
+SinkState = Literal["starting", "idle", "sending", "retrying", "failing", "stopped"]
+
+
+class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One sink of one pipeline. Times are seconds since the epoch, None for never.
+
+    `dead_letter_reason` says why the newest of the dead letters was refused.
+    """
+
+    name: str
+    required: bool
+    state: SinkState
+    pending_records: int
+    pending_bytes: int
+    lag_seconds: float
+    delivered_per_second: float
+    retries: int
+    failures_in_a_row: int
+    last_error: str
+    last_error_at: float | None
+    last_success_at: float | None
+    dead_letters: int
+    ledger: LedgerStatus
+    dead_letter_reason: str = ""
+
+
+class Health:
+    """State and recent history of one sender."""
+
+    def __init__(self, component: str, metrics: SelfMetrics, failing_after: int) -> None:
+        self.state: SinkState = "starting"
+        self.last_error = ""
+        self.last_error_at: float | None = None
+        self.last_success_at: float | None = None
+        self.failures = 0
+        self.retries = 0
+        self._failing_after = failing_after
+        self._retries = metrics.retries.labels(component=component)
+        self._pending = metrics.pending.labels(component=component)
+        self._lag = metrics.lag.labels(component=component)
+        self._last_success = metrics.last_success.labels(component=component)
+        self._dead_letters = metrics.dead_letters.labels(component=component)
+
+    def sending(self) -> None:
+        """A batch is on its way."""
+        if self.failures == 0:
+            self.state = "sending"
+
+    def answered(self, now: float, *, stored: bool) -> None:
+        """The sink gave a verdict on a batch."""
+        self.state = "idle"
+        self.failures = 0
+        if stored:
+            self.last_success_at = now
+            self._last_success.set(now)
+
+    def failed(self, reason: str, now: float) -> bool:
+        """A try failed; whether that is worth a line in the log (the first of a row, and when it gets serious)."""
+        self.failures += 1
+        self.last_error, self.last_error_at = reason, now
+        self.state = "failing" if self.failures >= self._failing_after else "retrying"
+        return self.failures in (1, self._failing_after)
+
+    def retried(self) -> None:
+        """A batch has to be sent again."""
+        self.retries += 1
+        self._retries.inc()
+
+    def gauge(self, snapshot: SinkSnapshot, now: float) -> None:
+        """Show what waits."""
+        self._pending.set(snapshot.pending.records)
+        self._lag.set(lag_of(snapshot.pending, now))
+        self._dead_letters.set(snapshot.dead_letters)
+
+    def status(self, name: str, required: bool, ledger: Ledger, snapshot: SinkSnapshot, now: float) -> SinkStatus:
+        """All of it."""
+        return SinkStatus(
+            name=name,
+            required=required,
+            state=self.state,
+            pending_records=snapshot.pending.records,
+            pending_bytes=snapshot.pending.bytes,
+            lag_seconds=lag_of(snapshot.pending, now),
+            delivered_per_second=ledger.rate.per_second(),
+            retries=self.retries,
+            failures_in_a_row=self.failures,
+            last_error=self.last_error,
+            last_error_at=self.last_error_at,
+            last_success_at=self.last_success_at,
+            dead_letters=snapshot.dead_letters,
+            ledger=ledger.status(),
+            dead_letter_reason=snapshot.dead_letter_reason,
+        )
+
+
+def lag_of(pending: Pending, now: float) -> float:
+    """Age of the oldest record that waits; 0 when none does."""
+    return max(0.0, now - pending.oldest_at) if pending.oldest_at is not None else 0.0
+
 
 logger = logging.getLogger("lens.delivery")
 
@@ -41,6 +154,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
 
     `on_exception` and `on_answer` are told when the sink's own code raised, and when it answered. `ensure_started`
     raises while the sink could not be started; until then it is asked nothing and the spool keeps its records.
+    `measure` wraps each call of the sink's `send`.
     """
 
     name: str
@@ -52,6 +166,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
     on_exception: Callable[[BaseException], object] | None = None
     on_answer: Callable[[], object] | None = None
     ensure_started: Callable[[], Awaitable[None]] | None = None
+    measure: Callable[[Coroutine[Any, Any, Answer]], Coroutine[Any, Any, Answer]] = lambda asked: asked
 
 
 class Sender:
@@ -81,8 +196,18 @@ class Sender:
         self._prefetcher = Prefetcher(slot.name, spool, self.matcher)
         self._committer = CursorCommitter(slot.name, spool, Backoff(slot.delivery, rng), self._failed)
         limit = PartLimit(slot.delivery.send_timeout_seconds)
+        self._turn = asyncio.Lock()
         self._context = SendContext(
-            slot.name, pipeline, spool, self._backoff, self._committer, limit, self._send, self._pause, spool.marks
+            sink=slot.name,
+            pipeline=pipeline,
+            spool=spool,
+            backoff=self._backoff,
+            committer=self._committer,
+            limit=limit,
+            send=self._send,
+            pause=self._pause,
+            marks=spool.marks,
+            turn=self._turn,
         )
 
     @property
@@ -116,6 +241,11 @@ class Sender:
         await self._committer.cancel()
         self.health.state = "stopped"
         self.ledger.close(self.take_snapshot().pending.records)
+
+    async def settle(self) -> None:
+        """Return when what was being sent is answered and committed; waits as long as the sink may take."""
+        async with self._turn:
+            await self._committer.settle()
 
     def take_snapshot(self) -> SinkSnapshot:
         """Bring the ledger and the gauges up to what the spool says; what waits is of the same moment."""
@@ -210,7 +340,8 @@ class Sender:
         seconds = self.slot.delivery.send_timeout_seconds
         self.health.sending()
         try:
-            answer = sensible(await answer_within(seconds, self.slot.sink.send(batch), self._halt), len(batch.records))
+            asked = self.slot.measure(self.slot.sink.send(batch))
+            answer = sensible(await answer_within(seconds, asked, self._halt), len(batch.records))
             if self.slot.on_answer is not None:
                 self.slot.on_answer()
         except NoAnswer as error:

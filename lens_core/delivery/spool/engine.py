@@ -11,13 +11,11 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from ...base.errors import Overloaded, SpoolError
+from ..erasure import Erasure, read_erasures, write_erasure
 from . import file as spool_file
-from . import queries as spool_queries
 from . import repair as spool_repair
-from .disk_reserve import Reserve
-from .epochs import Epoch, begin_epoch, write_epochs
-from .lock import SpoolLock
-from .packing import WORTH_BYTES
+from .batches import WORTH_BYTES
+from .file import Epoch, Reserve, SpoolLock, begin_epoch, write_epochs
 from .tables import SpoolTables
 
 logger = logging.getLogger("lens.spool")
@@ -50,6 +48,7 @@ class SpoolEngine(SpoolTables):
         self.path = path
         self.spool_id = ""
         self.epochs: list[Epoch] = []
+        self.erasures: list[Erasure] = []
         self.closed_reader: Callable[[], AbstractContextManager[None]] = nullcontext
         self._notify = notify
         self._lock = SpoolLock(path) if path else None
@@ -136,15 +135,16 @@ class SpoolEngine(SpoolTables):
 
     def _load_books(self, connection: sqlite3.Connection) -> None:
         self.count(connection)
-        self.recent.restart(spool_queries.newest_end(connection))
+        self.erasures = read_erasures(connection)
+        self.recent.restart(spool_file.newest_end(connection))
         for name, sink_state in self.sink_states.items():
-            cursor = spool_queries.cursor_of(connection, name)
+            cursor = spool_file.cursor_of(connection, name)
             sink_state.load(
                 cursor,
-                spool_queries.pending_of(connection, name, cursor),
-                spool_queries.dead_letter_count(connection, name),
+                spool_file.pending_of(connection, name, cursor),
+                spool_file.dead_letter_count(connection, name),
             )
-            sink_state.dead_letter_reason = spool_queries.newest_dead_letter_reason(connection, name)
+            sink_state.dead_letter_reason = spool_file.newest_dead_letter_reason(connection, name)
 
     def close(self) -> None:
         """Tidy up and close; never raises, because what is committed is safe already."""
@@ -190,14 +190,17 @@ class SpoolEngine(SpoolTables):
         connection.execute("COMMIT")
         self._repair_wanted = False
         self.count(connection)
-        self.recent.restart(spool_queries.newest_end(connection))
+        self.recent.restart(spool_file.newest_end(connection))
         for name, sink_state in self.sink_states.items():
-            behind = spool_queries.pending_of(connection, name, sink_state.head)
-            sink_state.reload(behind, spool_queries.dead_letter_count(connection, name))
+            behind = spool_file.pending_of(connection, name, sink_state.head)
+            sink_state.reload(behind, spool_file.dead_letter_count(connection, name))
 
     def _restore_places(self, connection: sqlite3.Connection) -> None:
         """Write what is known of places in the file: a repair may have saved older ones, or none."""
         write_epochs(connection, self.epochs)
+        connection.execute("DELETE FROM erasures")
+        for erasure in self.erasures:
+            write_erasure(connection, erasure)
         self._register(connection)
         for name, sink_state in self.sink_states.items():
             self._move(connection, name, sink_state.cursor)
@@ -265,6 +268,8 @@ class SpoolEngine(SpoolTables):
             with suppress(sqlite3.Error):  # after some errors there is nothing to take back any more
                 connection.execute("ROLLBACK")
             raise
+        if self.erasures:
+            self.erasures = read_erasures(connection)
         return self.path is not None and self._shrink(connection)
 
     def _shrink(self, connection: sqlite3.Connection) -> bool:

@@ -120,6 +120,8 @@ def _copy(old: sqlite3.Connection | None, new: sqlite3.Connection, moved_to: Pat
     epochs = _rows(old, "SELECT first_batch, identity FROM epochs")
     new.executemany("INSERT OR REPLACE INTO epochs VALUES (?, ?)", epochs)
     new.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", _rows(old, "SELECT key, value FROM state"))
+    erasures = _rows(old, "SELECT id, last_batch, body FROM erasures")
+    new.executemany("INSERT OR REPLACE INTO erasures VALUES (?, ?, ?)", erasures)
     letters = "SELECT id, sink, reason, created_at, bytes, body FROM dead_letters"
     new.executemany("INSERT OR IGNORE INTO dead_letters VALUES (?, ?, ?, ?, ?, ?)", _rows(old, letters))
     batches, records, last, unreadable = _copy_batches(old, new, cursors)

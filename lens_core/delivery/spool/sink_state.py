@@ -1,4 +1,6 @@
-"""State of one sink that the spool keeps in memory: its cursor and the backlog behind it.
+"""State that the spool keeps in memory: each sink's cursor and backlog, and bytes that submissions have reserved.
+
+State of one sink that the spool keeps in memory: its cursor and the backlog behind it.
 
 The writer thread changes a state after each commit, the reader thread when it hands records out, so every change
 is made under the lock.
@@ -6,6 +8,10 @@ is made under the lock.
 Records that were handed out (up to `in_flight_end`) belong to the sender until it says what became of them: when
 the spool is full and an optional sink has to skip, those are not counted as dropped here, because they may just be
 arriving.
+
+Bytes of a spool that are reserved for a submission before it is appended; no other submission gets them.
+
+A submission that goes into several spools reserves bytes in all of them first, so none stores what another refuses.
 """
 
 from __future__ import annotations
@@ -199,7 +205,7 @@ class SinkState:
             self._counts["discarded", ""] += letters
 
     def replayed(self, letters: int) -> None:
-        """Dead letters were put back among the batches."""
+        """Dead letters were put back among the batches, or deleted with their workload."""
         with self._lock:
             self.dead_letters -= letters
 
@@ -220,3 +226,35 @@ class SinkState:
                     self.bytes = max(0, self.bytes - batch.bytes)
                 self.cursor = max(self.cursor, Position(batch.id, batch.records))
             self.oldest_at = oldest_at if self.records else None
+
+
+class Reservations:
+    """Counts the bytes that one spool has reserved. The writer thread reserves them, in the order of its requests."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.bytes = 0
+
+
+class Reservation:
+    """A request for `size` bytes, granted or not yet."""
+
+    def __init__(self, reservations: Reservations, size: int) -> None:
+        self.size = size
+        self._held = 0
+        self._reservations = reservations
+        self._is_wanted = True
+
+    def hold(self) -> None:
+        """Count the bytes as reserved unless the request was released; a second call changes nothing."""
+        with self._reservations.lock:
+            if self._is_wanted and not self._held:
+                self._held = self.size
+                self._reservations.bytes += self.size
+
+    def release(self) -> None:
+        """Return the bytes when the submission is appended or given up; a second call changes nothing."""
+        with self._reservations.lock:
+            self._reservations.bytes -= self._held
+            self._held = 0
+            self._is_wanted = False

@@ -1,8 +1,9 @@
 """The spool: one log per pipeline and one cursor per sink, on disk or in memory.
 
 A batch is written once, synced once (together with whatever else waits at that moment) and deleted when every
-sink's cursor has passed it. Nothing here blocks the event loop: all SQLite work is done by a writer thread and a
-reader thread. What the promise is: `append` returns when the batch and the state that goes with it are durable.
+sink's cursor has passed it. Nothing here blocks the event loop: all SQLite work on a file is done by a writer thread
+and a reader thread; a spool in memory waits for no disk and works in the loop. What the promise is: `append` returns
+when the batch and the state that goes with it are durable.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,18 +20,17 @@ from typing import TypeVar
 import msgspec
 
 from ...base.errors import Overloaded
+from ...model.records import Record
 from ...plugin_api.sink_answers import BatchLimits, Position
+from ..erasure import Erasure, begin_erasure
 from ..processing_marks import ProcessingMarks
 from . import file as spool_file
-from . import queries as spool_queries
 from . import tables as spool_tables
-from .chunk import Chunk, DeadLetter, NewBatch
+from .batches import Chunk, DeadLetter, NewBatch
 from .engine import SpoolEngine
-from .epochs import Epoch
-from .group_commit import CommitThread
-from .reader import SpoolReader
-from .reservation import Reservation
-from .sink_state import Outcome, Pending, SinkState
+from .file import Epoch
+from .sink_state import Outcome, Pending, Reservation, SinkState
+from .threads import CommitLoop, CommitThread, GroupCommitter, SpoolReader
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Spool:
         self._max_queued_bytes = max_queued_bytes
         self._max_dead_letter_bytes = max_bytes // 4 if max_dead_letter_bytes is None else max_dead_letter_bytes
         self._engine: SpoolEngine | None = None
-        self._writer: CommitThread | None = None
+        self._writer: GroupCommitter | None = None
         self._reader: SpoolReader | None = None
         self._waiters: dict[str, _Waiter] = {}
         self.marks = ProcessingMarks(path)
@@ -105,15 +105,12 @@ class Spool:
         await asyncio.to_thread(engine.open)
         self._engine = engine
         self.marks.start(engine.spool_id, sinks)
-        self._writer = CommitThread(f"spool-writer-{self.path.name if self.path else 'memory'}", loop, engine)
-        if self.path is not None:
-            self._reader = SpoolReader(self.path, self._translate_reading)
+        if self.path is None:
+            self._writer = CommitLoop(loop, engine)
+        else:
+            self._writer = writer = CommitThread(f"spool-writer-{self.path.name}", loop, engine)
+            self._reader = SpoolReader(self.path, partial(_translate_reading, writer, engine))
             engine.closed_reader = self._reader.closed
-
-    def _translate_reading(self, error: Exception) -> Exception:
-        told = self.engine.translate(error)
-        self._thread().poke()
-        return told
 
     async def close(self) -> None:
         """Finish what is queued, tidy up and close the file."""
@@ -161,7 +158,7 @@ class Spool:
     @property
     def free_bytes(self) -> int:
         """The bytes that it may still hold before older batches have to go."""
-        return self.max_bytes - self.engine.live_bytes - self._thread().queued_bytes - self.engine.reservations.bytes
+        return self.max_bytes - self.engine.live_bytes - self._committer().queued_bytes - self.engine.reservations.bytes
 
     def pending(self, sink: str) -> Pending:
         """Return the backlog of a sink."""
@@ -188,7 +185,7 @@ class Spool:
     def ensure_room(self) -> None:
         """Raise Overloaded if an append would certainly be refused; cheap, and no promise that it will not be."""
         engine = self.engine
-        if self._thread().queued_bytes >= self._max_queued_bytes:
+        if self._committer().queued_bytes >= self._max_queued_bytes:
             raise Overloaded("too many bytes are on their way into the spool")
         if engine.refusal:
             raise Overloaded(engine.refusal, retry_after_seconds=5.0)
@@ -206,7 +203,7 @@ class Spool:
         # What is packed will need less, mostly; how much less is not known yet.
         reservation = Reservation(engine.reservations, spool_tables.size_of(batch.body for batch in batches))
         try:
-            refusal = await self._thread().submit(
+            refusal = await self._committer().submit(
                 lambda connection: engine.reserve(connection, reservation), engine.after_append
             )
             if refusal.reason:
@@ -241,7 +238,7 @@ class Spool:
         written then. `reservation` holds the batches' bytes.
         """
         size = sum(len(batch.body) for batch in batches)
-        writer = self._thread()
+        writer = self._committer()
         is_crowded = writer.queued_bytes + size > self._max_queued_bytes and writer.queued_bytes > 0
         if batches and is_crowded and reservation is None:
             raise Overloaded("too many bytes are on their way into the spool")
@@ -271,7 +268,7 @@ class Spool:
         repairs, start = engine.sink_states[sink].repairs, engine.sink_states[sink].head
         chunk = engine.recent.chunk(sink, start, limits) or await self.look(
             partial(
-                spool_queries.read_chunk,
+                spool_file.read_chunk,
                 sink=sink,
                 start=start,
                 limits=limits,
@@ -293,10 +290,10 @@ class Spool:
         engine = self.engine
 
         def count(connection: sqlite3.Connection) -> Pending:
-            cursor = spool_queries.cursor_of(connection, sink)
-            return spool_queries.pending_of(connection, sink, cursor)
+            cursor = spool_file.cursor_of(connection, sink)
+            return spool_file.pending_of(connection, sink, cursor)
 
-        await self._thread().submit(count, engine.sink_states[sink].take_back)
+        await self._committer().submit(count, engine.sink_states[sink].take_back)
 
     async def advance(
         self,
@@ -310,7 +307,7 @@ class Spool:
         """Everything up to `end` is done: `records` of them with this outcome (None: delivered), in one transaction."""
         engine, now = self.engine, self._clock()
         known = Outcome(delivered=records) if outcome is None else outcome
-        await self._thread().submit(
+        await self._committer().submit(
             lambda connection: engine.advance(connection, sink, end, records, size, dead_letters, known, now),
             engine.after_advance,
             repeatable=True,  # a sink that is given a batch again is part of the promise
@@ -322,7 +319,7 @@ class Spool:
 
     async def state(self) -> dict[str, bytes]:
         """All state that was written with batches."""
-        return await self.look(spool_queries.all_state)
+        return await self.look(spool_file.all_state)
 
     async def skip_to(self, sink: str, position: Position, epoch: Epoch) -> int:
         """Move a sink's cursor forward to where the sink says it is; returns how many records that passes.
@@ -338,22 +335,43 @@ class Spool:
                 sink,
             )
         there = min(position, Position(end, 0))
-        done = await self._thread().submit(
+        done = await self._committer().submit(
             lambda connection: engine.skip_to(connection, sink, there), engine.after_advance
         )
         return done.records
 
+    @property
+    def erasures(self) -> Sequence[Erasure]:
+        """The deleted workloads and runs of which records may still wait."""
+        return self.engine.erasures
+
+    async def erase(self, erasure: Erasure) -> None:
+        """Mark what waits now of a deleted workload or run; it is not sent any more."""
+        engine = self.engine
+
+        def remember(marked: Erasure) -> None:
+            engine.erasures = [*engine.erasures, marked]
+
+        await self._committer().submit(lambda connection: begin_erasure(connection, erasure), remember)
+
+    async def waiting_records(self) -> AsyncIterator[list[Record]]:
+        """The readable records in batches that some sink has not passed, batch by batch."""
+        after = (await self.look(spool_file.floor) or 0) - 1
+        while found := await self.look(partial(spool_file.records_after, batch=after)):
+            after, records = found
+            yield records
+
     async def write(self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None) -> T:
         """Run work on the tables in the writer's next transaction."""
-        return await self._thread().submit(work, after)
+        return await self._committer().submit(work, after)
 
     async def look(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run work that only reads, beside the writer where there is a file."""
         if self._reader is None:
-            return await self._thread().submit(work)  # a database in memory has one connection
+            return await self._committer().submit(work)  # a database in memory has one connection
         return await self._reader.run(work)
 
-    def _thread(self) -> CommitThread:
+    def _committer(self) -> GroupCommitter:
         if self._writer is None:
             raise Overloaded("the spool is not open")
         return self._writer
@@ -374,3 +392,10 @@ class Spool:
 
 
 __all__ = ["Chunk", "DeadLetter", "NewBatch", "Pending", "Spool", "SpoolStatus"]
+
+
+def _translate_reading(writer: CommitThread, engine: SpoolEngine, error: Exception) -> Exception:
+    """Tell a reader what its error means, and have the writer mend a damaged file."""
+    told = engine.translate(error)
+    writer.poke()
+    return told

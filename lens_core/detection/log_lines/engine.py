@@ -266,7 +266,10 @@ class LineEngine:
     def _attach(self, readings: list[Reading], event: CompiledEvent, log_event: LogEvent) -> None:
         if not readings:
             readings.append(Reading(framework=event.framework))
-        readings[-1].log_event = log_event
+        if event.declared.only_running:
+            readings[-1].only_running = log_event
+        else:
+            readings[-1].log_event = log_event
         if event.framework:
             readings[-1].hints += (event.hint,)
 

@@ -6,6 +6,8 @@ import zlib
 from typing import Any
 
 from ...model.event_types import END_EVENTS, GOAL_EVENTS, STATE_EVENTS
+from ...model.records import Event
+from . import attempts
 from .readings import LogEvent
 from .stream_memory import Job
 
@@ -28,6 +30,12 @@ def is_news(job: Job, log_event: LogEvent, attempt: int, stream: str, moment: fl
     while len(job.events) > _MAX_REMEMBERED:
         del job.events[next(iter(job.events))]
     return True
+
+
+def remember_told(job: Job, event: Event) -> None:
+    """Remember an end that another reporter told of: lines that tell of the same one are no news."""
+    if event.event_time is not None:
+        job.events[f"{event.type}/{attempts.of_time(job, event.event_time)}"] = event.event_time
 
 
 def _is_repeat(job: Job, log_event: LogEvent, before: float, own: str, moment: float, window: float) -> bool:

@@ -15,7 +15,7 @@ from ...model.processing import Processed
 from ...model.records import Detection, Event, Evidence, LogLine, Origin, Record
 from ...plugin_api.components import Detector
 from ..detectors import EvidenceRules
-from . import attempts
+from . import attempts, log_events
 from .engine import Context, LineEngine
 from .prefilter import Candidates
 from .reader import StreamContext, StreamReader
@@ -185,6 +185,15 @@ class DetectorProcessor:
         moved[place.stream] = place
         return True
 
+    def end_jobs(self, is_over: Callable[[Origin], bool]) -> Mapping[str, bytes | None]:
+        """Expect no more steps of the jobs with these origins: their silence is no stall."""
+        self._memory.begin()
+        for name, job in self._memory.jobs():
+            if is_over(job.origin):
+                self._memory.touch_job(name)
+                job.is_running = False
+        return self._memory.changes()
+
     def rollback(self) -> None:
         """The last result was not stored: remember nothing of it."""
         self._memory.rollback()
@@ -212,6 +221,7 @@ class DetectorProcessor:
             if job is not None and attempts.is_of_newest(job, event.event_time):
                 self._memory.touch_job(name)
                 job.is_running = False
+                log_events.remember_told(job, event)
 
     def _detect(self, evidence: Evidence, out: list[Record]) -> None:
         detections = self.rules.detect(evidence)

@@ -98,6 +98,8 @@ class StreamReader:
             self._show(moment, reading)
             if reading.log_event is not None:
                 self._happen(moment, reading.log_event)
+            elif reading.only_running is not None and moment.job.is_running:
+                self._happen(moment, reading.only_running)
             if reading.format:
                 self._step(moment, reading, now)
 

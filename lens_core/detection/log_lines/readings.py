@@ -33,7 +33,8 @@ class Reading(msgspec.Struct):
     """One update of a line: a step's values, something that happened, a progress bar, or only hints of a framework.
 
     `values` have stored names and units, without the iteration. A progress bar without values is in `bar`: (done,
-    total). `joins` and `sums_up_epoch` are the format's.
+    total). `joins` and `sums_up_epoch` are the format's. `only_running` is an event of a job that has steps and
+    no end yet.
     """
 
     format: str = ""
@@ -45,6 +46,7 @@ class Reading(msgspec.Struct):
     sums_up_epoch: bool = False
     bar: tuple[int, int | None] | None = None
     log_event: LogEvent | None = None
+    only_running: LogEvent | None = None
     hints: tuple[FrameworkHint, ...] = ()
     text: str = ""
 

@@ -23,7 +23,7 @@ from ..sse import EventStream
 from ..state import ApiState
 
 # Proxies end connections on which nothing comes; a comment keeps them.
-HEARTBEAT_SECONDS = 15.0
+HEARTBEAT_SECONDS = 5.0
 CHANGES_EVERY_SECONDS = 1.0
 MAX_KEPT_RECORDS = 2000
 _PIECE_BYTES = 512 * 1024
@@ -108,7 +108,9 @@ async def _changes(tap: Tap) -> AsyncIterator[bytes]:
             await listener.wait(HEARTBEAT_SECONDS)
             names = listener.take()
             if not names:
-                yield b":\n\n"
+                # An event, not a comment: a browser tells a page nothing of comments, and the page must see a
+                # daemon that holds the connection and says nothing.
+                yield _event("alive", {"time": time.time()})
                 continue
             yield _event("changed", {"workloads": names, "more": len(names) >= MAX_CHANGED_NAMES})
             await asyncio.sleep(CHANGES_EVERY_SECONDS)

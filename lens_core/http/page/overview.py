@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...base.errors import BadRequest
+from ...plugin_api.overview import Overview, overview, state_of
 from ..auth import require_role
 from ..errors import json_response
-from ..overview import Overview, overview, state_of
 from ..parameters import integer
 from ..state import ApiState
 from .summary import TrainingSummaries

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ...detection.verdict import fuse
-from ...model.queries import MetricInfo, MetricPoint, PointQuery, Progress, RunSummary
+from ...model.queries import SHORTEST_SPAN_SECONDS, MetricInfo, MetricPoint, PointQuery, Progress, RunSummary
 from ...plugin_api.store import Store
 from ..detection import all_opinions
 from ..point_json import special_name
@@ -41,7 +41,7 @@ NO_MEMORY = re.compile("free|total|percent.*cpu")
 
 
 class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The summary of one workload. `spark` are values of `loss_name`, texts where JSON has no number."""
+    """The summary of one workload. `loss` and `spark` are of `loss_name`, with texts where JSON has no number."""
 
     workload_uid: str
     wrapper_framework: str | None = None
@@ -49,6 +49,7 @@ class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float = 0.0
     detection_status: str = "unknown"
     loss_name: str | None = None
+    loss: float | str | None = None
     spark: Sequence[float | str] = ()
     throughput_name: str | None = None
     throughput: float | None = None
@@ -118,6 +119,7 @@ async def _values(store: Store, uid: str, metrics: Sequence[MetricInfo], runs: S
     points = await _newest_points(store, PointQuery(workload_uid=uid, metrics=wanted, max_points=SPARK_POINTS), runs)
     return {
         "loss_name": loss,
+        "loss": _newest(points[loss]) if loss else None,
         "spark": spark(points[loss]) if loss else [],
         "throughput_name": speed,
         "throughput": _last(points[speed]) if speed else None,
@@ -185,6 +187,14 @@ def _telling(share: Sequence[float]) -> float | str:
     return float(f"{max(share, key=lambda value: abs(value - mean)):.5g}")
 
 
+def _newest(points: Sequence[MetricPoint]) -> float | str | None:
+    """Return the newest value; a loss that is no number any more must not look like the last one that was."""
+    if not points:
+        return None
+    value = points[-1].value
+    return value if math.isfinite(value) else special_name(value)
+
+
 def _last(points: Sequence[MetricPoint]) -> float | None:
     return next((point.value for point in reversed(points) if math.isfinite(point.value)), None)
 
@@ -210,7 +220,7 @@ def time_left(runs: Sequence[RunSummary]) -> tuple[float | None, int | None, flo
     target = max((run.target_iteration for run in runs if run.target_iteration is not None), default=None)
     seconds = (newest.last_seen - newest.first_seen) / 1000
     done = (newest.last_iteration or 0) - (newest.first_iteration or 0)
-    if seconds <= 0 or done <= 0:
+    if seconds < SHORTEST_SPAN_SECONDS or done <= 0:
         return None, target, None
     speed = done / seconds
     left = None if target is None else max(0, target - (newest.last_iteration or 0)) / speed

@@ -23,6 +23,7 @@ from .store_facts import facts_of
 _LOOK_SECONDS = 20.0
 _DAY_SECONDS = 86400.0
 _CACHED = 16
+_MOST_UIDS = 500
 
 
 class GoodputSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,8 +49,9 @@ class FleetQuery(msgspec.Struct, frozen=True):
 
     since: Annotated[str, Meta(description="a span (7d, the default) or a time in ms; whole days, UTC")] = "7d"
     by: Annotated[
-        Literal["cause", "node", "framework", "namespace", "name"], Meta(description="what the groups are")
+        Literal["cause", "node", "framework", "namespace", "name", "workload"], Meta(description="what the groups are")
     ] = "cause"
+    uid: Annotated[list[str], Meta(description="with by=workload: only these, at most 500; it may be repeated")] = []
 
 
 class Goodput(Analyzer):
@@ -142,14 +144,17 @@ class Goodput(Analyzer):
 
     async def _answer_fleet(self, request: IngestRequest) -> Reply:
         """The ledger of all workloads: the sum of each bucket, and groups by cause, node or what jobs are."""
-        _refuse_unknown(request, ("since", "by"))
+        _refuse_unknown(request, ("since", "by", "uid"))
+        uids = [value for name, value in request.parameters if name == "uid"]
+        if len(uids) > _MOST_UIDS or (uids and request.query.get("by") != "workload"):
+            raise BadRequest(f"uid goes with by=workload, and names at most {_MOST_UIDS} workloads")
         by = request.query.get("by", "cause")
         if by not in (*GROUPS, *INTERRUPTION_GROUPS):
             raise BadRequest(f"by is {by[:50]!r}; it must be one of {', '.join((*INTERRUPTION_GROUPS, *GROUPS))}")
         begin = time.time() - seconds_of_span(request.query.get("since", "") or "7d")
         fleet = self._opened()
         async with self._lock:
-            answer = await asyncio.to_thread(fleet.answer, int(max(0.0, begin) // _DAY_SECONDS), by)
+            answer = await asyncio.to_thread(fleet.answer, int(max(0.0, begin) // _DAY_SECONDS), by, uids)
         return Reply(body=answer)
 
     async def _books(self, uid: str) -> list[Books]:

@@ -8,9 +8,10 @@ from typing import Any, TextIO
 import click
 import msgspec
 
-from lens_core.cli.client import ask, config_option, daemon_url, data_dir_option, url_option
+from lens_core.cli.client import ask, config_option, daemon_url, url_option
+from lens_core.commands import data_dir_option
 
-BY = ("cause", "node", "framework", "namespace", "name")
+BY = ("cause", "node", "framework", "namespace", "name", "workload")
 
 
 @click.command("goodput")

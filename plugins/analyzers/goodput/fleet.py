@@ -14,7 +14,7 @@ import msgspec
 
 from .facts import BUCKETS, Interruption
 
-GROUPS = ("framework", "namespace", "name")
+GROUPS = ("framework", "namespace", "name", "workload")
 INTERRUPTION_GROUPS = ("cause", "node")
 _SECONDS = [f"{bucket}_s" for bucket in BUCKETS]
 _GPU_SECONDS = [f"{bucket}_g" for bucket in BUCKETS]
@@ -24,7 +24,7 @@ create table if not exists job (
     uid text primary key, name text not null, namespace text not null, framework text not null, at_risk real
 ) without rowid;
 create table if not exists day (
-    day integer not null, uid text not null, {", ".join(f"{name} real" for name in _COLUMNS)}, primary key (day, uid)
+    day integer not null, uid text not null, {", ".join(f"{name} real" for name in _COLUMNS)}, primary key (uid, day)
 ) without rowid;
 create table if not exists interruption (
     uid text not null, time real not null, cause text not null, node text, rank integer, seconds real not null,
@@ -117,14 +117,15 @@ class FleetBooks:
             raise
         run("commit")
 
-    def answer(self, since_day: int, by: str) -> dict[str, Any]:
-        """The sums since the beginning of a day, of all and of each group."""
-        totals = self._sums("''", since_day)
-        whole = totals[0] if totals else _sums_of("", 0, [None] * len(_COLUMNS))
+    def answer(self, since_day: int, by: str, uids: Sequence[str] = ()) -> dict[str, Any]:
+        """The sums since the beginning of a day, of all and of each group; `uids` are for groups by workload."""
+        if by == "workload":
+            return self._of_workloads(since_day, uids)
+        groups = self._sums(f"job.{by}" if by in GROUPS else "''", since_day)
+        whole = _whole(groups)
         answer: dict[str, Any] = {"since": since_day * 86_400_000, "by": by, **whole}
         del answer["name"]
         if by in GROUPS:
-            groups = self._sums(f"job.{by}", since_day)
             answer["groups"] = sorted(groups, key=lambda group: -group["wall_seconds"])
         else:
             answer["groups"] = self._interruptions(by, since_day)
@@ -132,14 +133,23 @@ class FleetBooks:
         answer["nodes"] = self._interruptions("node", since_day)[:_WORST_NODES]
         return answer
 
-    def _sums(self, group: str, since_day: int) -> list[dict[str, Any]]:
+    def _of_workloads(self, since_day: int, uids: Sequence[str]) -> dict[str, Any]:
+        """The sums of each of these workloads."""
+        groups = self._sums("day.uid", since_day, uids)
+        return {"since": since_day * 86_400_000, "by": "workload", "groups": groups}
+
+    def _sums(self, group: str, since_day: int, uids: Sequence[str] = ()) -> list[dict[str, Any]]:
+        # Each workload's days lie together, so that its sums need no sorting. A group's GPU-seconds are known only if
+        # those of all its workloads are.
+        own = ", ".join(f"total({name}) as {name}" for name in _COLUMNS)
         sums = ", ".join(f"total({name})" for name in _SECONDS)
-        # A group's GPU-seconds are known only if those of all its workloads are.
-        gpu = ", ".join(f"case when count({name}) = count(*) then total({name}) end" for name in _GPU_SECONDS)
-        join = "" if group == "''" else "join job on job.uid = day.uid"
+        gpu = ", ".join(f"case when min(known) then total({name}) end" for name in _GPU_SECONDS)
+        join = "join job on job.uid = day.uid" if group.startswith("job.") else ""
+        only = f"and uid in ({', '.join('?' * len(uids))})" if uids else ""
         found = self._connection.execute(
-            f"select {group}, count(distinct day.uid), {sums}, {gpu} from day {join} where day.day >= ? group by 1",
-            (since_day,),
+            f"select {group}, count(*), {sums}, {gpu} from (select uid, min(productive_g is not null) as known, {own}"
+            f" from day where day >= ? {only} group by uid) day {join} group by 1",
+            (since_day, *uids),
         )
         return [_sums_of(name, jobs, columns) for name, jobs, *columns in found]
 
@@ -154,6 +164,14 @@ class FleetBooks:
             {"name": name, "interruptions": count, "jobs": jobs, "seconds": seconds, "gpu_hours": hours}
             for name, count, jobs, seconds, hours in found
         ]
+
+
+def _whole(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The sums of all groups."""
+    columns: list[float | None] = [sum(group["buckets"][bucket] for group in groups) for bucket in BUCKETS]
+    gpu = [group["gpu_seconds"] for group in groups]
+    columns += [sum(one[bucket] for one in gpu) if gpu and None not in gpu else None for bucket in BUCKETS]
+    return _sums_of("", sum(group["jobs"] for group in groups), columns)
 
 
 def _row(amounts: dict[str, float] | None) -> list[float | None]:

@@ -99,6 +99,9 @@ def _lines(answer: Answer) -> Iterator[str]:
 
 
 def _fleet_lines(answer: Answer) -> Iterator[str]:
+    if answer["by"] == "workload":
+        yield from _groups(answer)
+        return
     share = "nothing" if answer["goodput"] is None else f"{answer['goodput']:.1%}"
     yield f"{share} of {duration(answer['wall_seconds'])} of {answer['jobs']} jobs made progress"
     if answer["wall_seconds"] <= 0:
@@ -115,6 +118,10 @@ def _fleet_lines(answer: Answer) -> Iterator[str]:
             counts = f"{group['interruptions']:>7}{group['jobs']:>6}"
             yield f"{group['name'] or '–':<28}{counts}{duration(group['seconds']):>14}{hours:>11}"
         return
+    yield from _groups(answer)
+
+
+def _groups(answer: Answer) -> Iterator[str]:
     yield f"{answer['by'].upper():<28}{'JOBS':>6}{'TIME':>16}{'GOODPUT':>10}"
     for group in answer["groups"]:
         goodput = "–" if group["goodput"] is None else f"{group['goodput']:.1%}"

@@ -1,4 +1,4 @@
-"""Regressions within a job: its loss, its pace, its memory, its checkpoints, and whether a restore was right.
+"""Finds what got worse within a job: loss, pace, memory, checkpoints, and restores that were wrong.
 
 Each module of rules (`loss.py`, `pace.py`, `memory.py`, `replay.py`) is pure and answers findings (`finding.py`).
 `job.py` reads a job from the store and applies them all; `analyzer.py` reports each finding once.

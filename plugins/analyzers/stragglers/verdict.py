@@ -39,7 +39,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """The places of ranks, as far as they are known: the node and the pipeline stage of each."""
+    """The node and the pipeline stage of each rank, as far as they are known."""
 
     node: Mapping[int, str] = {}
     stage: Mapping[int, int] = {}

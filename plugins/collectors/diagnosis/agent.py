@@ -1,24 +1,148 @@
-"""The diagnosis agent of a training node: collectors on intervals, reports in the background, advice on failures."""
+"""The diagnosis agent of a training node."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from lens_core.diagnosis import Advice, Cause, Decision, advise, failures_of
-from lens_core.diagnosis.failures import DEFAULT_MAX_RESTARTS
+from lens_core.commands import PluginHost
+from lens_core.plugin_api.diagnosis import DEFAULT_MAX_RESTARTS, Advice, Cause, Decision, advise, failures_of
 
-from .actions import DiagnosisAction
 from .base import AgentOptions, DataCollector
-from .discovery import installed_collectors
-from .log import LogCollector, last_lines
 from .master_client import client_from_environment
-from .reporting import ReportQueue
+from .readers import LogCollector, last_lines
+
+LOCAL_INSTANCE = -3
+
+
+class DiagnosisActionType(str, Enum):
+    """The actions; the values are DLRover's, and compare equal to its strings."""
+
+    NONE = Decision.NONE.value
+    RESTART_WORKER = Decision.RESTART_WORKER.value
+    RELAUNCH_WORKER = Decision.RELAUNCH_WORKER.value
+    JOB_ABORT = Decision.JOB_ABORT.value
+
+
+@dataclass(frozen=True)
+class DiagnosisAction:
+    """One action: `reason` says why in words, `cause` by name, `evidence` is the line that told. Times in seconds."""
+
+    action_type: DiagnosisActionType
+    reason: str = ""
+    cause: str = ""
+    evidence: str = ""
+    rank: int | None = None
+    instance: int = LOCAL_INSTANCE
+    timestamp: float = field(default_factory=time.time)
+
+    @classmethod
+    def of(cls, advice: Advice) -> DiagnosisAction:
+        """The action of an advice."""
+        kind = DiagnosisActionType(advice.decision.value)
+        return cls(kind, advice.reason, advice.cause.value, advice.evidence, advice.rank)
+
 
 logger = logging.getLogger("lens.diagnosis")
+
+MAX_QUEUED = 64
+
+
+class _Item(NamedTuple):
+    collector: DataCollector
+    data: Any
+
+
+class ReportQueue:
+    """Hands what was collected to the collectors' `store_data`, in order; when it is full, the oldest goes."""
+
+    def __init__(self, max_queued: int = MAX_QUEUED) -> None:
+        self.dropped = 0
+        self._items: deque[_Item] = deque()
+        self._max_queued = max_queued
+        self._changed = threading.Condition()
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to report."""
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="lens-diagnosis-reports", daemon=True)
+        self._thread.start()
+
+    def stop(self, deadline_seconds: float) -> None:
+        """Report what is queued within the deadline, then end."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(deadline_seconds)
+        if self._items:
+            logger.warning("Reports were left when the diagnosis stopped. reports=%d", len(self._items))
+            self._items.clear()
+
+    def put(self, collector: DataCollector, data: Any) -> None:
+        """Queue what was collected; never blocks."""
+        with self._changed:
+            if len(self._items) >= self._max_queued:
+                self._items.popleft()
+                self.dropped += 1
+                if self.dropped == 1:
+                    logger.warning("The master is too slow, the oldest reports are dropped.")
+            self._items.append(_Item(collector, data))
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or self._is_stopping)
+                if not self._items:
+                    return
+                item = self._items.popleft()
+            item.collector.store_data(item.data)
+
+
+def installed_collectors(options: AgentOptions) -> list[DataCollector]:
+    """What plugins offer by `data_collector(options)` on a collector class; a broken one is said and left out."""
+    found: list[DataCollector] = []
+    for kind in _collector_classes():
+        make = getattr(kind, "data_collector", None)
+        if make is None:
+            continue
+        try:
+            collector = make(options)
+        except Exception:
+            logger.exception("A plugin's diagnosis collector cannot be made. collector=%s", kind.__qualname__)
+            continue
+        if collector is not None:
+            found.append(collector)
+    return found
+
+
+def _collector_classes() -> list[Any]:
+    """All collector classes; of our own plugins nothing else is imported, for this may be a training process."""
+    others = {found.name for found in entry_points(group="lens") if _is_ours(found) and not _may_collect(found)}
+    unwanted = {name.strip() for name in os.environ.get("LENS_DISABLED_PLUGINS", "").split(",")}
+    host = PluginHost.load(disabled=others | unwanted)
+    return [host.collector(name) for name in host.names("collector")]
+
+
+def _is_ours(found: EntryPoint) -> bool:
+    return found.value.startswith("lens_plugins.")
+
+
+def _may_collect(found: EntryPoint) -> bool:
+    return found.value.startswith("lens_plugins.collectors.")
+
 
 STOP_SECONDS = 5.0
 

@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lens_core import Diagnosis, LensError, Origin, Secret
-from lens_core.dlrover import MasterConnection, MasterError, Report, Wire, report_to_wire
-from lens_core.dlrover.client import DEADLINE_SECONDS, GRPC
+from lens_core.plugin_api.encoding import encode_envelope
 from lens_core.plugin_api.http_answers import is_lens_success
-from lens_core.records import encode_envelope
 
-from .data import cut_text, get_node_id, get_node_type
+from ...dlrover import MasterConnection, MasterError, Report, Wire, report_to_wire
+from ...dlrover.client import DEADLINE_SECONDS, GRPC
+from .base import cut_text, get_node_id, get_node_type
 
 logger = logging.getLogger("lens.diagnosis")
 

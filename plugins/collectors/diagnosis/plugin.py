@@ -15,8 +15,7 @@ from msgspec import Meta
 
 from lens_core import Collector, Context, Diagnosis, Origin, Record, Unavailable
 
-from .base import DataCollector
-from .data import cut_text, get_node_id, get_node_type, known_node_rank
+from .base import DataCollector, cut_text, get_node_id, get_node_type, known_node_rank
 from .master_client import own_origin
 from .processes import Owner
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from .sample import Value
+from .machine import Value
 
 
 class GpuReader(Protocol):

@@ -17,8 +17,7 @@ import msgspec
 
 from lens_core import LensError, Origin, StepMetrics
 
-from .facts import RunFacts, read_object
-from .settings import Access, WandbCloudSettings
+from .figures import Access, RunFacts, WandbCloudSettings, read_object
 
 MAX_ROWS = 100_000
 _ATTEMPTS = 4

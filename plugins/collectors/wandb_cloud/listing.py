@@ -19,7 +19,7 @@ import httpx
 
 from lens_core import LensError
 
-from .settings import Access
+from .figures import Access
 
 Node = Mapping[str, Any]
 T = TypeVar("T")

@@ -11,26 +11,26 @@ from typing import NamedTuple
 
 import msgspec
 
-from lens_core import Event, Evidence, Measurement, Origin, Record, StepMetrics
-from lens_core.base.protobuf import WireError
-from lens_core.records import SHOWN_NAME_LABEL
+from lens_core import SHOWN_NAME_LABEL, Event, Evidence, Measurement, Origin, Record, StepMetrics
+from lens_core.plugin_api.protobuf import WireError
 
-from .framing import HEADER, read_records
 from .messages import (
     EXIT,
+    HEADER,
     HISTORY,
     METRIC,
     RUN,
     STATS,
     HistoryRow,
+    WandbOfflineSettings,
     body_of,
     read_exit,
     read_history,
     read_metric,
+    read_records,
     read_run,
     read_stats,
 )
-from .settings import WandbOfflineSettings
 
 # What the Hugging Face Trainer and Lightning log beside wandb's own step.
 _USUAL_AXES = ("train/global_step", "trainer/global_step")

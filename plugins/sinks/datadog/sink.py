@@ -1,15 +1,16 @@
-"""The sink: build, pack, post, understand the answer."""
+"""The Datadog sink: payloads within the intake's limits, sending."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
 import msgspec
+from prometheus_client import Counter
 
 from lens_core import (
     Answer,
@@ -20,22 +21,82 @@ from lens_core import (
     Delivered,
     LensError,
     Measurement,
+    MetricGroup,
     Poisoned,
     Rejected,
     Retry,
+    SelfMetrics,
     Sink,
     StepMetrics,
 )
-from lens_core.base.credentials import find_credentials
+from lens_core.plugin_api.credentials import find_credentials
+from lens_core.plugin_api.encoding import compress
 from lens_core.plugin_api.http_answers import is_web_page
 
-from .payloads import ENCODINGS, Payload, TooLarge, pack
-from .series import Builder, Built, Series
-from .settings import DatadogSettings
+from .series import Builder, Built, DatadogSettings, Series
+
+ENCODINGS = {"gzip": "gzip", "zstd": "zstd1", "none": ""}
+_OPEN, _CLOSE = b'{"series":[', b"]}"
+_encoder = msgspec.json.Encoder()
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """A compressed body, and which of the series are in it (from `first` on, `count` of them)."""
+
+    body: bytes
+    first: int
+    count: int
+
+
+class TooLarge(ValueError):
+    """One series alone is over the limits; `args[0]` is its index."""
+
+
+def pack(series: Sequence[Series], settings: DatadogSettings) -> Iterator[Payload]:
+    """Bodies that hold all series in their order. Raises TooLarge."""
+    encoded = [_encoder.encode(one) for one in series]
+    first = size = points = 0
+    for index, text in enumerate(encoded):
+        count = len(series[index].points)
+        full = size + len(text) + 1 > settings.max_body_bytes - len(_OPEN + _CLOSE)
+        if index > first and (full or points + count > settings.max_points):
+            yield from _fit(encoded, first, index, settings)
+            first, size, points = index, 0, 0
+        size += len(text) + 1
+        points += count
+    if first < len(encoded):
+        yield from _fit(encoded, first, len(encoded), settings)
+
+
+def _fit(encoded: Sequence[bytes], first: int, end: int, settings: DatadogSettings) -> Iterator[Payload]:
+    """One body, or halves of it for as long as it is too large when compressed."""
+    text = _OPEN + b",".join(encoded[first:end]) + _CLOSE
+    body = compress(text, settings.compression)
+    if len(body) <= settings.max_payload_bytes and len(text) <= settings.max_body_bytes:
+        yield Payload(body, first, end - first)
+    elif end - first == 1:
+        raise TooLarge(first)
+    else:
+        middle = (first + end) // 2
+        yield from _fit(encoded, first, middle, settings)
+        yield from _fit(encoded, middle, end, settings)
+
 
 _DEFAULT_SITE = "datadoghq.com"
 _KEY_PAUSE_SECONDS = 60.0
 TOO_LARGE = "too_large"
+
+
+class DatadogMetrics(MetricGroup):
+    """Values that the sink left out."""
+
+    def __init__(self, metrics: SelfMetrics) -> None:
+        self.dropped = Counter(
+            "lens_datadog_dropped_values_total",
+            "Values left out of rows that were sent, and errors that the intake named in a success.",
+            ["component", "reason"],
+            registry=metrics.registry,
+        )
 
 
 class Datadog(Sink):
@@ -51,6 +112,7 @@ class Datadog(Sink):
         super().__init__(settings, context)
         self._client: httpx.AsyncClient | None = None
         self._refused = False
+        self._metrics = context.metrics.group(DatadogMetrics)
 
     @classmethod
     def settings_from(cls, environ: Mapping[str, str]) -> DatadogSettings | None:
@@ -216,7 +278,7 @@ class Datadog(Sink):
 
     def _count(self, dropped: Mapping[str, int]) -> None:
         for reason, amount in dropped.items():
-            self.context.metrics.datadog_dropped.labels(self.context.name, reason).inc(amount)
+            self._metrics.dropped.labels(self.context.name, reason).inc(amount)
 
 
 def _errors(body: bytes) -> Sequence[str]:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lens_core import Sink, hookimpl
 
 from .plugin import PostgreSQL
+
+if TYPE_CHECKING:
+    import click
 
 
 @hookimpl
 def lens_sinks() -> Sequence[type[Sink]]:
     """Announce the sink."""
     return [PostgreSQL]
+
+
+@hookimpl
+def lens_commands() -> Sequence[click.Command]:
+    """Announce the command `lens db`."""
+    from .commands.db import command
+
+    return [command]

@@ -22,7 +22,7 @@ from lens_core import (
     WorkloadDetail,
     WorkloadPage,
 )
-from lens_core.http.overview import OverviewPage
+from lens_core.plugin_api.overview import OverviewPage
 
 from . import exporting, listing, news, pace, points, upkeep
 from .compacting import Compactor

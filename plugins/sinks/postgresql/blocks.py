@@ -21,6 +21,7 @@ PARTIAL_ROWS = 256
 SUMMARY_POINTS = 128
 POINT_BYTES = 24  # of a summary: iteration, time, value
 LOWEST_STEP = -(2**63)
+HIGHEST_STEP = 2**63 - 1
 _SPACED_BYTES = 16
 _decode_metrics = msgspec.json.Decoder(list[dict[str, float | str]]).decode
 # How PostgreSQL's array_send writes an array of 64 bit numbers without nulls: a head, then each with its length.

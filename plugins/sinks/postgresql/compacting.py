@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from .address import NotReady
-from .blocks import BLOCK_ROWS, LOWEST_STEP, PARTIAL_ROWS, Block, Rows, build_block
+from .blocks import BLOCK_ROWS, HIGHEST_STEP, LOWEST_STEP, PARTIAL_ROWS, Block, Rows, build_block
 from .database import Database
 from .encoding import StreamChange
 from .errors import describe
@@ -229,6 +229,8 @@ async def _next_range(connection: Connection, stream_id: int) -> _Range | None:
             [stream_id, first_step, last_step],
         )
         return _Range(first_step, last_step, count)
+    if blocked_step == HIGHEST_STEP:
+        return None
     return _Range(LOWEST_STEP if blocked_step is None else blocked_step + 1, None, outside)
 
 
@@ -241,15 +243,15 @@ async def _read(connection: Connection, stream_id: int, range_: _Range) -> tuple
     rows = Rows()
     is_whole = range_.last_step is not None and range_.rows <= _GROWN_ROWS
     wanted = range_.rows if is_whole else BLOCK_ROWS
-    last_step = range_.first_step - 1
-    while rows.count < wanted:
+    first_step, last_step = range_.first_step, range_.first_step - 1
+    while rows.count < wanted and last_step < HIGHEST_STEP:
         most = min(wanted - rows.count, _PIECE_ROWS)
-        cursor = await connection.execute(_ROWS, [stream_id, last_step + 1, range_.last_step, most], binary=True)
+        cursor = await connection.execute(_ROWS, [stream_id, first_step, range_.last_step, most], binary=True)
         ((count, reached, *columns),) = await cursor.fetchall()
         if not count:
             break
         await asyncio.to_thread(rows.add, *columns)
-        last_step = reached
+        first_step, last_step = reached + 1, reached
     return rows, range_.last_step if is_whole and range_.last_step is not None else last_step
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lens_core import Unavailable
+from lens_core import Origin, Unavailable
 
 from .identity import Connection
 from .retention import StreamSize, remove_attempt
@@ -14,6 +14,20 @@ from .retention import StreamSize, remove_attempt
 _EVENTS_AT_ONCE = 20_000
 _MOST_TRIES = 20
 _NEVER_TOO_NEW = 2**62
+
+
+async def origins(connection: Connection, uid: str) -> list[Origin]:
+    """The workloads and pods whose records are shown under a uid, members without rows included."""
+    cursor = await connection.execute(
+        "select workload_uid, pod_uid, namespace, pod_name from lens_subject"
+        " where id in (select subject_id from lens_name where uid = %(uid)s)"
+        " union select '', pod_uid, namespace, pod_name from lens_membership where workload_uid = %(uid)s",
+        {"uid": uid},
+    )
+    return [
+        Origin(workload_uid=workload, pod_uid=pod, namespace=namespace, pod_name=name)
+        for workload, pod, namespace, name in await cursor.fetchall()
+    ]
 
 
 async def delete_workload(connection: Connection, uid: str) -> dict[str, int] | None:

@@ -7,10 +7,21 @@ from typing import Any
 
 import msgspec
 
-from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics, WorkloadReference
-from lens_core.model.queries import metric_name
-from lens_core.records import SHOWN_NAME_LABEL
+from lens_core import (
+    SHOWN_NAME_LABEL,
+    Detection,
+    Diagnosis,
+    Event,
+    Evidence,
+    Origin,
+    Pod,
+    Record,
+    StepMetrics,
+    WorkloadReference,
+)
+from lens_core.plugin_api.store import metric_name
 
+from .blocks import HIGHEST_STEP, LOWEST_STEP
 from .database import Database
 from .grouping import LOG_SOURCE
 from .identity import Connection
@@ -19,7 +30,7 @@ _PIECE = 2_000
 _ROWS = """
     select row_step, sequence, event_time_us, updated_us, nullif(iteration, row_step), rank, metrics, tags,
         key_sequences, history
-    from lens_row where stream_id = %s and row_step > %s order by row_step limit %s
+    from lens_row where stream_id = %s and row_step >= %s order by row_step limit %s
 """
 
 
@@ -34,10 +45,12 @@ async def export_records(database: Database, workload_uid: str) -> AsyncGenerato
                 [subject_id],
             )
             for stream in await cursor.fetchall():
-                after = -(2**63)
-                while rows := await (await connection.execute(_ROWS, [stream[0], after, _PIECE])).fetchall():
+                first = LOWEST_STEP
+                while rows := await (await connection.execute(_ROWS, [stream[0], first, _PIECE])).fetchall():
                     yield [record for row in rows for record in _versions(origin, stream, row)]
-                    after = rows[-1][0]
+                    if rows[-1][0] == HIGHEST_STEP:
+                        break
+                    first = rows[-1][0] + 1
             yield await _facts(connection, subject_id, origin)
 
 

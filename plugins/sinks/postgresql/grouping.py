@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from lens_core import Origin, StepMetrics
-from lens_core.records import SHOWN_NAME_LABEL
+from lens_core import SHOWN_NAME_LABEL, Origin, StepMetrics
 
 from .rows import RowState, merge, order_of, written
 from .text import MAX_KEY_BYTES, clean, metric_key, microseconds

@@ -17,7 +17,7 @@ from lens_core import (
     WorkloadPage,
     WorkloadSummary,
 )
-from lens_core.model.queries import PROBE_WORKLOAD, metric_name, sources_of
+from lens_core.plugin_api.store import PROBE_WORKLOAD, merge_failures, metric_name, sources_of
 
 from .identity import Connection
 from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search, shown
@@ -26,6 +26,8 @@ from .text import bigint
 EVENT = "type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, rank, pod_name, node"
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 _MOST_EVIDENCE = 100
+# So many events more are read than asked for, because several may be one.
+_MOST_MERGED = 64
 _CHANGED = "(select * from lens_subject where changed_us >= %(since)s)"
 _OVERLAP_US = 60_000_000
 
@@ -160,13 +162,13 @@ async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
 
 
 async def events(connection: Connection, uid: str, limit: int) -> list[EventRow]:
-    """The newest events."""
+    """The newest events; a failure that several reporters told of is one of them."""
     cursor = await connection.execute(
         f"select {EVENT} from lens_event"
         f" where subject_id in {_SUBJECTS} order by event_time_us desc, id desc limit %(limit)s",
-        {"uid": uid, "limit": limit},
+        {"uid": uid, "limit": limit + _MOST_MERGED},
     )
-    return [event_row(row) for row in await cursor.fetchall()]
+    return merge_failures(event_row(row) for row in await cursor.fetchall())[:limit]
 
 
 def event_row(row: Sequence[Any]) -> EventRow:

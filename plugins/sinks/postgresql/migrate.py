@@ -56,6 +56,8 @@ async def migrate(connection: psycopg.AsyncConnection[tuple[object, ...]]) -> in
             raise DatabaseTooNew(
                 f"the database is at migration {max(done)}, this Lens knows {newest}: it was made by a newer Lens"
             )
+        if not done:
+            await _refuse_foreign_tables(connection)
         missing = [step for step in known if step.number not in done]
         for step in missing:
             await connection.execute(step.sql.encode())
@@ -63,3 +65,16 @@ async def migrate(connection: psycopg.AsyncConnection[tuple[object, ...]]) -> in
                 "insert into lens_migration (number, name) values (%s, %s)", [step.number, step.name]
             )
     return len(missing)
+
+
+async def _refuse_foreign_tables(connection: psycopg.AsyncConnection[tuple[object, ...]]) -> None:
+    """Raise LensError in a database of Primus Lens: its table has the name of one of our views."""
+    cursor = await connection.execute(
+        "select from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " where n.nspname = current_schema() and c.relname = 'training_performance'"
+    )
+    if await cursor.fetchone() is not None:
+        raise LensError(
+            "the database has a table training_performance already, as those of Primus Lens have; give Lens a database "
+            "of its own, then take over what is there with `lens db import --from primus-lens`"
+        )

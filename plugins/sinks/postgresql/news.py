@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lens_core import BadRequest, EventRow, News, PointColumns, PointQuery
-from lens_core.model.queries import metric_name
+from lens_core.plugin_api.store import metric_name
 
 from .identity import Connection
 from .listing import EVENT, event_row
@@ -131,6 +131,7 @@ async def _new_rows(
     """The rows beyond a step, as columns, and the step that was reached; `again`: some before it once more."""
     if step == stream.last_step and not again:
         return step, []
+    first = _NO_STEP if step is None or step == _NO_STEP else step + 1
     if step is not None and again:
         cursor = await connection.execute(
             "select min(row_step) from (select row_step from lens_row where stream_id = %s and row_step <= %s"
@@ -138,11 +139,11 @@ async def _new_rows(
             [stream.id, step, _LATE_ROWS],
         )
         row = await cursor.fetchone()
-        step = None if row is None or row[0] is None else row[0] - 1
+        first = _NO_STEP if row is None or row[0] is None else row[0]
     cursor = await connection.execute(
         f"select row_step, iteration, {_TIME} / 1000, metrics from lens_row"
-        " where stream_id = %s and row_step > %s order by row_step limit %s",
-        [stream.id, _NO_STEP if step is None else step, _ROWS],
+        " where stream_id = %s and row_step >= %s order by row_step limit %s",
+        [stream.id, first, _ROWS],
     )
     rows = await cursor.fetchall()
     return rows[-1][0] if rows else stream.last_step, _columns(query, stream, rows)

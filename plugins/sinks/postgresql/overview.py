@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from lens_core import BadRequest, WorkloadSummary
-from lens_core.http.overview import ATTENTION_DAYS, GOES_ON_MS, Overview, OverviewPage
-from lens_core.model.event_types import ATTENTION_EVENTS, STATE_EVENTS
+from lens_core import ATTENTION_EVENTS, STATE_EVENTS, BadRequest, WorkloadSummary
+from lens_core.plugin_api.overview import ATTENTION_DAYS, GOES_ON_MS, Overview, OverviewPage
 
 from .identity import Connection
 from .shown import LINES, Line, Name, Search, in_order, newest_lines, of_names, place, search

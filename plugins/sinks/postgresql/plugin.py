@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import psycopg
@@ -23,6 +23,7 @@ from lens_core import (
     Event,
     Evidence,
     LensError,
+    Origin,
     Pod,
     Position,
     Record,
@@ -33,12 +34,11 @@ from lens_core import (
     Unavailable,
 )
 
-from . import upkeep
+from . import deleting, upkeep
 from .address import NotReady
 from .asking import Asking
 from .compacting import Compactor
 from .database import Database
-from .deleting import delete_run, delete_workload
 from .diagnoses import write_diagnoses
 from .embedded import check_installed, running_dsn
 from .errors import DATA_ERRORS, StreamsGone, answer_for, describe
@@ -46,12 +46,15 @@ from .facts import write_detections, write_events, write_evidence, write_pods, w
 from .figures import touch_subjects
 from .grouping import NameCache
 from .identity import Connection, Identities
+from .metrics import StoreMetrics
 from .progress import already_written, move_cursor, read_position
 from .retention import policy_of
 from .settings import PostgreSQLSettings
-from .sorting import KNOWN_SOURCES, Sorted, sort_batch, source_label
+from .sorting import Sorted, sort_batch, source_label
 from .text import clean, refuse_nul
 from .writer import write_rows
+
+T = TypeVar("T")
 
 _IN_THREAD_RECORDS = 1000
 _DAY_US = 86_400_000_000
@@ -79,10 +82,7 @@ class PostgreSQL(Asking):
         self._memberships: set[tuple[str, str, str]] = set()
         self._memberships_day = 0
         self._names = NameCache()
-        for source in (*KNOWN_SOURCES, "other"):
-            context.metrics.training_performance_save.inc(0, data_source=source)
-            for reason in ("retry", "poisoned"):
-                context.metrics.training_performance_save_errors.inc(0, data_source=source, reason=reason)
+        self._metrics = context.metrics.group(StoreMetrics)
 
     @property
     def database(self) -> Database:
@@ -207,13 +207,12 @@ class PostgreSQL(Asking):
         }
 
     def _count_success(self, sorted_: Sorted) -> None:
-        metrics = self.context.metrics
         for source, count in sorted_.saved.items():
-            metrics.training_performance_save.inc(count, data_source=source)
+            self._metrics.rows.inc(count, data_source=source)
         if sorted_.wandb_points:
-            metrics.wandb_metrics_store.inc(sorted_.wandb_points)
+            self._metrics.wandb_points.inc(sorted_.wandb_points)
         if sorted_.events:
-            metrics.workload_event_create.inc(len(sorted_.events), operation="create")
+            self.context.metrics.workload_event_create.inc(len(sorted_.events), operation="create")
 
     def _log_wandb(self, batch: Batch, sorted_: Sorted) -> None:
         """The messages that Primus Lens' documentation tells people to look for, at `LOG_LEVEL=debug`."""
@@ -226,14 +225,13 @@ class PostgreSQL(Asking):
             logger.debug("✓ Updated WandB training data for workload %s", workload)
 
     def _count_failure(self, batch: Batch, reason: str) -> None:
-        metrics = self.context.metrics
         rows = [record for record in batch.records if isinstance(record, StepMetrics)]
         sources = Counter(source_label(row) for row in rows)
         for source, count in sources.items():
-            metrics.training_performance_save_errors.inc(count, data_source=source, reason=reason)
+            self._metrics.rows_failed.inc(count, data_source=source, reason=reason)
         wandb_points = sum(len(row.values) for row in rows if row.data_source == "wandb")
         if wandb_points:
-            metrics.wandb_metrics_store_errors.inc(wandb_points)
+            self._metrics.wandb_points_failed.inc(wandb_points)
 
     async def tidy(self) -> dict[str, Any]:
         """Remove what is too old, make all blocks that can be made, vacuum all tables. Raises LensError."""
@@ -243,16 +241,20 @@ class PostgreSQL(Asking):
         except psycopg.Error as error:
             raise LensError(f"PostgreSQL refused: {describe(error)}") from None
 
+    async def origins(self, workload_uid: str) -> list[Origin]:
+        """The workloads and pods whose records are shown under a uid. Raises Unavailable."""
+        return await self._delete(lambda connection: deleting.origins(connection, refuse_nul(workload_uid)))
+
     async def delete_workload(self, workload_uid: str) -> dict[str, int] | None:
         """Remove everything that is shown under a uid, on a connection of its own. Raises Unavailable."""
-        return await self._delete(lambda connection: delete_workload(connection, refuse_nul(workload_uid)))
+        return await self._delete(lambda connection: deleting.delete_workload(connection, refuse_nul(workload_uid)))
 
     async def delete_run(self, workload_uid: str, run_id: str) -> dict[str, int] | None:
         """Remove one run of a workload, on a connection of its own. Raises Unavailable."""
         uid, run = refuse_nul(workload_uid), refuse_nul(run_id)
-        return await self._delete(lambda connection: delete_run(connection, uid, run))
+        return await self._delete(lambda connection: deleting.delete_run(connection, uid, run))
 
-    async def _delete(self, work: Callable[[Connection], Awaitable[dict[str, int] | None]]) -> dict[str, int] | None:
+    async def _delete(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         try:
             async with await self._database.connect_when_ready() as connection:
                 return await work(connection)

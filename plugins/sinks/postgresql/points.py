@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from lens_core import PointColumns, PointQuery
-from lens_core.model.queries import metric_name
+from lens_core.plugin_api.store import metric_name
 
 from .aggregating import Aggregator
 from .database import Database

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from .blocks import (
     BLOCK_ROWS,
+    HIGHEST_STEP,
     LOWEST_STEP,
     POINT_BYTES,
     SUMMARY_POINTS,
@@ -25,7 +26,6 @@ from .reducing import thin
 from .series import Doubles, Integers, Series
 from .streams import Header, Stream, Window
 
-HIGHEST_STEP = 2**63 - 1
 _BLOCKS_AT_ONCE = 32
 _SUMMARIES_AT_ONCE = 2048
 _ROWS_AT_ONCE = 65_536
@@ -93,7 +93,7 @@ class Reader:
                 found.append(Part(place, stream, block.first_step, block.last_step))
             elif not is_far:
                 found.append(Part(place, stream, block.first_step, block.last_step, block))
-        if self.outside(stream):
+        if self.outside(stream) and stream.blocked_step != HIGHEST_STEP:
             first_step = LOWEST_STEP if stream.blocked_step is None else stream.blocked_step + 1
             found.append(Part(place, stream, first_step, HIGHEST_STEP))
         if not stream.own_iterations:  # steps are iterations

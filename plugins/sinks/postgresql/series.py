@@ -49,11 +49,12 @@ class Series(NamedTuple):
 
     def by_step(self) -> Series:
         """Points of one stream in the order of their steps."""
-        return self if (np.diff(self.steps) > 0).all() else self.select(np.argsort(self.steps))
+        # Compared, not subtracted: the difference of two steps may have more than 64 bits.
+        return self if (self.steps[1:] > self.steps[:-1]).all() else self.select(np.argsort(self.steps))
 
     def ordered(self, groups: Integers, sides: Integers) -> Series:
         """The points in the order group, iteration, time, side, step."""
-        if (np.diff(groups) == 0).all() and (np.diff(self.iterations) > 0).all():
+        if (np.diff(groups) == 0).all() and (self.iterations[1:] > self.iterations[:-1]).all():
             return self
         return self.select(np.lexsort((self.steps, sides, self.times, self.iterations, groups)))
 

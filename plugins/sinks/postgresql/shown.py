@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, NamedTuple, TypeAlias
 
-from lens_core.model.queries import PROBE_WORKLOAD
+from lens_core.plugin_api.store import PROBE_WORKLOAD
 
 from .identity import Connection
 

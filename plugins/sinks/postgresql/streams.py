@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lens_core import PointQuery
-from lens_core.model.queries import metric_name
+from lens_core.plugin_api.store import metric_name
 
 from .identity import Connection
 from .text import metric_key

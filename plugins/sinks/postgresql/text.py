@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from lens_core.model.queries import stored_name
+from lens_core.plugin_api.store import stored_name
 
 MAX_NAME_BYTES = 1024
 MAX_KEY_BYTES = 512

@@ -1,22 +1,22 @@
 """One request to the store, until it is certain what became of each of its series.
 
-Tried again: 5xx, 429 and no answer. Everything else is final. A store that answers 400 may have refused one sample
-and thrown the whole request away (Prometheus does), so the request is sent again in halves until the bad series are
-alone; the number of such requests is limited, because after a restart every series of a request may be old news.
+Tried again: no answer, and every answer that is not about the series (5xx, 429, a wrong key or address). A store that
+answers 400 may have refused one sample and thrown the whole request away (Prometheus does), so the request is sent
+again in halves until the bad series are alone; the number of such requests is limited, because after a restart every
+series of a request may be old news.
 """
 
 from __future__ import annotations
 
 import base64
-import time
 from collections import Counter
 from collections.abc import Mapping
 
 import cramjam
 
-from lens_core.base.protobuf import WireError
-from lens_core.base.urls import revealed
-from lens_core.plugin_api.http_answers import is_web_page, retry_after_seconds
+from lens_core.plugin_api.http_answers import describe_answer, is_web_page, outage
+from lens_core.plugin_api.protobuf import WireError
+from lens_core.plugin_api.urls import revealed
 
 from .messages import Packed, pack
 from .posting import Address, Answered, Poster
@@ -25,8 +25,6 @@ from .version2 import to_version2
 
 USER_AGENT = "lens-agent/0.1.0"
 MOST_REQUESTS = 256
-# The store could not take the request as a whole, but perhaps its parts: bad, conflicting, too large, unprocessable.
-DIVISIBLE = frozenset({400, 409, 413, 422})
 UNSUPPORTED = 415
 _VERSIONS = {
     "1.0": ("application/x-protobuf", "0.1.0"),
@@ -59,7 +57,7 @@ class Outcome:
         self.refused[f"HTTP {answered.status}"] += max(1, packed.series)
         self.lost.append(packed)
         if not self.example:
-            self.example = describe(answered)
+            self.example = describe_answer(answered.status, answered.body)
 
 
 class Shard:
@@ -84,7 +82,7 @@ class Shard:
             answered = await self._post(packed, attempt)
             if answered.status < 300:
                 outcome.stored += packed.series
-            elif answered.status in DIVISIBLE and packed.series > 1 and requests < MOST_REQUESTS:
+            elif packed.series > 1 and requests < MOST_REQUESTS:  # perhaps it takes the parts
                 halves = _halves(packed)
                 waiting += halves
                 if not halves:
@@ -99,11 +97,9 @@ class Shard:
         if answered.status == UNSUPPORTED and self._protocol == "2.0":
             self._protocol = "1.0"
             answered = await self._send(packed, attempt)
-        page = is_web_page(answered.headers, answered.body)  # a proxy's, or a server's that is no store
-        if answered.status >= 500 or answered.status == 429 or 300 <= answered.status < 400 or page:
-            raise TryAgain(
-                describe(answered), retry_after_seconds(answered.headers.get("retry-after", ""), time.time())
-            )
+        is_page = is_web_page(answered.headers, answered.body)  # a proxy's, or a server's that is no store
+        if (answered.status >= 300 or is_page) and (again := outage(answered.status, answered.headers, answered.body)):
+            raise TryAgain(again.reason, again.after_seconds)
         return answered
 
     async def _send(self, packed: Packed, attempt: int) -> Answered:
@@ -127,12 +123,6 @@ def _halves(packed: Packed) -> list[Packed]:
     except WireError:
         return []
     return [pack(second), pack(first)]
-
-
-def describe(answered: Answered) -> str:
-    """An answer in one line."""
-    text = " ".join(answered.body[:200].decode(errors="replace").split())
-    return f"HTTP {answered.status}: {text}" if text else f"HTTP {answered.status}"
 
 
 def _fixed_headers(settings: PrometheusSettings) -> Mapping[str, str]:

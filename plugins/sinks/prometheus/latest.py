@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
+from prometheus_client import Counter, Gauge
 
-from lens_core.base.self_metrics import SelfMetrics
+from lens_core import MetricGroup, SelfMetrics
 
 from .names import PREFIX
 from .selectors import METRIC_NAME, Selector
@@ -41,6 +42,22 @@ class Snapshot(msgspec.Struct, frozen=True):
     values: list[Kept] = []
 
 
+class PrometheusMetrics(MetricGroup):
+    """Series that the store refused, and those that /federate shows."""
+
+    def __init__(self, metrics: SelfMetrics) -> None:
+        self.refused = Counter(
+            "lens_prometheus_refused_series_total",
+            "Series that the store refused.",
+            ["component", "reason"],
+            registry=metrics.registry,
+        )
+        self.federate_series = Gauge("lens_federate_series", "Series held for /federate.", registry=metrics.registry)
+        self.federate_refused = Counter(
+            "lens_federate_refused_total", "Values over the cap of /federate.", registry=metrics.registry
+        )
+
+
 class LatestValues:
     """Holds at most `max_series`; one that was not renewed for `expire_seconds` is forgotten.
 
@@ -51,7 +68,7 @@ class LatestValues:
         self,
         max_series: int,
         expire_seconds: float,
-        metrics: SelfMetrics,
+        metrics: PrometheusMetrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_series = max_series
@@ -71,12 +88,12 @@ class LatestValues:
             if held is None and len(self._held) >= self._max_series:
                 self._sweep(now)
                 if len(self._held) >= self._max_series:
-                    self._metrics.scrape_refused.inc()
+                    self._metrics.federate_refused.inc()
                     continue
             if held is None or held.point.stamp <= point.stamp:
                 self._held[point.slot] = _Held(point, now)
                 self.renewed = True
-        self._metrics.scrape_series.set(len(self._held))
+        self._metrics.federate_series.set(len(self._held))
 
     def _sweep(self, now: float) -> None:
         """Forget what is too old; at most once a second, because a full table asks for it with every new series."""
@@ -106,13 +123,13 @@ class LatestValues:
             if age < self._expire_seconds and len(self._held) < self._max_series:
                 point = Point(Series.of(kept.labels), float(kept.value), kept.stamp, kept.slot)
                 self._held.setdefault(kept.slot, _Held(point, self._clock() - age))
-        self._metrics.scrape_series.set(len(self._held))
+        self._metrics.federate_series.set(len(self._held))
 
     def points(self) -> list[Point]:
         """What is held now, by name."""
         self._swept_at = -math.inf
         self._sweep(self._clock())
-        self._metrics.scrape_series.set(len(self._held))
+        self._metrics.federate_series.set(len(self._held))
         points = [held.point for held in self._held.values()]
         return sorted(points, key=lambda point: (point.series.name, point.series.fields))
 

@@ -11,7 +11,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from lens_core import SeriesBatch
-from lens_core.base.protobuf import WireError, delimited, read_varint, splitter
+from lens_core.plugin_api.protobuf import WireError, delimited, read_varint, splitter
 
 _Parts = splitter("WriteRequest", {"timeseries": 1, "metadata": 3})
 _Series = splitter("TimeSeries", {"samples": 2, "exemplars": 3, "histograms": 4})

@@ -24,12 +24,13 @@ from lens_core import (
     SeriesBatch,
     Sink,
     StepMetrics,
+    load_state,
+    save_state,
 )
-from lens_core.base.protobuf import WireError
-from lens_core.base.state_file import load_state, save_state
+from lens_core.plugin_api.protobuf import WireError
 
 from .delivering import Outcome, Shard, TryAgain
-from .latest import TEXT_FORMAT, LatestValues, Snapshot, exposition
+from .latest import TEXT_FORMAT, LatestValues, PrometheusMetrics, Snapshot, exposition
 from .messages import Outgoing, Packed, divide, pack, packed_record
 from .posting import address_of
 from .refusals import OWN, rejected
@@ -69,11 +70,12 @@ class Prometheus(Sink):
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
         self._training = TrainingSeries(context.directory)
+        self._metrics = context.metrics.group(PrometheusMetrics)
         self._latest = LatestValues(
-            self.settings.federate_max_series, self.settings.federate_expire_seconds, context.metrics
+            self.settings.federate_max_series, self.settings.federate_expire_seconds, self._metrics
         )
         for status in ("400", "413", "422"):
-            context.metrics.prometheus_refused.labels(context.name, f"HTTP {status}")
+            self._metrics.refused.labels(context.name, f"HTTP {status}")
         self._snapshot_path = context.data_dir / "latest_values.json"
         self._stopping = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
@@ -123,6 +125,8 @@ class Prometheus(Sink):
         if self._shards:
             try:
                 outcome = await self._shards[0].deliver(pack(Outgoing([])), 1)
+            except TryAgain as error:
+                raise ConnectionError(str(error)) from None
             finally:
                 self._shards[0].close()
             if outcome.refused:
@@ -212,7 +216,7 @@ class Prometheus(Sink):
 
     def _note(self, outcome: Outcome) -> None:
         for reason, count in outcome.refused.items():
-            self.context.metrics.prometheus_refused.labels(self.context.name, reason).inc(count)
+            self._metrics.refused.labels(self.context.name, reason).inc(count)
             self.context.logger.warning(
                 "The store refused series. sink=%s series=%d of=%d answer=%s",
                 self.context.name,

@@ -6,15 +6,15 @@ A general HTTP client costs several times what the rest of the road costs for a 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httptools
 
 MAX_ANSWER_BYTES = 64 * 1024
-READ_BYTES = 16 * 1024
 
 
 class Answered(NamedTuple):
@@ -46,22 +46,72 @@ def address_of(url: str) -> Address:
     return Address(parts.hostname, parts.port or (443 if tls else 80), tls, target, authority)
 
 
-class _Reader:
-    """Callbacks of the parser of one answer."""
+class _Connection(asyncio.Protocol):
+    """One connection, and the parser of its answers; callbacks instead of streams, which cost more than the rest."""
 
     def __init__(self) -> None:
-        self.headers: dict[str, str] = {}
-        self.body = b""
-        self.complete = False
+        self.is_open = False
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._body = b""
+        self._answer: asyncio.Future[Answered] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.is_open = True
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(error or ConnectionResetError("the connection was closed before the answer was complete"))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(OSError(f"the answer is not HTTP: {error}"))
+
+    def on_message_begin(self) -> None:
+        self._headers = {}
+        self._body = b""
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, piece: bytes) -> None:
-        self.body += piece[: MAX_ANSWER_BYTES - len(self.body)]
+        self._body += piece[: MAX_ANSWER_BYTES - len(self._body)]
 
     def on_message_complete(self) -> None:
-        self.complete = True
+        if not self._parser.should_keep_alive() or self._answer is None:
+            self.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(Answered(self._parser.get_status_code(), self._headers, self._body))
+
+    def _fail(self, error: Exception) -> None:
+        """Close it; nobody has an answer from it any more."""
+        self.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+    def close(self) -> None:
+        self.is_open = False
+        self._transport.close()
+
+    async def exchange(self, head: bytes, body: bytes, timeout_seconds: float) -> Answered:
+        """Send a request and wait for its answer. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._answer = loop.create_future()
+        late = TimeoutError(f"no answer within {timeout_seconds:g} s")
+        alarm = loop.call_later(timeout_seconds, self._fail, late)
+        answered = False
+        try:
+            self._transport.writelines((head, body))
+            answer = await self._answer
+            answered = True
+            return answer
+        finally:
+            alarm.cancel()
+            self._answer = None
+            if not answered:
+                self.close()
 
 
 class Poster:
@@ -76,56 +126,30 @@ class Poster:
         if any(letter in line for line in lines for letter in "\r\n"):
             raise ValueError("a header holds a line break")
         self._head = "\r\n".join(lines).encode("latin-1")
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._connection: _Connection | None = None
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> Answered:
         """Send and wait for the answer. Raises OSError (TimeoutError included) when there is none."""
-        try:
-            return await asyncio.wait_for(self._post(body, headers), self._timeout_seconds)
-        except asyncio.TimeoutError:
-            raise TimeoutError(f"no answer within {self._timeout_seconds:g} s") from None
-        except httptools.HttpParserError as error:
-            raise ConnectionError(f"the answer is not HTTP: {error}") from None
-
-    async def _post(self, body: bytes, headers: Mapping[str, str]) -> Answered:
         lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
-        request = b"%b%b\r\nContent-Length: %d\r\n\r\n" % (self._head, lines.encode("latin-1"), len(body))
-        reused = self._streams is not None
-        try:
-            return await self._exchange(request, body)
-        except ConnectionError:
-            # A connection that idled may have been closed just now; a fresh one says whether the store is there.
-            if not reused:
-                raise
-            return await self._exchange(request, body)
+        head = b"%b%b\r\nContent-Length: %d\r\n\r\n" % (self._head, lines.encode("latin-1"), len(body))
+        if self._connection is not None and self._connection.is_open:
+            # One that idled may have been closed just now; a fresh one says whether the store is there.
+            with contextlib.suppress(ConnectionError):
+                return await self._connection.exchange(head, body, self._timeout_seconds)
+        self._connection = await self._connect()
+        return await self._connection.exchange(head, body, self._timeout_seconds)
 
-    async def _exchange(self, head: bytes, body: bytes) -> Answered:
-        complete = False
+    async def _connect(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        address = self._address
+        connecting = loop.create_connection(_Connection, address.host, address.port, ssl=self._tls)
         try:
-            reader, writer = await self._connect()
-            writer.writelines((head, body))
-            await writer.drain()
-            found = _Reader()
-            parser = httptools.HttpResponseParser(found)
-            while not found.complete:
-                piece = await reader.read(READ_BYTES)
-                if not piece:
-                    raise ConnectionResetError("the connection was closed before the answer was complete")
-                parser.feed_data(piece)
-            complete = parser.should_keep_alive()
-            return Answered(parser.get_status_code(), found.headers, found.body)
-        finally:
-            if not complete:
-                self.close()
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._streams is None:
-            host = self._address.host
-            self._streams = await asyncio.open_connection(host, self._address.port, ssl=self._tls)
-        return self._streams
+            _, connection = await asyncio.wait_for(connecting, self._timeout_seconds)
+        except asyncio.TimeoutError:
+            raise TimeoutError(f"no connection within {self._timeout_seconds:g} s") from None
+        return connection
 
     def close(self) -> None:
         """Close the connection, if there is one."""
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
+        if self._connection is not None:
+            self._connection.close()

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import Secret
-from lens_core.base.urls import separate_login
+from lens_core.plugin_api.urls import separate_login
 
 _Url = Annotated[str, Meta(pattern=r"^https?://[^\s/]")]
 _Seconds = Annotated[float, Meta(gt=0)]

@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from lens_core import Event, Measurement, Origin, StepMetrics
-from lens_core.base.protobuf import delimited, numeric
-from lens_core.directory.directory import Directory
-from lens_core.directory.index import workload_of
+from lens_core import Directory, Event, Measurement, Origin, StepMetrics, workload_of
+from lens_core.plugin_api.protobuf import delimited, numeric
 
 from .names import PREFIX, plain, training_name
 

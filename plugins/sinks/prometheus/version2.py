@@ -5,7 +5,7 @@ Field numbers: prometheus/docs, remote write 2.0 specification, io.prometheus.wr
 
 from __future__ import annotations
 
-from lens_core.base.protobuf import Field, delimited, fields, numeric, varint
+from lens_core.plugin_api.protobuf import Field, delimited, fields, numeric, varint
 
 from .messages import Outgoing
 

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from lens_core import Diagnosis, Event, LensError, Origin, Record, StepMetrics
-from lens_core.dlrover import Wire, report_from_wire
-from lens_core.dlrover.messages import Request
+
+from ...dlrover import Wire, report_from_wire
+from ...dlrover.messages import Request
 
 DATA_SOURCE = "dlrover"
 _MAX_TEXT = 65536
@@ -46,7 +47,7 @@ def records_of(message: Wire, sender: Sender) -> list[Record]:
     """The records of a report. Raises NotTaken, or LensError for one that cannot be read."""
     make = _MAKERS.get(message.name)
     if make is None:
-        raise NotTaken(f"{message.name} is not taken: this master lets jobs start and listens to diagnosis, no more")
+        raise NotTaken(f"{message.name} is not taken: this master only receives diagnosis reports")
     return make(message.fields, sender, message)
 
 
@@ -54,7 +55,7 @@ def answer_of(message: Wire) -> Wire:
     """The answer to a question: nothing is to be done, checked, restarted or configured. Raises NotTaken."""
     make = _ANSWERS.get(message.name)
     if make is None:
-        raise NotTaken(f"{message.name} is not answered: this master lets jobs start and listens to diagnosis, no more")
+        raise NotTaken(f"{message.name} is not answered: this master only receives diagnosis reports")
     return make()
 
 

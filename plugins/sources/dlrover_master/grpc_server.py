@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from lens_core import LensError
-from lens_core.dlrover.messages import JOB_UID
-from lens_core.dlrover.pickles import MAX_PICKLE_BYTES
+
+from ...dlrover.messages import JOB_UID
+from ...dlrover.pickles import MAX_PICKLE_BYTES
 
 Handler = Callable[[bytes, str], Awaitable[bytes]]
 

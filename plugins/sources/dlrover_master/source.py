@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import BadRequest, Context, IngestRequest, LensError, Reply, Route, Source
-from lens_core.dlrover import PickleError, Wire, dump, load
-from lens_core.dlrover.messages import (
+
+from ...dlrover import PickleError, Wire, dump, load
+from ...dlrover.messages import (
     JOB_UID,
     BadMessage,
     Request,
@@ -20,11 +21,9 @@ from lens_core.dlrover.messages import (
     encode_grpc_response,
     encode_http_response,
 )
-from lens_core.dlrover.pickles import MAX_PICKLE_BYTES
-
+from ...dlrover.pickles import MAX_PICKLE_BYTES
 from .answering import answer_of, records_of, sender_of
 from .grpc_server import GrpcServer
-from .jobs import Jobs
 
 _BODY_BYTES = MAX_PICKLE_BYTES * 4 // 3 + 4096
 _PICKLE = "application/octet-stream"
@@ -40,7 +39,7 @@ class DlroverMasterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
 
 class DlroverMaster(Source):
-    """Takes what DLRover's agents report to their master, and lets the nodes of a job find each other."""
+    """Receives the reports that DLRover's agents send to their master."""
 
     name = "dlrover_master"
     rejects = ("unknown",)
@@ -49,7 +48,6 @@ class DlroverMaster(Source):
     def __init__(self, settings: DlroverMasterSettings, context: Context) -> None:
         super().__init__(settings, context)
         self._grpc: GrpcServer | None = None
-        self._jobs = Jobs()
 
     @property
     def grpc_port(self) -> int:
@@ -82,7 +80,7 @@ class DlroverMaster(Source):
 
     async def _http_get(self, request: IngestRequest) -> Reply:
         """What an agent of DLRover asks its master."""
-        answer = self._answer(_read_http(request), request.headers.get(JOB_UID, ""))
+        answer = self._answer(_read_http(request))
         return _pickled(encode_http_response(answer is not None, dump(answer) if answer is not None else b""))
 
     async def _grpc_report(self, body: bytes, job_uid: str) -> bytes:
@@ -94,7 +92,7 @@ class DlroverMaster(Source):
 
     async def _grpc_get(self, body: bytes, job_uid: str) -> bytes:
         try:
-            answer = self._answer(decode_grpc(body), job_uid)
+            answer = self._answer(decode_grpc(body))
         except BadMessage as error:
             self.context.logger.debug("A question cannot be read. error=%s", error)
             answer = None
@@ -105,8 +103,6 @@ class DlroverMaster(Source):
         sender = sender_of(request, job_uid, self.settings.workload_uid)
         try:
             message = load(request.data)
-            if self._jobs.job(sender.origin.workload_uid).take(message):
-                return True, ""  # no record: a job starts and goes on whether or not there is room for records
             records = records_of(message, sender)
         except LensError as error:
             reason = "unknown" if isinstance(error, PickleError) else "invalid"
@@ -116,11 +112,9 @@ class DlroverMaster(Source):
         await self.door.submit(records, received=max(1, len(records)), filtered=0 if records else 1)
         return True, ""
 
-    def _answer(self, request: Request, job_uid: str) -> Wire | None:
+    def _answer(self, request: Request) -> Wire | None:
         try:
-            message = load(request.data)
-            job = self._jobs.job(job_uid or self.settings.workload_uid)
-            return job.answer(message) or answer_of(message)
+            return answer_of(load(request.data))
         except LensError as error:
             self.context.logger.debug("A question was not answered. error=%s", error)
             return None

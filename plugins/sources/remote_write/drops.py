@@ -1,4 +1,4 @@
-"""What was dropped and why: exact counts, and the most recent drops with their labels."""
+"""The metrics of the source, and what it drops: exact counts, and the most recent drops with their labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lens_core.base.self_metrics import SelfMetrics
+from prometheus_client import Counter, Gauge
+
+from lens_core import MetricGroup, SelfMetrics
 
 # Labels are looked at for so many drops in a second; the counts are exact whatever happens.
 NOTED_PER_SECOND = 100
@@ -15,13 +17,32 @@ NOTED_PER_SECOND = 100
 REASONS = ("negative", "missing_pod_info", "no_workload_found")
 
 
+class RemoteWriteMetrics(MetricGroup):
+    """Counts of the source's requests, series and samples."""
+
+    def __init__(self, metrics: SelfMetrics) -> None:
+        def counter(name: str, documentation: str, *labels: str) -> Counter:
+            return Counter(f"lens_remote_write_{name}_total", documentation, labels, registry=metrics.registry)
+
+        self.requests = counter("requests", "Requests.", "protocol", "status")
+        self.samples = counter("samples", "Samples, histograms included.")
+        self.series = counter("series", "Series passed on, attached to a pod or not.", "result")
+        self.known = counter("known_series", "Series whose label set was known.")
+        self.dropped = counter("dropped_samples", "Samples dropped.", "reason")
+        self.cached = Gauge("lens_remote_write_cached_series", "Label sets that are known.", registry=metrics.registry)
+        for result in ("attached", "unattached"):
+            self.series.labels(result)
+        for status in ("204", "400", "503"):
+            self.requests.labels("1.0", status)
+
+
 class Drops:
     """Counts samples by reason. Reasons are few and fixed: they are labels of Lens' own metrics."""
 
-    def __init__(self, recent: int, metrics: SelfMetrics, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, recent: int, metrics: RemoteWriteMetrics, clock: Callable[[], float] = time.time) -> None:
         self.counts: dict[str, int] = {}
         self._recent: deque[dict[str, Any]] = deque(maxlen=recent)
-        self._metric = metrics.remote_write_dropped
+        self._metric = metrics.dropped
         for reason in REASONS:
             self._metric.labels(reason)
         self._clock = clock

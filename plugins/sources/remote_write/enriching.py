@@ -8,10 +8,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection
 from typing import Any
 
-from lens_core import Pod
-from lens_core.base.protobuf import WireError, delimited
-from lens_core.directory.directory import Directory
-from lens_core.directory.index import workload_of
+from lens_core import Directory, Pod, workload_of
+from lens_core.plugin_api.protobuf import WireError, delimited
 
 from .finding import Keys, PodFinder
 from .forward import LabelSet, Layout, PodLabels

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from lens_core import Pod
-from lens_core.directory.index import Index
+from lens_core import Index, Pod
 
 from .labels import Label
 from .settings import RemoteWriteSettings

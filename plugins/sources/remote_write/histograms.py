@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import Any
 
-from lens_core.base.protobuf import DELIMITED, FIXED64, VARINT, WireError, fields, packed, zigzag
+from lens_core.plugin_api.protobuf import DELIMITED, FIXED64, VARINT, WireError, fields, packed, zigzag
 
 CUSTOM_BUCKETS = -53
 STALE_NAN = struct.pack("<Q", 0x7FF0000000000002)

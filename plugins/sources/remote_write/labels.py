@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from lens_core.base.protobuf import DELIMITED, WireError, delimited, fields, splitter
+from lens_core.plugin_api.protobuf import DELIMITED, WireError, delimited, fields, splitter
 
 # Name, value, and the bytes of its field (tag and length included).
 Label: TypeAlias = tuple[str, str, bytes]

@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 from google.protobuf.message import DecodeError
 
-from lens_core import BadRequest, IngestRequest
-from lens_core.base.compression import decompress
-from lens_core.base.errors import UnsupportedMediaType
-from lens_core.base.protobuf import WireError, splitter
+from lens_core import BadRequest, IngestRequest, UnsupportedMediaType
+from lens_core.plugin_api.encoding import decompress
+from lens_core.plugin_api.protobuf import WireError, splitter
 
 VERSIONS = {"": "1.0", "prometheus.writerequest": "1.0", "io.prometheus.write.v2.request": "2.0"}
 MEDIA_TYPE = "application/x-protobuf"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from lens_core.base.protobuf import DELIMITED, FIXED64, VARINT, Field, WireError, fields
+from lens_core.plugin_api.protobuf import DELIMITED, FIXED64, VARINT, Field, WireError, fields
 
 from .histograms import BadHistogram, check_histogram
 from .labels import LABEL_TAG, RefusedSeries

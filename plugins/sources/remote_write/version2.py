@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lens_core.base.compression import too_large
-from lens_core.base.protobuf import DELIMITED, VARINT, Field, WireError, delimited, fields, numeric, packed
+from lens_core.plugin_api.encoding import too_large
+from lens_core.plugin_api.protobuf import DELIMITED, VARINT, Field, WireError, delimited, fields, numeric, packed
 
 _REFS, _SAMPLES, _HISTOGRAMS, _EXEMPLARS, _METADATA = 1, 2, 3, 4, 5
 _HISTOGRAM, _GAUGE_HISTOGRAM, _SUMMARY = 3, 4, 5

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lens_core import Origin, StepMetrics
-from lens_core.base.json_items import numbers_of
-from lens_core.model.ranges import MAX_METRICS
-from lens_core.model.times import epoch_seconds
+from lens_core.plugin_api.encoding import MAX_METRICS, epoch_seconds, numbers_of
 
 from ..log_entries import seconds_of
 from .shapes import Log, Metric, Sender

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from lens_core import Origin
-from lens_core.base.json_items import MAX_NAME_LENGTH
-from lens_core.model import ranges
+from lens_core.plugin_api.encoding import MAX_NAME_LENGTH
+from lens_core.plugin_api.encoding import Step as WholeStep
 
 # bigint in the database; a float is accepted where it is a whole number (JavaScript and JSON's 1e3).
-Step: TypeAlias = ranges.Step | float | None
+Step: TypeAlias = WholeStep | float | None
 # Strict JSON cannot hold these three, so they are accepted as texts; every other text is a wrong type.
 Number: TypeAlias = float | bool | Literal["NaN", "Infinity", "-Infinity"]
 Text: TypeAlias = str | None

@@ -10,12 +10,22 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lens_core import BadRequest, Evidence, IngestRequest, Overloaded, Reply, Route, Source, StepMetrics
-from lens_core.base.errors import RequestError, Unavailable
-from lens_core.base.json_items import ItemDecoder, Items, decode_json
-from lens_core.model.refusals import why_refused
-from lens_core.model.times import epoch_seconds
+from lens_core import (
+    BadRequest,
+    Context,
+    Evidence,
+    IngestRequest,
+    Overloaded,
+    Reply,
+    RequestError,
+    Route,
+    Source,
+    StepMetrics,
+    Unavailable,
+)
+from lens_core.plugin_api.encoding import ItemDecoder, Items, decode_json, epoch_seconds, why_refused
 
+from .metrics import WandbMetrics
 from .rows import Rejections, rows_of_logs, rows_of_metrics
 from .shapes import BatchBody, DetectionBody, Log, LogsBody, Metric, MetricsBody, Sender, wrong_item
 
@@ -66,6 +76,10 @@ class WandbApi(Source):
 
     name = "wandb_api"
 
+    def __init__(self, settings: Any, context: Context) -> None:
+        super().__init__(settings, context)
+        self._counters = context.metrics.group(WandbMetrics)
+
     def routes(self) -> Sequence[Route]:
         """All four, under /api/v1 and /v1."""
         bodies = {
@@ -82,22 +96,22 @@ class WandbApi(Source):
     def _counted(
         self, kind: str, handle: Callable[[bytes], Awaitable[dict[str, Any]]]
     ) -> Callable[[IngestRequest], Awaitable[Reply]]:
-        metrics = self.context.metrics
-        metrics.wandb_requests.labels(kind)
+        metrics = self._counters
+        metrics.requests.labels(kind)
         for code in (BadRequest.code, Overloaded.code):
-            metrics.wandb_request_errors.labels(kind, code)
-        metrics.framework_detection_errors.inc(0, source="wandb", reason="invalid")
+            metrics.request_errors.labels(kind, code)
+        self.context.metrics.framework_detection_errors.inc(0, source="wandb", reason="invalid")
 
         async def handler(request: IngestRequest) -> Reply:
             started = time.perf_counter()
-            metrics.wandb_requests.labels(kind).inc()
+            metrics.requests.labels(kind).inc()
             try:
                 return Reply(body=await handle(request.body))
             except RequestError as error:
-                metrics.wandb_request_errors.labels(kind, error.code).inc()
+                metrics.request_errors.labels(kind, error.code).inc()
                 raise
             finally:
-                metrics.wandb_request_duration.labels(kind).observe(time.perf_counter() - started)
+                metrics.request_duration.labels(kind).observe(time.perf_counter() - started)
 
         handler.__doc__ = handle.__doc__
         return handler
@@ -106,16 +120,16 @@ class WandbApi(Source):
         """Points of metrics, as the upstream exporter sends them; those of one step become one row."""
         self.context.logger.debug("[WandB Metrics API] Received request")
         parsed = await self._take(body, _METRICS)
-        self.context.metrics.wandb_metrics_points.inc(parsed.points)
+        self._counters.metrics_points.inc(parsed.points)
         return _answer(parsed)
 
     async def _logs(self, body: bytes) -> dict[str, Any]:
         """What `wandb.log` was given, one row for each entry."""
         self.context.logger.debug("[WandB Logs API] Received request")
         parsed = await self._take(body, _LOGS)
-        self.context.metrics.wandb_logs_points.inc(parsed.points)
+        self._counters.logs_points.inc(parsed.points)
         # What is stored is not told apart by its route: the share of stored points is that of all that came.
-        self.context.metrics.wandb_metrics_points.inc(parsed.points)
+        self._counters.metrics_points.inc(parsed.points)
         return _answer(parsed)
 
     async def _take(self, body: bytes, kind: _Kind) -> _Parsed:

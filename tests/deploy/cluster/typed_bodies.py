@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from lens_core.base.protobuf import fields
+from lens_core.plugin_api.protobuf import fields
 
 MAGIC = b"k8s\x00"
 

@@ -50,3 +50,40 @@ def test_what_stays_is_not_looked_through_again() -> None:
     frozen, looked_at = map(int, run.stdout.split())
     assert frozen > 10_000
     assert looked_at < 1_000
+
+
+# The heap's top is in use, so that nothing below it leaves by itself.
+RELEASE_SCRIPT = """
+import asyncio, sys
+import psutil
+from lens_core.base.allocator import UNUSUAL_BYTES, MemoryRelease, keep_large_blocks
+
+keep_large_blocks()
+process = psutil.Process()
+
+async def main(size):
+    release = MemoryRelease()
+    blocks = [bytearray(b"x") * 100_000 for _ in range(400)]
+    top = bytearray(b"x") * 100_000
+    before = process.memory_info().rss
+    del blocks
+    release.after_body(size)
+    for _ in range(500):
+        if process.memory_info().rss < before - 30_000_000:
+            break
+        await asyncio.sleep(0.01)
+        if size < UNUSUAL_BYTES and release.is_idle:
+            break
+    print(before - process.memory_info().rss, len(top))
+
+asyncio.run(main(UNUSUAL_BYTES + int(sys.argv[1])))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="does not apply: a switch of glibc")
+@pytest.mark.parametrize(("beyond", "returned"), [(0, True), (-1, False)])
+def test_memory_returns_after_an_unusual_body_only(beyond: int, returned: bool) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", RELEASE_SCRIPT, str(beyond)], check=True, capture_output=True, text=True
+    )
+    assert (int(run.stdout.split()[0]) > 30_000_000) is returned

@@ -9,7 +9,7 @@ import pytest
 from moto import mock_aws
 
 from lens_core import ConfigurationError, LensError, Secret
-from lens_core.base.credentials import find_credentials, read_secret
+from lens_core.plugin_api.credentials import find_credentials, read_secret
 
 REGION = "eu-west-1"
 NAMES = ("WANDB_API_KEY", "WANDB_ENTITY", "WANDB_PROJECT")

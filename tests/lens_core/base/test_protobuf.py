@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lens_core.base.protobuf import (
+from lens_core.plugin_api.protobuf import (
     DELIMITED,
     WireError,
     delimited,

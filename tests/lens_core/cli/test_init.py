@@ -14,6 +14,7 @@ from lens_core import Batch, Collector, Delivered, Detector, Record, Secret, Sin
 from lens_core.cli import main
 from lens_core.config.first_file import first_file
 from lens_core.config.loading import Config, parse_config
+from lens_core.plugin_host.host import PluginHost
 from lens_core.testing import host_of
 
 
@@ -92,7 +93,22 @@ def test_the_primus_variant_listens_for_everybody() -> None:
     assert config.server.open_ingest
     settings: Any = config.sinks["store"].settings
     assert config.sources["remote_write"].settings == Copies("only")
-    assert settings.dsn.reveal() == "postgresql://lens:secret@postgres:5432/primus_lens"
+    assert settings.dsn.reveal() == "postgresql://lens:secret@postgres:5432/lens"
+
+
+def test_the_primus_variant_of_what_is_installed_does_what_the_page_says() -> None:
+    host = PluginHost.load()
+    text = first_file(host, primus=True)
+    config = parse_config(text, "lens.yaml", host, {"HOME": "/", "DB_PASSWORD": "p@ss"}, folder=Path())
+    series, tables = config.sinks["series"], config.collectors["directory_postgresql"]
+    assert (series.type, series.required) == ("prometheus", False)
+    assert series.settings.url == "http://vminsert:8480/insert/0/prometheus/api/v1/write"
+    assert tables.settings.dsn.reveal() == "postgresql://lens:p%40ss@postgres:5432/primus_lens"
+    assert config.sources["remote_write"].settings.copies == "only"
+    assert config.pipelines["default"].sinks == ["store", "series"]
+    page = (Path(__file__).parents[3] / "docs" / "upgrade_from_primus_lens.md").read_text()
+    for name in re.findall(r"\$\{(\w+)", "".join(line for line in text.splitlines() if not line.startswith("#"))):
+        assert f"`{name}`" in page
 
 
 def test_what_stands_in_comments_is_right_too() -> None:

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lens_core.base.self_metrics import SelfMetrics
-from lens_core.delivery.ledger import SINK_LOSSES, Ledger
-from lens_core.delivery.loss_periods import QUIET_SECONDS, LossPeriods, end_quiet_periods
+from lens_core.delivery.ledger import QUIET_SECONDS, SINK_LOSSES, Ledger, LossPeriods, end_quiet_periods
 
 
 class Clock:

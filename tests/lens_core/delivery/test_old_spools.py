@@ -7,9 +7,9 @@ from pathlib import Path
 
 from lens_core import BatchLimits, Event, Origin, Record, StepMetrics
 from lens_core.delivery.dead_letters import DeadLetters
+from lens_core.delivery.sending.cursor import Unpacked
 from lens_core.delivery.spool.file import FORMAT_VERSION
 from lens_core.delivery.spool.spool import Spool
-from lens_core.delivery.spool.unpack import Unpacked
 from lens_core.model.record_filter import EVERYTHING, Matcher
 
 ALL = BatchLimits(max_records=1_000_000, max_bytes=1 << 30)

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from lens_core import BatchLimits, StepMetrics
-from lens_core.delivery.sending.prefetcher import MAX_BYTES_AHEAD, Prefetcher
-from lens_core.delivery.spool.chunk import NewBatch
+from lens_core.delivery.sending.cursor import MAX_BYTES_AHEAD, Prefetcher, Unpacked
+from lens_core.delivery.spool.batches import NewBatch
 from lens_core.delivery.spool.spool import Spool
-from lens_core.delivery.spool.unpack import Unpacked
 from lens_core.model.record_filter import EVERYTHING, Matcher
 from lens_core.model.records import encode_envelope
 from lens_core.plugin_api.sink_answers import Position

@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lens_core import BatchLimits, StepMetrics
-from lens_core.delivery.spool import queries as spool_queries
-from lens_core.delivery.spool.chunk import Chunk, NewBatch
-from lens_core.delivery.spool.recent import RecentBatches
+from lens_core.delivery.sending.cursor import Unpacked
+from lens_core.delivery.spool import file as spool_file
+from lens_core.delivery.spool.batches import Chunk, NewBatch, RecentBatches
 from lens_core.delivery.spool.sink_state import SpooledBatch
 from lens_core.delivery.spool.spool import Spool
-from lens_core.delivery.spool.unpack import Unpacked
 from lens_core.model.record_filter import EVERYTHING, Matcher
 from lens_core.model.records import encode_envelope
 from lens_core.plugin_api.sink_answers import Position
@@ -100,7 +99,7 @@ async def compare(path: Path, sizes: list[int], most: int, held: int) -> None:
     limits = BatchLimits(max_records=most)
     await spool.append_all([NewBatch(body_of(range(size)), size) for size in sizes])
     start = Position(0, 0)
-    while (read := await spool.look(lambda c, at=start: spool_queries.read_chunk(c, "a", at, limits))) is not None:  # type: ignore[misc]
+    while (read := await spool.look(lambda c, at=start: spool_file.read_chunk(c, "a", at, limits))) is not None:  # type: ignore[misc]
         recent = spool.engine.recent.chunk("a", start, limits)
         if recent is not None:
             assert (recent.end, recent.size, steps_of(recent)) == (read.end, read.size, steps_of(read))

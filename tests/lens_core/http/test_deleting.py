@@ -48,6 +48,7 @@ async def test_a_workload_goes_and_another_stays(asked: QueryApp) -> None:
         "rows_removed": 40,
         "events_removed": 2,
     }
+    assert {origin.pod_uid for origin in await asked.store.origins("workload-2")} == {OTHER.pod_uid}
     assert (await asked.get("/workloads/workload-1")).status_code == 404
     assert await asked.data() == []
     assert await asked.data("workload-2") == other

@@ -42,6 +42,20 @@ def test_hundreds_of_connections_are_taken_in_a_few_rounds_of_the_loop(
     assert run(_rounds_until_all_are_in()) < KNOCKING // 20
 
 
+async def test_an_answer_is_not_held_until_the_client_confirms_its_first_part() -> None:
+    """asyncio switches Nagle's algorithm off only for sockets that say that they are TCP: 40 ms for each answer."""
+    delayed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def look(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        delayed.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = bind("127.0.0.1:0")
+    async with await asyncio.start_server(look, sock=listener):
+        with socket.create_connection(listener.getsockname()):
+            assert await delayed
+
+
 @pytest.fixture
 def few_files() -> Iterator[None]:
     """A limit as shells and service managers set it, below what the process may ask for."""

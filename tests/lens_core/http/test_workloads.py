@@ -45,6 +45,27 @@ async def test_iteration_times_have_rates_and_eta(asked: QueryApp) -> None:
     assert runs["log"]["progress"] == 0.4
 
 
+@pytest.mark.parametrize("apart", [0.0, 0.000_003_25, 0.002])
+async def test_rows_that_were_written_at_once_have_no_speed(asked: QueryApp, apart: float) -> None:
+    rows = [row(n, event_time=1000.0 + n * apart) for n in range(5)]
+    target = row(400, data_source="log", event_time=900.0, values={"target_iteration": 1000.0})
+    await asked.spool.deliver(*rows, target)
+    (line,) = (await asked.json("/workloads"))["workloads"]
+    runs = (await asked.json("/workloads/workload-1/metrics/iteration-times"))["runs"]
+    for found in (line, *runs):
+        names = ("iterations_per_second", "seconds_per_iteration", "remaining_seconds", "eta")
+        assert [found[name] for name in names] == [None] * 4
+    (glance,) = (await asked.json("/glance", uid="workload-1"))["glances"]
+    assert (glance["iterations_per_second"], glance["eta_seconds"]) == (None, None)
+
+
+async def test_rows_that_share_times_have_the_speed_of_the_whole_attempt(asked: QueryApp) -> None:
+    """A clock of minutes, 120 rows in each: the last hundred rows have one time."""
+    await asked.spool.deliver(*(row(n, event_time=60.0 * (n // 120)) for n in range(1200)))
+    (line,) = (await asked.json("/workloads"))["workloads"]
+    assert line["iterations_per_second"] == pytest.approx(1199 / 540)
+
+
 async def test_nothing_is_invented(asked: QueryApp) -> None:
     await asked.spool.deliver(row(5))
     (line,) = (await asked.json("/workloads"))["workloads"]

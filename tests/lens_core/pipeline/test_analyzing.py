@@ -57,7 +57,7 @@ class Keeping(IngestGate):
 
     kept: list[Record]
 
-    async def submit(self, records: Sequence[Record], **_: object) -> None:  # type: ignore[override]
+    async def submit(self, records: Sequence[Record], **_: object) -> None:
         self.kept = [*getattr(self, "kept", []), *records]
 
 

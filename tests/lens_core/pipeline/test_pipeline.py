@@ -219,6 +219,9 @@ class Counter:
         state: dict[str, bytes | None] = {"number": str(self.number).encode()}
         return Processed(records=[*records, seen], state_changes=state, derived=1)
 
+    def end_jobs(self, is_over: Callable[[Origin], bool]) -> Mapping[str, bytes | None]:
+        return {}
+
     def rollback(self) -> None:
         self.number = self.before
         self.rolled_back += 1

@@ -15,9 +15,9 @@ from lens_plugins.collectors.directory_postgresql import DirectoryPostgresql, Di
 from lens_plugins.collectors.pod_resources import KINDS, PodResources, PodResourcesSettings, kind_of_resource
 
 from lens_core import Collector, Context, LensError, Pod, Secret
-from lens_core.base.protobuf import delimited
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.directory.directory import Directory
+from lens_core.plugin_api.protobuf import delimited
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from lens_plugins.collectors.log_files import IDLE_SECONDS, FileTail
+from lens_plugins.collectors.log_sources import IDLE_SECONDS, FileTail
 from lens_plugins.collectors.training_log import TrainingLog, TrainingLogSettings
 
 from lens_core import ConfigurationError, LogLine, StepMetrics

@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from lens_plugins.dlrover import load, report_from_wire
+from lens_plugins.dlrover.messages import decode_http, encode_http_response
 from lens_plugins.sinks.dlrover import Dlrover, DlroverSettings
 
 from lens_core import Diagnosis, Record, Sink
-from lens_core.dlrover import load, report_from_wire
-from lens_core.dlrover.messages import decode_http, encode_http_response
 from lens_core.testing.hosts import make_context
 from lens_core.testing.receiver import HttpReceiver, Received, Trouble
 from lens_core.testing.sinks import SINK_CHECKS, SinkCheck, SinkHarness
@@ -46,7 +46,7 @@ class DlroverHarness(SinkHarness):
 
 
 def answer_of_a_master(request: Received) -> bytes:
-    return encode_http_response(True)
+    return bytes(encode_http_response(True))
 
 
 @pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))

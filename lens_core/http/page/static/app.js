@@ -1,16 +1,20 @@
 // The frame of the page: which view, errors in words, the connection, light and dark, keys.
 
 import { ApiError, send, whoAmI } from "./api.js";
+import { clockTime } from "./format.js";
+import { showFleet } from "./fleet.js";
 import { showHealth } from "./health.js";
 import { showList } from "./list.js";
-import { connect, disconnect, watchConnection } from "./live.js";
+import { connect, disconnect, lastHeard, watchConnection } from "./live.js";
 import { keep, kept, read } from "./state.js";
 import { showWorkload } from "./workload.js";
 
-const VIEWS = { "/": ["list", showList], "/workload": ["list", showWorkload], "/health": ["health", showHealth] };
+const VIEWS = { "/": ["list", showList], "/workload": ["list", showWorkload], "/time": ["time", showFleet], "/health": ["health", showHealth] };
 const main = document.getElementById("main");
 const problem = document.getElementById("problem");
+const RETRY_MS = 3000;
 let stop = () => {};
+let again = null;
 
 function say(error) {
   if (error && error.name === "AbortError") return;
@@ -22,6 +26,7 @@ async function route() {
   const { path, query } = read();
   const [view, show] = VIEWS[path] ?? VIEWS["/"];
   stop();
+  clearTimeout(again);
   say(null);
   document.querySelectorAll("nav a").forEach((link) => {
     if (link.dataset.view === view) link.setAttribute("aria-current", "page");
@@ -39,9 +44,14 @@ async function route() {
     end = (await show(main, query, { say, signal: controller.signal })) ?? end;
     if (controller.signal.aborted) end();
   } catch (error) {
-    if (!controller.signal.aborted) say(error);
+    if (controller.signal.aborted) return;
+    say(error);
+    if (passes(error)) again = setTimeout(route, RETRY_MS);
   }
 }
+
+// Without an answer, or with one that says "not now", the view is built again until it is there.
+const passes = (error) => error instanceof ApiError && (error.status === 0 || error.status === 429 || error.status >= 500);
 
 function theme(next) {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
@@ -53,7 +63,7 @@ function theme(next) {
 }
 
 function keys(event) {
-  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  const typing = event.target.closest("input:not([type=checkbox]):not([type=range]), textarea, select, [contenteditable]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const actions = {
     "/": () => document.querySelector("input[type=search]")?.focus(),
@@ -89,7 +99,8 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 watchConnection((connected) => {
   const place = document.getElementById("connection");
-  place.textContent = connected ? "live" : "The daemon does not answer; trying again …";
+  const since = lastHeard() === null ? "" : ` since ${clockTime(lastHeard())}; the page shows what was known then`;
+  place.textContent = connected ? "live" : `No answer from the daemon${since}. Trying again …`;
   place.className = `connection ${connected ? "up" : "down"}`;
 });
 window.addEventListener("hashchange", route);

@@ -1,6 +1,7 @@
 // One chart, drawn by plotly's library, which is loaded when the first chart is wanted.
 
-import { alarmLines, eventMarks, markTrace } from "./marks.js";
+import { heights, leftOf, yTicks } from "./axes.js";
+import { alarmShapes, eventMarks, markTrace } from "./marks.js";
 
 let library = null;
 
@@ -30,8 +31,7 @@ const CONFIG = {
 };
 // So many lines under the pointer are told one at a time.
 const MOST_HOVERED = 6;
-const LARGE = 1e4;
-export const MARGIN = { l: 54, r: 12, t: 8, b: 36 };
+export const MARGIN = { r: 12, t: 8, b: 36 };
 
 function colours() {
   const style = getComputedStyle(document.documentElement);
@@ -42,10 +42,12 @@ function layout(found, options, marks) {
   const { text, quiet, line, page } = colours();
   const lines = found.filter((trace) => trace.yaxis !== "y2");
   const inTime = options.axis === "time";
+  const range = heights(lines, options);
+  const marksOfY = range ? yTicks(range, options.tall, options.log) : [];
   return {
     autosize: true,
     height: options.tall ? 460 : 230,
-    margin: MARGIN,
+    margin: { ...MARGIN, l: leftOf(marksOfY) },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: text, size: 11, family: "system-ui, sans-serif" },
@@ -71,33 +73,13 @@ function layout(found, options, marks) {
       zeroline: false,
       fixedrange: true,
       tickfont: { color: quiet },
-      nticks: options.tall ? 10 : 6,
-      exponentformat: peak(lines) >= LARGE ? "SI" : "e",
-      ...heights(lines, options),
+      tickvals: marksOfY.map(([at]) => (options.log ? 10 ** at : at)),
+      ticktext: marksOfY.map(([, text]) => text),
+      ...(range ? { range, autorange: false } : { autorange: true }),
     },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
-    shapes: alarmLines(marks),
+    shapes: alarmShapes(marks),
   };
-}
-
-function peak(lines) {
-  let highest = 0;
-  for (const trace of lines) for (const value of trace.y) if (value !== null) highest = Math.max(highest, Math.abs(value));
-  return highest;
-}
-
-// Without outliers the axis ends where the highest two in a hundred values begin; what is beyond leaves the chart.
-function heights(lines, options) {
-  const range = options.outliers ? null : usualHeights(lines, options.log);
-  return range ? { range, autorange: false } : { autorange: true };
-}
-
-export function usualHeights(lines, log) {
-  const values = lines.flatMap((trace) => trace.y.filter((value) => value !== null)).sort((a, b) => a - b);
-  if (values.length < 10) return null;
-  const [low, high] = [0.02, 0.98].map((share) => values[Math.floor((values.length - 1) * share)]).map((value) => (log ? Math.log10(value) : value));
-  const room = 0.08 * (high - low) || 0.1 * Math.abs(high) || 1;
-  return [low - room, high + room];
 }
 
 // Draw or draw again; zoomed(range or null) is called when somebody drags or asks for the whole.

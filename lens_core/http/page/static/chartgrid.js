@@ -2,7 +2,7 @@
 
 import { draw, forget } from "./chart.js";
 import { button, el, name, nextPaint, throttle } from "./dom.js";
-import { extentOf, inOrder, latest, steered, tells, timesOf } from "./gridtools.js";
+import { extentOf, inOrder, latest, steered, tells, timesOf, withoutLogarithm } from "./gridtools.js";
 import { Legend } from "./legend.js";
 import { empty, figure } from "./pieces.js";
 import { Points } from "./points.js";
@@ -109,9 +109,10 @@ export class ChartGrid {
   card(metric) {
     const place = el("div", { class: "plot" });
     const last = el("span", { class: "last", elementtiming: "lens-chart" });
+    const hint = el("span", { class: "quiet hint" });
     const size = button("⤢", () => this.enlarge(metric), { class: "plain", "aria-label": `Larger or smaller: ${metric.slice(0, 80)}` });
-    const box = el("section", { class: "card", tabindex: 0, "aria-label": metric.slice(0, 100) }, el("h2", {}, name(metric, 80), last, size), place);
-    const card = { metric, place, box, last, visible: false };
+    const box = el("section", { class: "card", tabindex: 0, "aria-label": metric.slice(0, 100) }, el("h2", {}, name(metric, 80), hint, last, size), place);
+    const card = { metric, place, box, last, note: hint, visible: false };
     box.classList.toggle("tall", this.tall === metric);
     place.card = card;
     box.addEventListener("keydown", (event) => this.steer(card, event));
@@ -201,6 +202,7 @@ export class ChartGrid {
     if (this.signal.aborted || !card.place.isConnected) return;
     const found = traces(series, this.fine.get(card.metric), this.options, this.palette);
     const options = { ...this.options, tall: this.tall === card.metric };
+    card.note.textContent = this.options.log ? withoutLogarithm(series) : "";
     const zoomed = (range) => {
       this.active = card;
       this.zoom(range);

@@ -5,12 +5,12 @@ export function number(value) {
   if (typeof value === "string") return value;
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
   if (value === 0) return "0";
-  const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 1e6) return value.toLocaleString("en-US");
+  if (Number.isInteger(value) && Math.abs(value) < 1e6) return value.toLocaleString("en-US");
+  const size = Math.abs(Number(value.toPrecision(3))); // 999,999.5 is a million in three digits
   if (size >= 1e15 || size < 1e-4) return value.toExponential(2);
   if (size >= 1e4) {
     const [unit, letter] = size >= 1e12 ? [1e12, "T"] : size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : [1e3, "k"];
-    return `${trim((value / unit).toPrecision(3))} ${letter}`;
+    return `${trim((Number(value.toPrecision(3)) / unit).toPrecision(3))} ${letter}`;
   }
   return trim(value.toPrecision(4));
 }
@@ -59,6 +59,10 @@ const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeSty
 export function moment(milliseconds) {
   const at = new Date(milliseconds);
   return Number.isNaN(at.getTime()) ? "–" : MOMENT.format(at);
+}
+
+export function clockTime(milliseconds) {
+  return new Date(milliseconds).toTimeString().slice(0, 8);
 }
 
 // What a metric is measured in, as far as its name says so.

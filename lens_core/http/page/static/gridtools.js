@@ -1,5 +1,6 @@
 // What the grid of charts needs to know of metrics and points.
 
+import { count } from "./format.js";
 import { xOf } from "./series.js";
 
 const FIRST = [/^(lm_)?loss$/, /loss/, /acc/, /learning_rate|^lr$/, /grad_?norm/, /tflops|tokens|samples|throughput/, /mem/];
@@ -25,6 +26,13 @@ export function latest(series) {
     if (point && (!newest || point.t >= newest.t)) newest = point;
   }
   return newest ? (newest.special ?? newest.y) : null;
+}
+
+// What a log scale cannot show is said, not hidden.
+export function withoutLogarithm(series) {
+  let hidden = 0;
+  for (const one of series.values()) hidden += one.points.filter((point) => point.y !== null && point.y <= 0).length;
+  return hidden ? `${count(hidden)} ${hidden === 1 ? "point" : "points"} at or below 0 not shown` : "";
 }
 
 export function timesOf(all, axis, range) {

@@ -50,7 +50,7 @@ function tiles(line, glance) {
   const shown = [
     ["Progress", progress(line, { ...glance, eta_seconds: null })],
     ["Time left", line.state === "running" && glance.eta_seconds != null ? duration(glance.eta_seconds) : null],
-    ["Loss", glance.spark.length ? sparkline(glance.spark, glance.loss_name ?? "loss") : null],
+    ["Loss", glance.spark.length ? sparkline(glance.spark, glance.loss_name ?? "loss", false, glance.loss) : null],
     ["Throughput", glance.throughput === null ? null : figure(glance.throughput, glance.throughput_name ?? "")],
     ["Speed", speed ? pace(speed) : null],
     ["Memory", glance.memory === null ? null : figure(glance.memory, glance.memory_name ?? "")],
@@ -74,7 +74,7 @@ function several(each) {
       stateCell(line),
       frameworkBadges(glance),
       progress(line, glance),
-      sparkline(glance.spark, glance.loss_name ?? "loss"),
+      sparkline(glance.spark, glance.loss_name ?? "loss", false, glance.loss),
       figure(glance.throughput, glance.throughput_name ?? ""),
       figure(glance.memory, glance.memory_name ?? ""),
       el("time", { title: moment(detail.last_seen) }, ago(detail.last_seen)),

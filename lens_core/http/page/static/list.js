@@ -35,14 +35,15 @@ class List {
   constructor(root, query, say, signal) {
     Object.assign(this, { say, signal });
     this.search = query.get("search") ?? "";
-    this.before = [];
-    this.cursor = "";
+    this.cursor = query.get("cursor") ?? "";
+    this.before = Array.from({ length: this.cursor ? Math.max(1, Number(query.get("page")) - 1 || 1) : 0 }, () => "");
     this.next = null;
     this.lines = [];
     this.glances = new Map();
     this.rows = new Map();
-    this.chosen = new Set();
+    this.chosen = new Set(query.getAll("chosen"));
     this.build(root);
+    this.paintChosen();
   }
 
   build(root) {
@@ -56,12 +57,13 @@ class List {
     });
     this.summary = el("span", { class: "quiet", role: "status" });
     this.compare = el("a", { class: "button", hidden: true }, "Compare");
+    this.clear = button("Choose none", () => this.chooseNone(), { hidden: true });
     this.body = el("tbody");
     this.place = el("div", { class: "list" });
     this.pager = el("nav", { class: "pager", "aria-label": "Pages" });
     root.append(
       el("h1", {}, "Workloads"),
-      el("div", { class: "bar" }, this.field, this.compare, el("span", { class: "spacer" }), this.summary),
+      el("div", { class: "bar" }, this.field, this.compare, this.clear, el("span", { class: "spacer" }), this.summary),
       this.place,
       this.pager,
     );
@@ -79,15 +81,28 @@ class List {
     this.search = search;
     this.before = [];
     this.cursor = "";
-    note({ search });
+    this.note();
     this.load().catch(this.say);
   }
 
   turn(cursor, before) {
     this.cursor = cursor;
     this.before = before;
+    this.note();
     window.scrollTo(0, 0);
     this.load().catch(this.say);
+  }
+
+  // The page and what is chosen are in the address, as the search is.
+  note() {
+    note({ search: this.search, cursor: this.cursor, page: this.cursor ? this.before.length + 1 : "", chosen: [...this.chosen] });
+  }
+
+  paintChosen() {
+    this.compare.hidden = this.chosen.size < 2;
+    this.clear.hidden = !this.chosen.size;
+    this.compare.textContent = `Compare ${this.chosen.size}`;
+    this.compare.href = link("/workload", { uid: [...this.chosen] });
   }
 
   async load() {
@@ -157,7 +172,7 @@ class List {
     state.replaceChildren(...stateCell(line));
     framework.replaceChildren(frameworkBadges(found));
     done.replaceChildren(progress(line, found));
-    loss.replaceChildren(found ? sparkline(found.spark, found.loss_name ?? "loss") : "");
+    loss.replaceChildren(found ? sparkline(found.spark, found.loss_name ?? "loss", false, found.loss) : "");
     speed.replaceChildren(found ? figure(found.throughput, found.throughput_name ?? "") : "");
     memory.replaceChildren(found ? figure(found.memory, found.memory_name ?? "") : "");
     seen.replaceChildren(el("time", { title: moment(line.last_seen) }, ago(line.last_seen, Date.now() + this.skew)));
@@ -175,15 +190,21 @@ class List {
   }
 
   choice(uid) {
-    const box = el("input", { type: "checkbox", "aria-label": `Compare ${uid.slice(0, 100)}` });
+    const box = el("input", { type: "checkbox", checked: this.chosen.has(uid), "aria-label": `Compare ${uid.slice(0, 100)}` });
     box.addEventListener("change", () => {
       if (box.checked) this.chosen.add(uid);
       else this.chosen.delete(uid);
-      this.compare.hidden = this.chosen.size < 2;
-      this.compare.textContent = `Compare ${this.chosen.size}`;
-      this.compare.href = link("/workload", { uid: [...this.chosen] });
+      this.note();
+      this.paintChosen();
     });
     return el("td", { class: "choice" }, box);
+  }
+
+  chooseNone() {
+    this.chosen.clear();
+    this.body.querySelectorAll("input").forEach((box) => (box.checked = false));
+    this.note();
+    this.paintChosen();
   }
 
   tick() {

@@ -43,17 +43,25 @@ export function markTrace(marks) {
   };
 }
 
-export function alarmLines(marks) {
-  return marks
-    .filter((mark) => ALARMING.has(mark.type))
-    .slice(-100)
-    .map((mark) => ({
-      type: "line",
-      x0: mark.x,
-      x1: mark.x,
-      yref: "paper",
-      y0: 0,
-      y1: 1,
-      line: { color: "#e5484d", width: 1, dash: "dot" },
-    }));
+// A line where something went wrong; what went wrong over and over is one band from its first mark to its last.
+export function alarmShapes(marks) {
+  const spans = new Map();
+  for (const mark of marks) {
+    if (!ALARMING.has(mark.type)) continue;
+    const span = spans.get(mark.type) ?? spans.set(mark.type, []).get(mark.type);
+    span.push(mark.x);
+  }
+  return [...spans.values()].flatMap((all) => (all.length > MOST_LINES ? [band(all)] : all.map(line)));
+}
+
+const MOST_LINES = 5;
+const UPRIGHT = { yref: "paper", y0: 0, y1: 1 };
+
+function line(x) {
+  return { ...UPRIGHT, type: "line", x0: x, x1: x, line: { color: "#e5484d", width: 1, dash: "dot" } };
+}
+
+function band(all) {
+  const [first, last] = [all.reduce((one, x) => (x < one ? x : one)), all.reduce((one, x) => (x > one ? x : one))];
+  return { ...UPRIGHT, type: "rect", layer: "below", x0: first, x1: last, fillcolor: "rgba(229,72,77,0.12)", line: { color: "#e5484d", width: 1, dash: "dot" } };
 }

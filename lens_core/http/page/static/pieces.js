@@ -75,7 +75,7 @@ export function usualRange(numbers) {
 }
 
 // Values as a line; where one was not a number there is a red mark. A rate's line stands on zero.
-export function sparkline(values, label, fromZero = false) {
+export function sparkline(values, label, fromZero = false, newest = values?.at(-1)) {
   if (!values || !values.length) return el("span", { class: "quiet" }, "–");
   const numbers = values.filter((value) => typeof value === "number");
   const [low, high] = fromZero ? [0, Math.max(...numbers)] : usualRange(numbers);
@@ -94,7 +94,7 @@ export function sparkline(values, label, fromZero = false) {
       marks.push(svg("circle", { cx: x(place), cy: 4, r: 2.5, class: "nan" }));
     }
   });
-  const last = numbers.length ? number(numbers[numbers.length - 1]) : "NaN";
+  const last = number(newest);
   return el(
     "span",
     { class: "spark" },
@@ -104,7 +104,7 @@ export function sparkline(values, label, fromZero = false) {
       svg("path", { d: path.join("") }),
       marks,
     ),
-    el("span", {}, last),
+    el("span", typeof newest === "string" ? { class: "trouble" } : {}, last),
   );
 }
 

@@ -12,6 +12,7 @@ const ALIVE_MS = 120_000;
 // A series that has grown so much while we looked is asked for anew.
 const MAX_KEPT = 3 * MAX_POINTS;
 const AT_ONCE = 6;
+const RETRY_MS = 3000;
 
 export class Points {
   constructor(uids, signal, failed) {
@@ -41,17 +42,25 @@ export class Points {
     asked.forEach(([, item]) => (item.sent = true));
     const bunches = [];
     for (let first = 0; first < asked.length; first += AT_ONCE) bunches.push(asked.slice(first, first + AT_ONCE));
-    await Promise.all(
-      bunches.map(async (bunch) => {
-        const found = await this.whole(bunch.map(([metric]) => metric));
-        for (const [key, end] of endsOf(found)) this.ends.set(key, Math.min(end, this.ends.get(key) ?? end));
-        for (const [metric, { done }] of bunch) {
-          this.metrics.set(metric, found.get(metric) ?? new Map());
-          this.waiting.delete(metric);
-          done(this.metrics.get(metric));
-        }
-      }),
-    );
+    await Promise.all(bunches.map((bunch) => this.loadBunch(bunch)));
+  }
+
+  // What cannot be had now is asked for again until it is there: the charts that wait for it come by themselves.
+  async loadBunch(bunch) {
+    try {
+      const found = await this.whole(bunch.map(([metric]) => metric));
+      for (const [key, end] of endsOf(found)) this.ends.set(key, Math.min(end, this.ends.get(key) ?? end));
+      for (const [metric, { done }] of bunch) {
+        this.metrics.set(metric, found.get(metric) ?? new Map());
+        this.waiting.delete(metric);
+        done(this.metrics.get(metric));
+      }
+    } catch (error) {
+      this.failed(error);
+      if (this.signal.aborted) return;
+      for (const [, item] of bunch) item.sent = false;
+      this.timer ??= setTimeout(() => this.flush().catch(this.failed), RETRY_MS);
+    }
   }
 
   async whole(metrics) {

@@ -1,12 +1,11 @@
 // A chart at once, on a canvas, before the chart library is there or has its turn: lines, axes, no hover.
 
-import { MARGIN, usualHeights } from "./chart.js";
+import { heights, leftOf, yTicks } from "./axes.js";
+import { MARGIN } from "./chart.js";
 import { ticks, timeTicks } from "./ticks.js";
 
 const FONT = '11px system-ui, sans-serif';
 const DASHES = { dash: [6, 4], dot: [2, 3], dashdot: [6, 3, 2, 3] };
-// The library leaves so much of the height free above and below.
-const ROOM = 0.055;
 
 export function preview(place, found, options) {
   const [width, height] = [place.clientWidth, place.clientHeight];
@@ -32,14 +31,14 @@ export function preview(place, found, options) {
   place.replaceChildren(canvas);
 }
 
-function frameOf(width, height, { left, right, low, high }) {
-  const frame = { left: MARGIN.l, right: width - MARGIN.r, top: MARGIN.t, bottom: height - MARGIN.b };
+function frameOf(width, height, { left, right, low, high, marks }) {
+  const frame = { left: leftOf(marks), right: width - MARGIN.r, top: MARGIN.t, bottom: height - MARGIN.b };
   frame.x = (value) => frame.left + ((value - left) / (right - left || 1)) * (frame.right - frame.left);
   frame.y = (value) => frame.bottom - ((value - low) / (high - low || 1)) * (frame.bottom - frame.top);
   return frame;
 }
 
-function drawAxes(pen, frame, { left, right, low, high }, options, style) {
+function drawAxes(pen, frame, { left, right, marks }, options, style) {
   pen.font = FONT;
   pen.strokeStyle = style.getPropertyValue("--line");
   pen.fillStyle = style.getPropertyValue("--quiet");
@@ -51,7 +50,7 @@ function drawAxes(pen, frame, { left, right, low, high }, options, style) {
   }
   pen.textAlign = "right";
   pen.textBaseline = "middle";
-  for (const [at, text] of ticks(low, high, 5, options.log)) {
+  for (const [at, text] of marks) {
     stroke(pen, frame.left, frame.y(at), frame.right, frame.y(at));
     pen.fillText(text, frame.left - 2, frame.y(at));
   }
@@ -90,22 +89,21 @@ function scaled(value, options) {
   return options.log ? Math.log10(value) : value;
 }
 
-// What the axes reach from and to; null when there is no number.
+// From where to where the axes reach, and the marks of y; null when there is no number.
 function bounds(lines, options) {
-  let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
+  const range = heights(lines, options);
+  if (!range) return null;
+  const [left, right] = options.range ?? widths(lines);
+  return { left, right, low: range[0], high: range[1], marks: yTicks(range, options.tall, options.log) };
+}
+
+function widths(lines) {
+  let [left, right] = [Infinity, -Infinity];
   for (const trace of lines) {
-    trace.x.forEach((at, place) => {
-      const value = scaled(trace.y[place], options);
-      if (value === null) return;
+    for (const at of trace.x) {
       left = Math.min(left, Number(at));
       right = Math.max(right, Number(at));
-      low = Math.min(low, value);
-      high = Math.max(high, value);
-    });
+    }
   }
-  if (low > high) return null;
-  if (options.range) [left, right] = options.range;
-  const room = (high - low) * ROOM || Math.abs(high) || 1;
-  [low, high] = (options.outliers ? null : usualHeights(lines, options.log)) ?? [low - room, high + room];
-  return { left, right, low, high };
+  return [left, right];
 }

@@ -2,9 +2,10 @@
 
 import { count, moment } from "./format.js";
 
-// To be told apart on white and on black alike.
-const COLOURS = ["#3d7de0", "#e07b1a", "#2c9f5f", "#b15be0", "#b8901c", "#e0457f", "#17a0a2", "#7d858f", "#7c6cf2", "#a8703f"];
-// When the colours are used up they come again with other strokes.
+// The colours of Okabe and Ito without yellow and black, which white and dark pages hide, and a grey: told apart by
+// people who see fewer colours, too (Okabe and Ito, Color Universal Design, 2008).
+const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7d858f"];
+// Every next line has the next stroke: seven colours and four strokes come together again after 28 lines.
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 
 // Every run and attempt has one colour, one stroke and one name in all charts. The first colour belongs to what began
@@ -53,7 +54,7 @@ export class Palette {
 
   stroke(key) {
     const place = this.places.get(key);
-    const dash = DASHES[Math.floor(place / COLOURS.length) % DASHES.length];
+    const dash = DASHES[place % DASHES.length];
     return { place, colour: COLOURS[place % COLOURS.length], dash };
   }
 

@@ -3,34 +3,57 @@
 const MINUTE = 60_000;
 const MOST = 20;
 const STEPS_OF_TIME = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 7 * 86400, 30 * 86400].map((seconds) => seconds * 1000);
+const UNITS = [[1e15, null], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]];
+const SIZES = { T: 1e12, G: 1e9, M: 1e6, k: 1e3 };
 
 // About so many round numbers between two: [where, text]. On a log scale where is an exponent of ten.
 export function ticks(low, high, about, log = false) {
   const rough = (high - low) / about;
-  if (!(rough > 0) || !Number.isFinite(rough)) return [[low, label(log ? 10 ** low : low, Math.abs(low))]];
+  if (!(rough > 0) || !Number.isFinite(rough)) return [[low, label(log ? 10 ** low : low, Math.abs(low), Math.abs(low))]];
   const power = 10 ** Math.floor(Math.log10(rough));
   const round = [1, 2, 5, 10].map((part) => part * power).find((step) => step >= rough);
-  const step = log ? Math.max(1, Math.round(round)) : round;
-  return marks(Math.ceil(low / step) * step, high, step).map((at) => [at, log ? label(10 ** at, 1) : label(at, step)]);
+  if (log) return logTicks(low, high, round);
+  const largest = Math.max(Math.abs(low), Math.abs(high));
+  return marks(Math.ceil(low / round) * round, high, round).map((at) => [at, label(at, round, largest)]);
+}
+
+// Whole powers of ten; where fewer than two of them are in sight, 2 and 5 between them, or else what is round itself.
+function logTicks(low, high, round) {
+  const step = Math.max(1, Math.round(round));
+  const powers = marks(Math.ceil(low / step) * step, high, step);
+  if (powers.length > 1) return powers.map((at) => [at, label(10 ** at, 10 ** at, 10 ** at)]);
+  const between = [];
+  for (let power = Math.floor(low); power <= high; power += 1) for (const part of [1, 2, 5]) between.push(part * 10 ** power);
+  const inSight = between.filter((value) => Math.log10(value) >= low && Math.log10(value) <= high);
+  if (inSight.length > 1) return inSight.map((value) => [Math.log10(value), label(value, value, value)]);
+  return ticks(10 ** low, 10 ** high, 8).filter(([value]) => value > 0).map(([value, text]) => [Math.log10(value), text]);
 }
 
 // Counted, because a step may be too small to change a large number.
 function marks(first, last, step) {
-  const count = Math.min(MOST, Math.floor((last - first) / step) + 1);
+  const count = Math.min(MOST, Math.floor((last - first) / step + 1e-9) + 1);
   return Array.from({ length: Math.max(0, count) }, (_, place) => first + place * step);
 }
 
-function label(value, step) {
+// A number with as many digits as tell it from the next mark, one unit for the whole axis.
+function label(value, step, largest) {
   const clean = Math.abs(value) < step / 1e6 ? 0 : value;
-  const size = Math.abs(clean);
-  if (size >= 1e9) return `${trim(clean / 1e9)}G`;
-  if (size >= 1e6) return `${trim(clean / 1e6)}M`;
-  if (size >= 1e4) return `${trim(clean / 1e3)}k`;
-  if (size > 0 && size < 1e-3) return Number(clean.toPrecision(3)).toExponential();
-  return trim(clean);
+  if (clean === 0) return "0";
+  const [, unit] = UNITS.find(([from]) => largest >= from) ?? [0, ""];
+  const smallest = largest < 1e-3;
+  if (unit === null || smallest) return scientific(clean, step);
+  const size = SIZES[unit] ?? 1;
+  const digits = Math.min(12, Math.max(0, -Math.floor(Math.log10(step / size) + 1e-9)));
+  return `${trim((clean / size).toFixed(digits))}${unit}`;
 }
 
-const trim = (value) => String(Number(value.toPrecision(4)));
+function scientific(value, step) {
+  const digits = Math.min(12, Math.max(0, Math.floor(Math.log10(Math.abs(value))) - Math.floor(Math.log10(step) + 1e-9)));
+  const [mantissa, exponent] = value.toExponential(digits).split("e");
+  return `${trim(mantissa)}e${exponent.replace("+", "")}`;
+}
+
+const trim = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
 export function timeTicks(from, to) {
   const step = STEPS_OF_TIME.find((one) => (to - from) / one <= 5) ?? 365 * 86400 * 1000;

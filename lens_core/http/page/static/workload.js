@@ -10,16 +10,22 @@ import { listen } from "./live.js";
 import { empty } from "./pieces.js";
 import { note } from "./state.js";
 import { events, runs, why } from "./tabs.js";
+import { whereTimeWent } from "./time.js";
 
 const MOST = 20;
 const HEAD_EVERY_MS = 3000;
-const TABS = { charts: "Charts", runs: "Runs", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
+const OTHERS = { runs, events, why, diagnosis, time: whereTimeWent };
+const TABS = { charts: "Charts", runs: "Runs", time: "Time", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
 
 export async function showWorkload(root, query, { say, signal }) {
-  const uids = [...new Set(query.getAll("uid"))].slice(0, MOST);
+  const all = [...new Set(query.getAll("uid"))];
+  const uids = all.slice(0, MOST);
   if (!uids.length) {
     root.append(empty("Which workload?", "The list has them all."));
     return () => {};
+  }
+  if (all.length > MOST) {
+    root.append(el("p", { class: "notice" }, `${all.length} workloads are chosen; the first ${MOST} of them are compared here.`));
   }
   const view = new Workload(root, uids, query, say, signal);
   await view.load();
@@ -160,16 +166,33 @@ class Workload {
     this.note({});
     const place = el("div");
     this.place.replaceChildren(place);
-    const { uid, signal, names, metrics } = this;
     if (tab === "charts" || tab === "compare") this.openCharts(place);
     if (tab === "compare") {
-      const below = el("div");
-      place.before(below);
-      await compare(below, { names, points: this.grid.points, metrics: this.grid.shownMetrics(), signal });
+      this.below = el("div");
+      place.before(this.below);
+      await this.fill(this.below);
     }
-    const others = { runs, events, why, diagnosis };
-    if (tab in others) await this.ready;
-    if (tab in others && place.isConnected) await others[tab](place, { uid, signal, detail: this.each[0].detail, metrics });
+    if (!(tab in OTHERS)) return;
+    await this.ready;
+    if (place.isConnected) await this.fill(place);
+  }
+
+  async fill(place) {
+    const { uid, signal, names, grid } = this;
+    if (this.tab === "compare") await compare(place, { names, points: grid.points, metrics: grid.shownMetrics(), signal });
+    else await OTHERS[this.tab](place, { uid, signal, detail: this.each[0].detail });
+  }
+
+  // A tab without charts, or the tables beside them, as they are now: what somebody has unfolded stays unfolded.
+  async refill() {
+    const { tab } = this;
+    const old = tab === "compare" ? this.below : this.place.firstElementChild;
+    const fresh = el("div");
+    await this.fill(fresh);
+    if (tab !== this.tab || !old?.isConnected || isSame(fresh, old)) return;
+    const unfolded = new Set([...old.querySelectorAll("details")].filter((one) => one.open).map(titleOf));
+    for (const one of fresh.querySelectorAll("details")) one.open = unfolded.has(titleOf(one));
+    old.replaceChildren(...fresh.childNodes);
   }
 
   openCharts(place) {
@@ -224,6 +247,7 @@ class Workload {
       await this.open("charts");
       return;
     }
+    if (this.tab !== "charts") await this.refill();
     if (!this.grid) return;
     if (this.metrics.length !== before) this.grid.addMetrics(this.metrics);
     this.tellGrid();
@@ -235,6 +259,18 @@ class Workload {
     document.title = "Lens";
   }
 }
+
+// Unfolding changes an attribute, which is no news.
+function isSame(fresh, old) {
+  const copy = old.cloneNode(true);
+  fresh.querySelectorAll("details").forEach((one, place) => {
+    const other = copy.querySelectorAll("details")[place];
+    if (other) other.open = one.open;
+  });
+  return fresh.isEqualNode(copy);
+}
+
+const titleOf = (details) => details.querySelector("summary")?.textContent;
 
 // The runs of a workload as charts know them: their ranks are one.
 function began(uid, runs) {

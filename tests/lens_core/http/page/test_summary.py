@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lens_core.http.overview import Overview, line_of, state_of
 from lens_core.http.page.summary import (
     LOSS,
     MEMORY,
@@ -20,6 +19,7 @@ from lens_core.http.page.summary import (
     time_left,
 )
 from lens_core.model.queries import EventRow, MetricPoint, RunSummary, WorkloadSummary
+from lens_core.plugin_api.overview import Overview, line_of, state_of
 
 
 def points(values: list[float], run_id: str = "r", begin: int = 0) -> list[MetricPoint]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from lens_plugins.analyzers.goodput import command
 from lens_plugins.analyzers.goodput.analyzer import Goodput, GoodputSettings
 from lens_plugins.analyzers.goodput.ledger import ledger_of
 from lens_plugins.analyzers.goodput.spans import seconds_of_span
 from lens_plugins.analyzers.goodput.store_facts import facts_of
 
 from lens_core import BadRequest, Event, Measurement, Origin, Record, StepMetrics
+from lens_core.cli import cli
 from lens_core.testing import LensFactory, MemoryStore, check_analyzer, make_context
 from tests.plugins.sinks.postgresql.support import Spool, running_store
 
@@ -211,7 +211,7 @@ async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, po
     import asyncio
 
     def run_command(*arguments: str) -> str:
-        result = CliRunner().invoke(command, [*arguments, "--url", url])
+        result = CliRunner().invoke(cli, ["goodput", *arguments, "--url", url])
         assert result.exit_code == 0, result.output
         return result.output
 
@@ -241,5 +241,5 @@ def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("x\n")
     for arguments in (["job", "--file", str(log)], ["job", "--by", "node"], ["--times", str(log)]):
-        result = CliRunner().invoke(command, arguments)
+        result = CliRunner().invoke(cli, ["goodput", *arguments])
         assert result.exit_code == 2, result.output

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from lens_plugins.collectors.diagnosis import DiagnosisAgent, LensClient, LogCollector, MetricCollector, StackCollector
 from lens_plugins.collectors.xpu_timer import XpuTimer, XpuTimerSettings
+from lens_plugins.dlrover import MasterError
 
 from lens_core import Diagnosis, LensError
-from lens_core.dlrover import MasterError
 from lens_core.testing import check_collector
 from lens_core.testing.hosts import make_context
 from tests.end_to_end.running_lens import RunningLens, wait_for
@@ -43,7 +43,7 @@ def exporter(body: bytes, status: int = 200) -> Iterator[int]:
             """Say nothing."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
         yield server.server_address[1]

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from lens_plugins.collectors.diagnosis import LogCollector, MasterClient, WorkerTrainingMetric
+from lens_plugins.dlrover import MasterConnection, MasterError, Wire
 from lens_plugins.sinks.dlrover import Dlrover, DlroverSettings
 
 import lens_core
 from lens_core import Batch, Delivered, Diagnosis, Position, Rejected, Retry
-from lens_core.dlrover import MasterConnection, MasterError, Wire
 from lens_core.testing.hosts import make_context
 from tests.durations import Stopwatch
 from tests.plugins.collectors.diagnosis.clients import example

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lens_plugins.collectors.kubernetes.client import KubernetesApi
-from lens_plugins.collectors.kubernetes.credentials import Access, find_access
+from lens_plugins.collectors.kubernetes.client import Access, KubernetesApi, find_access
 
 from lens_core import ConfigurationError
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lens_plugins.collectors.kubernetes.plugin import Kubernetes
-from lens_plugins.collectors.kubernetes.settings import KubernetesSettings
+from lens_plugins.collectors.kubernetes import Kubernetes, KubernetesSettings
 
 from lens_core import Context, LensError, Pod
 from lens_core.base.self_metrics import SelfMetrics

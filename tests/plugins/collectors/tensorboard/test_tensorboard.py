@@ -16,12 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lens_plugins.collectors.tensorboard import TensorBoard, TensorBoardSettings
-from lens_plugins.collectors.tensorboard.events import EventReader, read_tensor
-from lens_plugins.collectors.tensorboard.files import event_files
-from lens_plugins.collectors.tensorboard.frames import crc32c, masked
+from lens_plugins.collectors.tensorboard.events import EventReader, crc32c, masked, read_tensor
+from lens_plugins.collectors.tensorboard.rows import event_files
 
 from lens_core import LensError, StepMetrics
-from lens_core.base.protobuf import WireError
+from lens_core.plugin_api.protobuf import WireError
 from lens_core.testing import make_context
 from lens_core.testing.collectors import check_collector
 from tests.plugins.sources.wandb_hook.environments import TORCH, environment

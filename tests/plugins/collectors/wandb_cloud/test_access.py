@@ -7,9 +7,9 @@ from pathlib import Path
 
 import boto3
 import pytest
-from lens_plugins.collectors.wandb_cloud.collector import find_access
+from lens_plugins.collectors.wandb_cloud import find_access
+from lens_plugins.collectors.wandb_cloud.figures import Access, WandbCloudSettings
 from lens_plugins.collectors.wandb_cloud.listing import connect
-from lens_plugins.collectors.wandb_cloud.settings import Access, WandbCloudSettings
 from moto import mock_aws
 
 from lens_core import ConfigurationError, LensError, Secret

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.collectors.catalogue import metrics
-from lens_plugins.collectors.wandb_cloud.facts import read_number, read_object, read_run, read_time
-from lens_plugins.collectors.wandb_cloud.figures import Figures
-from lens_plugins.collectors.wandb_cloud.settings import WandbCloudSettings
+from lens_plugins.collectors.wandb_cloud.figures import (
+    Figures,
+    WandbCloudSettings,
+    read_number,
+    read_object,
+    read_run,
+    read_time,
+)
 
 from tests.plugins.collectors.wandb_cloud.wandb_server import node, table
 

@@ -185,7 +185,7 @@ def serving(server: WandbServer) -> Iterator[WandbServer]:
     listener.daemon_threads = True
     listener.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
     server.url = f"http://127.0.0.1:{listener.server_address[1]}"
-    thread = threading.Thread(target=listener.serve_forever)
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield server

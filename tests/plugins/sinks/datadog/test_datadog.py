@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.sinks.datadog import Datadog, DatadogSettings
-from lens_plugins.sinks.datadog.naming import metric_name, tag
-from lens_plugins.sinks.datadog.payloads import pack
-from lens_plugins.sinks.datadog.series import Builder
+from lens_plugins.sinks.datadog.series import Builder, metric_name, tag
+from lens_plugins.sinks.datadog.sink import pack
 
 from lens_core import (
     Batch,

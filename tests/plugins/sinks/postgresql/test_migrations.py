@@ -12,7 +12,7 @@ from lens_plugins.sinks.postgresql import migrate as migrate_module
 from lens_plugins.sinks.postgresql.compacting import compact_stream
 from lens_plugins.sinks.postgresql.migrate import DatabaseTooNew, migrate, migrations
 
-from lens_core import Origin
+from lens_core import LensError, Origin
 from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store
 
 
@@ -43,6 +43,15 @@ async def test_a_database_of_a_newer_lens_is_refused(tmp_path: Path, postgres_ds
         async with running_store(tmp_path, postgres_dsn):
             pass
     assert ask(postgres_dsn, "select count(*) from lens_row") == [(1,)]
+
+
+async def test_the_database_of_a_primus_lens_is_refused_with_the_way_out(postgres_dsn: str) -> None:
+    async with await connect(postgres_dsn) as connection:
+        await connection.execute("create table training_performance (id bigint)")
+        with pytest.raises(LensError, match=r"training_performance.*a database of its own.*lens db import"):
+            await migrate(connection)
+        await connection.execute("drop table training_performance")
+        assert await migrate(connection) == len(migrations())
 
 
 async def test_rows_go_with_their_stream_and_its_subject(tmp_path: Path, postgres_dsn: str) -> None:

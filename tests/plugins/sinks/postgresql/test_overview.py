@@ -9,7 +9,7 @@ import pytest
 from lens_plugins.sinks.postgresql import shown
 
 from lens_core import BadRequest, Event, Origin, Pod, WorkloadReference
-from lens_core.http.overview import AnswersOverview, Overview
+from lens_core.plugin_api.overview import AnswersOverview, Overview
 from tests.plugins.sinks.postgresql.support import Spool, row
 
 

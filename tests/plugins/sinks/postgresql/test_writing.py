@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lens_plugins.sinks.postgresql.metrics import StoreMetrics
 
 from lens_core import Delivered, Origin, Position, Rejected, StepMetrics
 from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store
@@ -163,11 +164,9 @@ async def test_two_stores_write_the_same_rows_at_one_time(tmp_path: Path, postgr
 async def test_what_was_saved_is_counted_under_bounded_labels(store: Any, spool: Spool) -> None:
     await spool.deliver(row(0, values={"a": 1.0, "b": 2.0}), row(0, data_source="mine"), row(1, data_source="log"))
     metrics = store.context.metrics
-    saved = {
-        source: metrics.training_performance_save.value(data_source=source) for source in ("wandb", "log", "other")
-    }
+    saved = {source: metrics.group(StoreMetrics).rows.value(data_source=source) for source in ("wandb", "log", "other")}
     assert saved == {"wandb": 1.0, "log": 1.0, "other": 1.0}
-    assert metrics.wandb_metrics_store.value() == 2.0
+    assert metrics.group(StoreMetrics).wandb_points.value() == 2.0
 
 
 async def test_the_log_says_what_primus_lens_says(store: Any, spool: Spool, caplog: pytest.LogCaptureFixture) -> None:

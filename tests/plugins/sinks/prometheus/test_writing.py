@@ -58,7 +58,21 @@ async def test_what_helps_is_tried_again_and_nothing_is_sent_twice(store: Store,
     await bench.sink.stop()
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 415])
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 407, 410, 415, 418, 451])
+async def test_a_wrong_key_or_address_refuses_no_series(store: Store, status: int) -> None:
+    store.answer = lambda message, number: (status, {})
+    bench = Bench(store.url)
+    answer = await bench.send(series_batch("a"), series_batch("b"))
+    assert isinstance(answer, Retry)
+    assert answer.reason.startswith(f"HTTP {status}: because")
+    text = bench.metrics.exposition().decode()
+    assert f'reason="HTTP {status}"' not in text
+    store.answer = lambda message, number: (204, {})
+    assert await bench.send(series_batch("a"), series_batch("b")) == Delivered()
+    await bench.sink.stop()
+
+
+@pytest.mark.parametrize("status", [400, 409, 413, 422])
 async def test_what_does_not_help_is_not_tried_again(store: Store, status: int) -> None:
     store.answer = lambda message, number: (status, {})
     bench = Bench(store.url)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lens_core.base.protobuf import delimited
+from lens_core.plugin_api.protobuf import delimited
 from tests.plugins.sources.remote_write.wire import series
 
 NOW = 1_795_000_000_000

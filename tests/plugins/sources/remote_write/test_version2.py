@@ -9,7 +9,7 @@ from lens_plugins.sources.remote_write.request import cut
 from lens_plugins.sources.remote_write.version2 import Translator, as_version1
 
 from lens_core.base.errors import PayloadTooLarge
-from lens_core.base.protobuf import WireError
+from lens_core.plugin_api.protobuf import WireError
 from tests.plugins.sources.remote_write.wire import Request2, TimeSeries, labels_of
 
 LIMIT = 1 << 25

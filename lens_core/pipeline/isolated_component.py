@@ -1,0 +1,196 @@
+"""The child process of an isolated sink or source: answers its host's calls until the host closes the pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from ..base.errors import LensError
+from ..base.self_metrics import SelfMetrics
+from ..model.records import Record
+from ..plugin_api.components import Component, Context, IngestRequest, Route, Sink, Source
+from ..plugin_api.sink_answers import Poisoned
+from .isolated_collector import configure_logging
+from .isolated_messages import (
+    decode_batch,
+    decode_request,
+    encode_answer,
+    encode_reply,
+    encode_submission,
+)
+from .isolated_process import Report
+from .isolation import Job, decode_settings
+from .isolation_channel import Channel
+
+_LENGTH = struct.Struct("<Q")
+
+
+def main() -> None:
+    """Read the job, make the component, and answer calls through the descriptor that the first argument names."""
+    answers = int(sys.argv[1])
+    os.dup2(2, 1)  # what libraries print must not look like the output of whoever called the parent
+    calls = os.fdopen(os.dup(0), "rb")
+    job = msgspec.msgpack.decode(_read_frame(calls), type=Job)
+    configure_logging(int(job.log_level))
+    asyncio.run(_serve(job, calls, answers))
+
+
+def _read_frame(calls: BinaryIO) -> bytes:
+    head = calls.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    (size,) = _LENGTH.unpack(head)
+    return calls.read(size)
+
+
+def _read_calls(calls: BinaryIO, receive: Callable[[bytes], object]) -> None:
+    """Hand on each call; runs in a thread, so that a parent that is gone is noticed while the loop is blocked."""
+    try:
+        while True:
+            receive(_read_frame(calls))
+    except (EOFError, RuntimeError):  # the parent is gone, or this process ends
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+async def _serve(job: Job, calls: BinaryIO, answers: int) -> None:
+    loop = asyncio.get_running_loop()
+    written = asyncio.Lock()
+
+    async def write(frame: bytes) -> None:
+        async with written:
+            await asyncio.to_thread(_write_all, answers, frame)
+
+    served = Served(job, write)
+    threading.Thread(
+        target=_read_calls,
+        args=(calls, lambda frame: loop.call_soon_threadsafe(served.channel.receive, frame)),
+        name="lens-calls",
+        daemon=True,
+    ).start()
+    await served.stopped.wait()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+class RemoteDoor:
+    """The door of a source whose gate is in the parent."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    async def submit(
+        self,
+        records: Sequence[Record],
+        *,
+        received: int | None = None,
+        filtered: int = 0,
+        rejected: Mapping[str, int] | None = None,
+    ) -> None:
+        """As plugin_api.Door says; the parent's spools hold the records when it returns."""
+        await self._served.report()
+        body = encode_submission(records, received, filtered, rejected)
+        await self._served.channel.call("submit", body)
+
+
+class Served:
+    """The component with what its host may call."""
+
+    def __init__(self, job: Job, write: Callable[[bytes], Any]) -> None:
+        self.channel = Channel(write, self._answer)
+        self.stopped = asyncio.Event()
+        self._job = job
+        self._metrics = SelfMetrics()
+        self._component: Component | None = None
+        self._routes: Sequence[Route] = ()
+        self._reported = Report()
+
+    async def report(self) -> None:
+        """Tell the host about problems and metrics of the component's own, where they have changed."""
+        fresh = Report(problem=self._metrics.problems.get(self._job.name, ""), values=self._metrics.own_values())
+        if fresh != self._reported:
+            self._reported = fresh
+            await self.channel.call("report", msgspec.msgpack.encode(fresh))
+
+    async def _answer(self, method: str, body: bytes) -> bytes:
+        if method == "start":
+            await self._start()
+            answer = b""
+        elif self._component is None:
+            raise LensError("it is not started")
+        else:
+            answer = await self._call(self._component, method, body)
+        if method != "stop":
+            await self.report()
+        return answer
+
+    async def _start(self) -> None:
+        if self._component is None:
+            self._component = self._make()
+        await self._component.start()
+        if isinstance(self._component, Source):
+            self._routes = self._component.routes()
+
+    async def _call(self, component: Component, method: str, body: bytes) -> bytes:
+        if method == "send" and isinstance(component, Sink):
+            try:
+                batch = decode_batch(body)
+            except LensError as error:
+                return encode_answer(Poisoned(str(error)))  # found by halves, and aside; the others arrive
+            return encode_answer(await component.send(batch))
+        if method == "position" and isinstance(component, Sink):
+            return msgspec.msgpack.encode(await component.position(body.decode()))
+        if method == "handle" and isinstance(component, Source):
+            index, request = decode_request(body)
+            return encode_reply(await self._handle(index, request))
+        if method == "run" and isinstance(component, Source):
+            await component.run()
+        elif method == "stop":
+            await component.stop()
+            asyncio.get_running_loop().call_later(0.2, self.stopped.set)  # behind its answer
+        elif method != "ping":
+            raise LensError(f"nothing is called {method}")
+        return b""
+
+    async def _handle(self, index: int, request: IngestRequest) -> Any:
+        if not 0 <= index < len(self._routes):
+            raise LensError("the route is not there any more; routes() must answer the same before and after start()")
+        return await self._routes[index].handler(request)
+
+    def _make(self) -> Component:
+        job = self._job
+        for path in job.search_path:
+            if path not in sys.path:
+                sys.path.append(path)
+        found: Any = importlib.import_module(job.module)
+        for part in job.qualname.split("."):
+            found = getattr(found, part)
+        context = Context(
+            name=job.name,
+            logger=logging.getLogger(f"lens.{found.name}.{job.name}"),
+            data_dir=Path(job.data_dir),
+            metrics=self._metrics,
+            cluster=job.cluster,
+        )
+        component: Component = found(decode_settings(job.settings, found.Settings), context)
+        if isinstance(component, Source):
+            component.door = RemoteDoor(self)
+        return component
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Public names for plugins that collect stacks and act on failures; the rules are in `lens_core/diagnosis/`."""
+
+from __future__ import annotations
+
+from ..diagnosis import Advice, Cause, Decision, advise, failures_of
+from ..diagnosis.failures import DEFAULT_MAX_RESTARTS
+from ..diagnosis.stacks import RankStack, StackReport, ThreadStack, encode_report, is_python, own_frames
+from ..diagnosis.xpu_timer import pods_of, samples_only
+
+__all__ = [
+    "DEFAULT_MAX_RESTARTS",
+    "Advice",
+    "Cause",
+    "Decision",
+    "RankStack",
+    "StackReport",
+    "ThreadStack",
+    "advise",
+    "encode_report",
+    "failures_of",
+    "is_python",
+    "own_frames",
+    "pods_of",
+    "samples_only",
+]

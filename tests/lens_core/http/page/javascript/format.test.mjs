@@ -1,0 +1,20 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { number, ranges } from "./format.js";
+
+test("three digits never become a thousand of a unit", () => {
+  assert.equal(number(999999.5), "1 M");
+  for (const value of [999999.5, 9.9999e8, 999.9999e9, 9.98e14, 12345.6]) {
+    const [amount] = number(value).split(" ");
+    assert.ok(Math.abs(Number(amount)) < 1000, number(value));
+  }
+});
+
+test("what is no number is said", () => {
+  assert.deepEqual([NaN, Infinity, -Infinity, "NaN", null].map(number), ["NaN", "Infinity", "-Infinity", "NaN", "–"]);
+});
+
+test("ranks are joined", () => {
+  assert.equal(ranges([3, 1, 2, 2, 9]), "1–3, 9");
+});
