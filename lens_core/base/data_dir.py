@@ -34,10 +34,12 @@ def _whose(error: OSError, directory: Path) -> str:
     if not isinstance(error, PermissionError):
         return ""
     nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    return f" ({nearest} belongs to {_name(nearest.stat().st_uid)}, and this process is {_name(os.geteuid())}'s)"
+    return (
+        f" ({nearest} belongs to {_user_name(nearest.stat().st_uid)}, and this process is {_user_name(os.geteuid())}'s)"
+    )
 
 
-def _name(uid: int) -> str:
+def _user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:  # an arbitrary user of a container

@@ -63,7 +63,7 @@ def deprecation_in(notes: Sequence[msgspec.Meta]) -> Deprecation | None:
 def deprecated_names(module: str) -> Callable[[str], Any]:
     """The `__getattr__` of a public module: names that go still lead to what they meant, with a warning."""
 
-    def find(name: str) -> Any:
+    def find_name(name: str) -> Any:
         found = DEPRECATED.get(f"{module}.{name}")
         if found is None or not found.target:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
@@ -71,7 +71,7 @@ def deprecated_names(module: str) -> Callable[[str], Any]:
         where, _, target = found.target.partition(":")
         return getattr(importlib.import_module(where), target)
 
-    return find
+    return find_name
 
 
 def note_uses(module: str, hooks: Mapping[str, Any], classes: Iterable[type]) -> None:
@@ -79,10 +79,10 @@ def note_uses(module: str, hooks: Mapping[str, Any], classes: Iterable[type]) ->
     if not DEPRECATED:
         return
     for name, hook in hooks.items():
-        _note(name, module, hook)
+        _register_name(name, module, hook)
     for found in classes:
         for name, value in _overridden(found):
-            _note(name, found.__module__, value)
+            _register_name(name, found.__module__, value)
 
 
 def uses_of(module: str) -> list[str]:
@@ -100,7 +100,7 @@ def _overridden(found: type) -> Iterator[tuple[str, Any]]:
             own = {**vars(base), **own}
 
 
-def _note(name: str, module: str, value: Any) -> None:
+def _register_name(name: str, module: str, value: Any) -> None:
     found = DEPRECATED.get(name)
     if found is not None:
         code = getattr(value, "__code__", None)

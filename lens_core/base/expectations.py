@@ -79,7 +79,7 @@ def choices(kind: Any) -> list[Any]:
     return found
 
 
-def describe(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
     """A type in words: `a whole number of at least 1`, `text`, `a list of text`, `one of: disk, memory`."""
     bare, metas = split_annotation(kind)
     allowed = choices(bare)
@@ -95,10 +95,10 @@ def _describe_bare(kind: Any) -> str:
         return "settings (a mapping)"
     if is_mapping(kind):
         arguments = get_args(kind)
-        return f"a mapping of names to {describe(arguments[1])}" if len(arguments) == 2 else "a mapping"
+        return f"a mapping of names to {describe_type(arguments[1])}" if len(arguments) == 2 else "a mapping"
     if is_sequence(kind):
         arguments = tuple(argument for argument in get_args(kind) if argument is not ...)
-        return f"a list of {describe(arguments[0])}" if arguments else "a list"
+        return f"a list of {describe_type(arguments[0])}" if arguments else "a list"
     if isinstance(kind, type) and issubclass(kind, PurePath):
         return "a path"
     words = _PLAIN.get(kind, getattr(kind, "__name__", str(kind)))

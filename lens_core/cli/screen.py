@@ -46,13 +46,13 @@ def pictures(
         return
     last = -lines_every_seconds
 
-    def show(index: RenderableType) -> None:
+    def print_page(index: RenderableType) -> None:
         nonlocal last
         if time.monotonic() - last >= lines_every_seconds:
             last = time.monotonic()
             console.print(index)
 
-    yield show
+    yield print_page
 
 
 @contextlib.contextmanager
@@ -84,10 +84,10 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 def _lines(title: str, total: int | None) -> Callable[[int], None]:
     last = time.monotonic()  # what is done at once needs no line
 
-    def show(done: int) -> None:
+    def print_line(done: int) -> None:
         nonlocal last
         if time.monotonic() - last >= LINES_EVERY_SECONDS:
             last = time.monotonic()
             click.echo(f"{title}: {done:,}{'' if total is None else f' of {total:,}'} …", err=True)
 
-    return show
+    return print_line

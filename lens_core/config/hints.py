@@ -20,15 +20,15 @@ def number_hint(field: str, written: str) -> str:
         return ""
     number, unit = float(found[1]), found[2].lower()
     if field.endswith("_seconds") and unit in _SECONDS:
-        return f"it is a number of seconds: write {_plain(number * _SECONDS[unit])}"
+        return f"it is a number of seconds: write {_format_number(number * _SECONDS[unit])}"
     if field.endswith("_days") and unit in _SECONDS:
-        return f"it is a number of days: write {_plain(number * _SECONDS[unit] / 86400)}"
+        return f"it is a number of days: write {_format_number(number * _SECONDS[unit] / 86400)}"
     if field.endswith("_bytes") and unit in _BYTES:
-        return f"it is a number of bytes: write {_plain(number * _BYTES[unit])}"
+        return f"it is a number of bytes: write {_format_number(number * _BYTES[unit])}"
     return f"write the number without its unit: {found[1]}"
 
 
-def _plain(number: float) -> str:
+def _format_number(number: float) -> str:
     return f"{number:.0f}" if number == round(number) else f"{number:g}"
 
 

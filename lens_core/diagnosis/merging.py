@@ -33,7 +33,7 @@ def merge_stacks(ranks: Iterable[RankStack]) -> list[StackGroup]:
     for rank in ranks:
         if rank.frames:
             by_place[own_frames(rank.frames)].append(rank)
-    groups = [_group(members) for members in by_place.values()]
+    groups = [_make_group(members) for members in by_place.values()]
     suspects = {id(group) for group in _odd_ones(groups)}
     marked = [msgspec.structs.replace(group, is_suspect=id(group) in suspects) for group in groups]
     return sorted(marked, key=lambda group: (not group.is_suspect, len(group.ranks), group.ranks))
@@ -62,7 +62,7 @@ def telling_frame(group: StackGroup) -> str:
     return own_frames(tuple(group.frames))[0]
 
 
-def _group(members: Sequence[RankStack]) -> StackGroup:
+def _make_group(members: Sequence[RankStack]) -> StackGroup:
     ordered = sorted(members, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.pid))
     # Of equal stacks the one with native frames says most.
     fullest = max(ordered, key=lambda rank: (rank.is_native, len(rank.frames)))

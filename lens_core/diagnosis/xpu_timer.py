@@ -36,7 +36,7 @@ def hang_flags(text: str) -> HangFlags:
             unreadable += 1
             continue
         for labels, value in found:
-            rank = _rank(labels) or f"#{number}"
+            rank = _label_rank(labels) or f"#{number}"
             if not math.isnan(value):
                 flags[rank] = flags.get(rank, False) or value > 0
     return HangFlags(flags, unreadable)
@@ -64,6 +64,6 @@ def _samples(line: str) -> Iterator[tuple[dict[str, str], float]]:
                 yield sample.labels, sample.value
 
 
-def _rank(labels: dict[str, str]) -> str:
+def _label_rank(labels: dict[str, str]) -> str:
     known = (labels.get(name, "") for name in ("rank", "local_rank"))
     return next((value for value in known if value not in ("", _UNSET)), "")

@@ -31,7 +31,7 @@ def require_role(connection: HTTPConnection, state: ApiState, role: str, *, is_o
     scheme, _, token = header.partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         _check_token(token.strip(), state, role)
-    elif (found := state.sessions.find(connection)) is not None:
+    elif (found := state.sessions.find_session(connection)) is not None:
         _check_session(connection, *found, role)
     elif is_loopback(connection):
         _refuse_other_sites(connection, state)

@@ -68,7 +68,7 @@ class TlsFiles(NamedTuple):
     certificate: Path
     key: Path
 
-    def check(self) -> None:
+    def check_files(self) -> None:
         """Raises LensError that says which file cannot be used, before anything is started."""
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
@@ -147,7 +147,7 @@ class HttpServer:
         """Read certificate and key again, for connections from now on. Raises LensError; the old ones stay then."""
         context = self._server.config.ssl
         if self._tls is not None and context is not None:
-            self._tls.check()
+            self._tls.check_files()
             context.load_cert_chain(self._tls.certificate, self._tls.key)
 
     async def stop(self, deadline_seconds: float) -> None:

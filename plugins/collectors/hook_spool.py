@@ -55,7 +55,7 @@ class HookSpool(Collector):
 
     async def collect(self) -> Sequence[Record]:
         """The next records of files whose process is gone; those that are not stored come again."""
-        records, refused = await asyncio.to_thread(self._read)
+        records, refused = await asyncio.to_thread(self._read_records)
         if refused:
             self.context.logger.warning("Lines of the hook's spool could not be read. lines=%d", refused)
         return records
@@ -64,7 +64,7 @@ class HookSpool(Collector):
         """Move the positions of the files behind what is safe, and remove those that are empty."""
         await asyncio.to_thread(self._advance)
 
-    def _read(self) -> tuple[list[Record], int]:
+    def _read_records(self) -> tuple[list[Record], int]:
         if not self._files:
             self._files = lock_stale_spools(self.settings.path, None)
         self._done = []

@@ -77,10 +77,10 @@ def _expanded(pattern: str) -> list[str]:
     if found is None:
         return [pattern]
     before, after = pattern[: found.start()], pattern[found.end() :]
-    return [name for number in _numbers(found[1]) for name in _expanded(before + number + after)]
+    return [name for number in _expand_numbers(found[1]) for name in _expanded(before + number + after)]
 
 
-def _numbers(text: str) -> Iterator[str]:
+def _expand_numbers(text: str) -> Iterator[str]:
     """The numbers of 01-03,7, as wide as they are written."""
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -93,7 +93,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 def gpus_of(devices: str) -> list[int]:
     """The numbers of gpu:a100:2(IDX:0-1); other devices are passed over."""
-    return [int(number) for found in _GPUS.finditer(devices) for number in _numbers(found[1])]
+    return [int(number) for found in _GPUS.finditer(devices) for number in _expand_numbers(found[1])]
 
 
 _ARGUMENTS = ("--oneliner", "--details", "show", "jobs")

@@ -135,7 +135,7 @@ class Webhook(Sink):
                 groups.setdefault(_Key(self._job(record).key, record.type), {})[index] = record
         refused: dict[int, str] = {}
         for key, events in groups.items():
-            answer = await self._tell(key, [*events.values()])
+            answer = await self._post_events(key, [*events.values()])
             if isinstance(answer, Retry):
                 return answer
             if answer is not None:
@@ -143,12 +143,12 @@ class Webhook(Sink):
         filtered = len(batch.records) - sum(map(len, groups.values()))
         return Rejected(refused, filtered=filtered) if refused else Delivered(filtered=filtered)
 
-    async def _tell(self, key: _Key, events: Sequence[Event]) -> Retry | Poisoned | None:
+    async def _post_events(self, key: _Key, events: Sequence[Event]) -> Retry | Poisoned | None:
         now = time.monotonic()
         if now - self._told.get(key, -1e9) < self.settings.quiet_seconds:
             return None
         assert self._client is not None
-        body = msgspec.json.encode(self._body(self.message(events)))
+        body = msgspec.json.encode(self._make_body(self.message(events)))
         headers = {"Content-Type": "application/json"}
         try:
             response = await self._client.post(self.settings.url.reveal(), content=body, headers=headers)
@@ -162,7 +162,7 @@ class Webhook(Sink):
             del self._told[next(iter(self._told))]
         return None
 
-    def _body(self, message: Message) -> object:
+    def _make_body(self, message: Message) -> object:
         """As the chat has it; a job's output mentions nobody there, and links to nothing."""
         if self.settings.format == "slack":
             return {"text": f"{html.escape(message.text, quote=False)}\n{message.url}".rstrip()}
@@ -201,7 +201,7 @@ class Webhook(Sink):
 
     def _job(self, event: Event) -> _Job:
         origin = event.origin
-        pod = self.context.directory.find(origin) if origin.pod_uid or origin.pod_name else None
+        pod = self.context.directory.find_pod(origin) if origin.pod_uid or origin.pod_name else None
         workload = workload_of(pod) if pod is not None else None
         if workload is not None and origin.workload_uid in ("", workload.uid):
             return _Job(workload.uid, workload.uid, workload.name or workload.uid)

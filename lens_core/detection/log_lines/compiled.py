@@ -61,7 +61,7 @@ class CompiledFormat(_Declared):
         # What somebody wrote in a configuration goes before what Lens knows.
         self.rank = (not self.is_somebodys_own, not framework, -len(self.words), -declared.confidence, self.name)
 
-    def read(self, text: str, start: int = 0) -> tuple[Reading, int] | str:
+    def parse_row(self, text: str, start: int = 0) -> tuple[Reading, int] | str:
         """The reading and where its head ended, or why there is none."""
         match = self._head(text, start)
         if match is None:
@@ -77,7 +77,7 @@ class CompiledFormat(_Declared):
         pairs.extend(self._layout(before, rest))
         if self.is_mapping and _are_of_no_training(pairs):
             return LOOK_ALIKE
-        values = self._columns.read(pairs)
+        values = self._columns.read_pairs(pairs)
         iteration = values.pop("iteration", None)
         return self._judge(values, iteration, text), match.end()
 
@@ -137,7 +137,7 @@ class CompiledEvent(_Declared):
         self.hint = FrameworkHint(self.framework, layer, declared.confidence, name)
         self.rank = (not self.framework, -len(self.words), -declared.confidence, self.detector)
 
-    def read(self, text: str) -> LogEvent | None:
+    def parse_event(self, text: str) -> LogEvent | None:
         """What happened, or None."""
         match = self._search(text, 0)
         if match is None:
@@ -197,7 +197,9 @@ class CompiledTable(_Declared):
         cells = match.group("cells").strip("\r\n").split(self.declared.separator)
         if len(cells) != len(names) and not self.declared.loose:
             return None
-        values = self._columns.read((name, cell) for name, cell in zip(names, cells, strict=False) if cell.strip())
+        values = self._columns.read_pairs(
+            (name, cell) for name, cell in zip(names, cells, strict=False) if cell.strip()
+        )
         iteration = values.pop("iteration", None)
         needs = self.declared.needs
         if needs and not any(name in values for name in needs):

@@ -79,7 +79,7 @@ class Prefilter:
 
     def filter_lines(self, texts: Sequence[str], reported: Set[int] = _NOTHING) -> list[tuple[int, Candidates]]:
         """Return the lines that may say something, by index; the others say nothing that is not `reported` yet."""
-        nobodys, somebodys, learn = self._nobodys, self._somebodys.get, self._learn
+        nobodys, somebodys, learn = self._nobodys, self._somebodys.get, self._find_in_row
         return [
             (index, found)
             for index, row in enumerate(rows_of(texts))
@@ -89,10 +89,10 @@ class Prefilter:
             and not (found.needed and _lacks_all(texts[index], found.needed))
         ]
 
-    def find(self, text: str) -> Candidates | None:
+    def find_candidates(self, text: str) -> Candidates | None:
         """What is to be tried on one line; None if it is nobody's."""
         row = row_of(text)
-        found = None if row in self._nobodys else self._somebodys.get(row) or self._learn(row)
+        found = None if row in self._nobodys else self._somebodys.get(row) or self._find_in_row(row)
         return None if found is None or (found.needed and _lacks_all(text, found.needed)) else found
 
     def words_of(self, text: str) -> frozenset[bytes]:
@@ -100,7 +100,7 @@ class Prefilter:
         found = self._triggers.intersection(row_of(text).split())
         return frozenset(found | {word[1:] for word in found if word not in self._plain}) & self._plain
 
-    def _learn(self, row: bytes) -> Candidates | None:
+    def _find_in_row(self, row: bytes) -> Candidates | None:
         """What is to be tried on a row that is new, or too long to be remembered."""
         words = row.split()
         found = None
@@ -132,8 +132,8 @@ class Prefilter:
         return made
 
     def _standing_on(self, words: frozenset[bytes], general: bool, failure: bool) -> Candidates | None:
-        formats, events = _whole(self._declared.formats, words), _whole(self._declared.events, words)
-        marks, tables = _whole(self._declared.marks, words), _whole(self._declared.tables, words)
+        formats, events = _items_of_words(self._declared.formats, words), _items_of_words(self._declared.events, words)
+        marks, tables = _items_of_words(self._declared.marks, words), _items_of_words(self._declared.tables, words)
         bar = BAR_WORD in words
         says = bool(formats or events or tables) or general or failure
         if not (says or bar or marks):
@@ -170,7 +170,7 @@ def _needed(
 Item = TypeVar("Item", CompiledFormat, CompiledEvent, CompiledMark, CompiledTable)
 
 
-def _whole(items: Iterable[Item], words: frozenset[bytes]) -> tuple[Item, ...]:
+def _items_of_words(items: Iterable[Item], words: frozenset[bytes]) -> tuple[Item, ...]:
     """The items all of whose words are there, and where these stand alone no others."""
     return tuple(
         item for item in items if item.words <= words and not (item.is_alone and words - item.words - OF_PREFIXES)

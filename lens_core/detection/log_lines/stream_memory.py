@@ -111,7 +111,7 @@ class Memory:
         """What was changed so far is stored: `rollback` goes back no further than here."""
         self._changed, self._before = {}, {}
 
-    def load(self, state: Mapping[str, bytes]) -> int:
+    def load_entries(self, state: Mapping[str, bytes]) -> int:
         """Take up stored state; what cannot be read is left out. Returns how many entries that were."""
         unreadable = 0
         for key, value in state.items():

@@ -41,10 +41,10 @@ class DiagnosisCollector(Collector):
 
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
-        self._collector = self.make()
+        self._collector = self.make_collector()
 
     @abstractmethod
-    def make(self) -> DataCollector:
+    def make_collector(self) -> DataCollector:
         """The collector behind it."""
 
     async def check(self) -> None:
@@ -60,13 +60,13 @@ class DiagnosisCollector(Collector):
         if not data:
             return []
         content = cut_text(self._collector.to_text(data))
-        return [self.record(content, await asyncio.to_thread(self.owner_of, content))]
+        return [self.make_diagnosis(content, await asyncio.to_thread(self.owner_of, content))]
 
     def owner_of(self, content: str) -> Owner | None:
         """Whose processes a report is about, if that can be told; None for our own environment's."""
         return None
 
-    def record(self, content: str, owner: Owner | None = None) -> Diagnosis:
+    def make_diagnosis(self, content: str, owner: Owner | None = None) -> Diagnosis:
         """A report of this node, now. A node without a rank has -1; its id, if it has none, is made of its name."""
         ranks = (self.settings.node_rank, owner and owner.node_rank, known_node_rank())
         rank = next((rank for rank in ranks if rank is not None), -1)

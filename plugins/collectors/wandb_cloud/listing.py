@@ -33,7 +33,7 @@ def window_filter(begins: float) -> dict[str, Any]:
     return {"$or": [{"state": "running"}, {"heartbeatAt": {"$gte": since}}]}
 
 
-def connect(access: Access, request_timeout_seconds: int, folder: Path) -> Any:
+def connect_api(access: Access, request_timeout_seconds: int, folder: Path) -> Any:
     """A `wandb.Api`. Raises LensError when the key is refused, or the server cannot be asked.
 
     Whatever wandb keeps on disk goes to `folder`: neither a home nor a settings file of somebody's is read or written.

@@ -96,7 +96,7 @@ class Aggregator:
         self._append(Buckets._make(column[is_known] for column in buckets))
         return {parts[row[0]] for row, known in zip(found, is_known, strict=True) if known}
 
-    def add(self, series: Series) -> None:
+    def append_points(self, series: Series) -> None:
         """Add points, in any order."""
         if not series.size:
             return
@@ -132,7 +132,7 @@ class Aggregator:
         """A point for each interval of each curve, at its beginning, as a point of the curve's first stream."""
         found = _joined(self._found)
         starts = found.interval * self._interval_us
-        series = Series.of((np.zeros_like(starts), found.iteration, starts), self._figure(found), 0)
+        series = Series.from_rows((np.zeros_like(starts), found.iteration, starts), self._figure(found), 0)
         curves, first = np.unique(self._curve_of, return_index=True)
         return series._replace(streams=first[np.searchsorted(curves, found.curve)])
 

@@ -164,7 +164,7 @@ def group(rows: Iterable[tuple[int, StepMetrics]], cluster: str, history_limit: 
         if problem is not None:
             grouped.rejected[index] = problem
             continue
-        buffer = buffers.of(row)
+        buffer = buffers.find_buffer(row)
         if buffer.problem is not None:
             grouped.rejected[index] = buffer.problem
             continue
@@ -195,7 +195,7 @@ class StreamBuffers:
         self._identity: tuple[object, ...] = ()
         self._last: StreamBuffer | None = None
 
-    def of(self, row: StepMetrics) -> StreamBuffer:
+    def find_buffer(self, row: StepMetrics) -> StreamBuffer:
         """Return the buffer of the row's stream."""
         origin = row.origin
         identity = (
@@ -204,10 +204,10 @@ class StreamBuffers:
         )
         if self._last is None or identity != self._identity:
             self._identity = identity
-            self._last = self._buffers.get(identity) or self._open(identity, row)
+            self._last = self._buffers.get(identity) or self._open_buffer(identity, row)
         return self._last
 
-    def _open(self, identity: tuple[object, ...], row: StepMetrics) -> StreamBuffer:
+    def _open_buffer(self, identity: tuple[object, ...], row: StepMetrics) -> StreamBuffer:
         subject = subject_of(row.origin, self._cluster)
         key = stream_key(row, subject)
         problem = stream_problem(row)

@@ -57,7 +57,7 @@ async def metric_columns(database: Database, query: PointQuery, watch: Watch) ->
             (stored, metric_name(stored), streams) for stored, streams in await streams_by_metric(connection, query)
         ]
         watch({stream.id for _, _, streams in wanted for stream in streams})
-        async for piece in _answer(connection, query, wanted, page):
+        async for piece in _read_page(connection, query, wanted, page):
             yield piece
 
 
@@ -69,11 +69,11 @@ async def iteration_columns(database: Database, query: PointQuery, watch: Watch)
         wanted: list[_Wanted] = [(None, "iteration", await all_streams(connection, query))]
         wanted += [(stored, stored, streams) for stored, streams in await streams_by_metric(connection, target)]
         watch({stream.id for _, _, streams in wanted for stream in streams})
-        async for piece in _answer(connection, query, wanted, page):
+        async for piece in _read_page(connection, query, wanted, page):
             yield piece
 
 
-async def _answer(
+async def _read_page(
     connection: Connection, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncGenerator[PointColumns, None]:
     """All columns; the last of a query with a limit also says how many points there are in all."""
@@ -82,7 +82,7 @@ async def _answer(
     window = window_of(query)
     reader = Reader(connection, window, metrics, await headers(connection, sorted(ids), window))
     last: PointColumns | None = None
-    async for piece in _pieces(reader, query, wanted, page):
+    async for piece in _cut_pieces(reader, query, wanted, page):
         if last is not None:
             yield last
         last = piece
@@ -93,7 +93,7 @@ async def _answer(
         yield last
 
 
-async def _pieces(
+async def _cut_pieces(
     reader: Reader, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncIterator[PointColumns]:
     """What of an answer is on the page. Of one that is made rather than read all is made, so that it is counted."""
@@ -103,7 +103,7 @@ async def _pieces(
         elif query.max_points is not None:
             found = _reduced(reader, stored, streams, query.max_points)
         else:
-            found = _whole(reader, stored, name, streams, page)
+            found = _read_whole(reader, stored, name, streams, page)
         curve_of = _numbered(streams, _CURVE)
         async for series in found:
             for piece in _columns(name, streams, curve_of, series, page):
@@ -117,9 +117,9 @@ def _columns(
 ) -> Iterator[PointColumns]:
     """Points that belong to the page as columns of one run, attempt and source each; the last has the page's cursor."""
     if page.is_full:
-        page.cut(name, streams, series)
+        page.cut_series(name, streams, series)
         return
-    whole, series = series, page.cut(name, streams, series)
+    whole, series = series, page.cut_series(name, streams, series)
     if not series.size and not page.is_full:
         return
     cuts = np.flatnonzero(np.diff(curve_of[series.streams])) + 1
@@ -160,7 +160,7 @@ def _numbered(streams: Sequence[Stream], key: Callable[[Stream], Any]) -> Intege
     return np.array([bisect_left(keys, key(stream)) for stream in streams], np.int64)
 
 
-async def _whole(
+async def _read_whole(
     reader: Reader, stored: str | None, name: str, streams: Sequence[Stream], page: Page
 ) -> AsyncIterator[Series]:
     """All points from the page's place on, sorted; of an attempt with many points a range of iterations at a time."""
@@ -259,6 +259,6 @@ async def _aggregated(
         gathered = Aggregator(query.aggregate, query.interval_ms * _MILLISECOND, curve_of)
         parts = [part for place, stream in batch for part in reader.plan(place, stream)]
         async for series in reader.pieces(stored, await gathered.add_known(reader, stored, parts)):
-            gathered.add(series)
+            gathered.append_points(series)
         found = gathered.figures()
         yield found.ordered(attempt_of[found.streams], curve_of[found.streams])

@@ -72,7 +72,7 @@ def policy_of(settings: PostgreSQLSettings) -> Policy:
     )
 
 
-def choose(streams: Iterable[StreamSize], policy: Policy, now_us: int) -> list[StreamSize]:
+def choose_streams(streams: Iterable[StreamSize], policy: Policy, now_us: int) -> list[StreamSize]:
     """What has to go, the oldest first. Pure."""
     oldest_first = sorted(streams, key=lambda stream: (stream.written_us, stream.id))
     chosen = [stream for stream in oldest_first if _is_too_old(stream, policy, now_us)]
@@ -113,7 +113,9 @@ async def retain(connection: Connection, policy: Policy, now_us: int) -> dict[st
     attempts = rows = 0
     async with only_here(connection, _LOCK) as is_ours:
         if is_ours and not policy.is_empty:
-            for stream in choose([stream async for stream in _streams(connection, policy, now_us)], policy, now_us):
+            for stream in choose_streams(
+                [stream async for stream in _streams(connection, policy, now_us)], policy, now_us
+            ):
                 removed, is_gone = await remove_attempt(connection, stream, now_us)
                 attempts, rows = attempts + is_gone, rows + removed
             if policy.days is not None:
@@ -254,6 +256,6 @@ async def _remove_events(connection: Connection, before_us: int) -> int:
     return int((await cursor.fetchall())[0][0])
 
 
-def describe(found: dict[str, Any]) -> str:
+def describe_removal(found: dict[str, Any]) -> str:
     """One line for the log."""
     return ", ".join(f"{name}={value}" for name, value in found.items())

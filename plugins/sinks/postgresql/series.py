@@ -28,7 +28,7 @@ class Series(NamedTuple):
     weights: Doubles
 
     @staticmethod
-    def of(rows: Iterable[Integers], values: Doubles, stream: int) -> Series:
+    def from_rows(rows: Iterable[Integers], values: Doubles, stream: int) -> Series:
         """Points of one stream: steps, iterations and times, and the values beside them."""
         steps, iterations, times = rows
         return Series(steps, iterations, times, values, np.full(values.size, stream), np.ones(values.size))

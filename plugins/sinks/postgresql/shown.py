@@ -110,7 +110,7 @@ class Search:
         self._subjects = subjects
         self._condition = condition
 
-    async def of(self, connection: Connection, subjects: Iterable[int]) -> list[Name]:
+    async def select_names(self, connection: Connection, subjects: Iterable[int]) -> list[Name]:
         """Under what these subjects are shown, as far as it matches."""
         found = await connection.execute(
             f"select distinct cluster, uid from ({shown(_CHOSEN)}) shown where {self._condition}".encode(),
@@ -118,7 +118,7 @@ class Search:
         )
         return [Name(*row) for row in await found.fetchall()]
 
-    async def count(self, connection: Connection) -> int | None:
+    async def count_names(self, connection: Connection) -> int | None:
         """How many names there are; None where there are too many subjects to count them for a page."""
         many = await connection.execute(
             f"select count(*) > {COUNTED_SUBJECTS} from"
@@ -165,7 +165,7 @@ class Search:
         """
 
 
-async def search(connection: Connection, text: str) -> Search:
+async def search_names(connection: Connection, text: str) -> Search:
     """Look for a text; '' finds everything but the doctor's workload.
 
     A text that few subjects know is looked for in these alone. One that many know fills a page soon with the newest

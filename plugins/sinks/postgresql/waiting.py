@@ -61,7 +61,7 @@ class Waiting:
         self._lately_at = now
         return stream.has_too_many(now)
 
-    def watch(self, stream_id: int, now: float) -> bool:
+    def record_reader(self, stream_id: int, now: float) -> bool:
         """Somebody reads a stream; whether its patience is at an end."""
         stream = self._streams.get(stream_id)
         if stream is None:  # nothing was written lately

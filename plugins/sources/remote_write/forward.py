@@ -195,7 +195,7 @@ class LabelSets:
                 return stored
         entry = self._make_by_layout(block)
         if entry is None:
-            entry = self._enricher.make(block, self.learn_layout)
+            entry = self._enricher.make_label_set(block, self.learn_layout)
             if entry is None:
                 return None
         entry.epoch = self.epoch
@@ -204,7 +204,7 @@ class LabelSets:
             entry.next = stored.next
             self._entries[block] = entry
         elif self._came_before(block):
-            self._store(entry)
+            self._remember_entry(entry)
         return entry
 
     def learn_layout(self, block: bytes, layout: Layout) -> None:
@@ -214,7 +214,7 @@ class LabelSets:
                 self._layouts.clear()
             self._layouts[signature] = layout
 
-    def _store(self, entry: LabelSet) -> None:
+    def _remember_entry(self, entry: LabelSet) -> None:
         size = _ENTRY_BYTES + len(entry.received) + sum([len(block) for block in entry.copies])
         if entry.forwarded is not None and entry.forwarded is not entry.received:
             size += len(entry.forwarded)

@@ -61,7 +61,7 @@ def body_of(request: IngestRequest, limit_bytes: int) -> bytes:
     return decompress(request.body, "snappy", limit_bytes)
 
 
-def cut(body: bytes, version: str) -> Cut:
+def split_request(body: bytes, version: str) -> Cut:
     """Cut a message into its series. Raises BadRequest."""
     try:
         parts: Any = _Parts.FromString(body)

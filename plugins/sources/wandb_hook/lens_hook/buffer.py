@@ -72,7 +72,7 @@ class Buffer:
         self._counted_rows = 0  # so many from the left are in `_counted_bytes`
         self._counted_bytes = 0
 
-    def add(self, row: Row) -> None:
+    def append_row(self, row: Row) -> None:
         """Queue a row; never waits."""
         rows = self.rows
         rows.append(row)
@@ -121,7 +121,7 @@ class Buffer:
                 self.counts.dropped_points += len(row[1])
             self.attend_rows = len(self.rows) + 1
 
-    def take(self, now: float) -> list[Row]:
+    def drain_rows(self, now: float) -> list[Row]:
         """All rows that wait."""
         with self.lock:
             leave = self.rows.popleft
@@ -135,7 +135,7 @@ class Buffer:
 
     def give_up(self) -> None:
         """Count what waits as dropped: nobody will take it any more."""
-        rows = self.take(0.0)
+        rows = self.drain_rows(0.0)
         self.counts.dropped_rows += len(rows)
         self.counts.dropped_points += sum([len(row[1]) for row in rows])
 
