@@ -285,7 +285,7 @@ class LabelSets:
         return signature
 
     def _walk(self, layout: Layout, body: bytes, place: int, stop: int) -> int:
-        """Where labels end that are laid out so; -1 for others. Notes their places, if they are ASCII."""
+        """Find the end of labels that are laid out so; -1 for others. Notes their places, if they are ASCII."""
         starts, tells, name_index, pod_index, workload_index = layout
         placed = self.placed
         pod_at = workload_at = telling_from = -1
@@ -500,7 +500,7 @@ def _length(body: bytes, place: int, after: int) -> int:
 
 
 def _end_of_labels(body: bytes, place: int, stop: int) -> int:
-    """Where the labels at the beginning of a series end; -1 if they are damaged."""
+    """Find the end of the labels at the beginning of a series; -1 if they are damaged."""
     while place < stop and body[place] == LABEL_TAG:
         start = _after_length(body, place + 1, stop)
         if start < 0:
