@@ -1,4 +1,4 @@
-"""What will go: it works on for at least one minor version, and says what takes its place.
+"""Deprecations: a deprecated name works for at least one more minor version, and its warning names the replacement.
 
 `DEPRECATED` lists what is going of the plugin API; whoever uses it is warned once, and `lens plugins`,
 `lens plugin check` and `lens doctor` name who does. A plugin marks a setting of its own with `deprecated`; whoever
@@ -55,7 +55,7 @@ def deprecated(*, since: str, removal: str, instead: str) -> msgspec.Meta:
 
 
 def deprecation_in(notes: Sequence[msgspec.Meta]) -> Deprecation | None:
-    """What `deprecated` said in a setting's annotation; None for one that stays."""
+    """Return the text that `deprecated` put into a setting's annotation; None for a setting that stays."""
     found = [note.extra["deprecated"] for note in notes if note.extra and "deprecated" in note.extra]
     return found[-1] if found else None
 
@@ -86,7 +86,7 @@ def note_uses(module: str, hooks: Mapping[str, Any], classes: Iterable[type]) ->
 
 
 def uses_of(module: str) -> list[str]:
-    """What a plugin's module, and those below it, use of what will go; one sentence each."""
+    """List the deprecated names that a plugin's module, and the modules below it, use; one sentence each."""
     below = [found for name, found in sorted(_uses.items()) if name == module or name.startswith(f"{module}.")]
     return list(dict.fromkeys(text for found in below for text in found.values()))
 

@@ -1,4 +1,4 @@
-"""What a setting's type expects, in words; used by error messages, `lens plugins` and the generated documentation."""
+"""Descriptions of the types of settings, for error messages, `lens plugins` and the generated documentation."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def field_types(settings: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def field_documentation(settings: type[msgspec.Struct]) -> dict[str, str]:
-    """What each field means: its msgspec.Meta description, else what the class's docstring says after its name.
+    """Return the meaning of each field: its msgspec.Meta description, else the class docstring's text behind its name.
 
     In a docstring a field stands in backquotes, before a colon or as the beginning of a clause, alone or with others:
     `url`: where to. `user`, `password`: the login. `limit` is how many are kept.

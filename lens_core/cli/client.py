@@ -1,4 +1,4 @@
-"""How commands find and ask the daemon."""
+"""Finding the daemon and sending requests to it, for commands."""
 
 from __future__ import annotations
 

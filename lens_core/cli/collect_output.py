@@ -1,4 +1,4 @@
-"""What `lens collect` prints: lines for people, one JSON object a collector for programs."""
+"""The output of `lens collect`: lines for people, one JSON object for each collector for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..model.records import Measurement
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """What one run gave."""
+    """The result of one run."""
 
     collector: str
     duration_seconds: float = 0.0

@@ -152,7 +152,7 @@ def _index(points: list[dict[str, Any]], stored: int, width: int) -> str:
 
 
 def _print_comparison(url: str, workload: str, training: subprocess.Popen[bytes], folder: Path) -> None:
-    """What was logged beside what is stored."""
+    """Print the logged values beside the stored ones."""
     if training.poll():
         told = (folder / "training.log").read_text(errors="replace")[-2000:]
         raise LensError(f"the training script failed with exit code {training.returncode}:\n{told}")

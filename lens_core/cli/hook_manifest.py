@@ -18,7 +18,7 @@ _FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "
 
 
 class Injection(NamedTuple):
-    """What is put in: the hook's image, where it sends to, the Secret of its token, and into which containers.
+    """The parts to inject: the hook's image, its target, the Secret of its token, and the containers concerned.
 
     `containers` are names, all where there is none; `python_path` is what the image itself sets.
     """

@@ -76,7 +76,7 @@ def _plugins_named(name: str, plugins: list[PluginInfo]) -> list[PluginInfo]:
 
 
 def _going(plugin: PluginInfo) -> list[str]:
-    """What a plugin uses of the API and will go, and what it says of its own settings; a sentence for each."""
+    """Yield a sentence for each deprecated name or setting of a plugin."""
     settings = [
         f"setting {component.name}.{setting.name}, {setting.deprecated}"
         for component in plugin.components

@@ -1,4 +1,4 @@
-"""What changes while one looks: pictures one over the other, bars on long work, and what becomes of them elsewhere.
+"""Changing output: redrawn screens, progress bars, and their plain forms where the output is no terminal.
 
 A terminal that cannot move its cursor (TERM=dumb) and a pipe get lines instead, one below the other.
 """

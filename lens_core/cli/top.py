@@ -141,7 +141,7 @@ def index(seen: dict[str, Any], width: int) -> Group:
 
 
 def _pipeline(status: dict[str, Any], width: int) -> Table:
-    """What flows, what waits, and what did not get through."""
+    """Return the rate, the backlog and the losses of a pipeline."""
     sources = [source for source in status["sources"] if source["received"] or source["state"] != "running"]
     changing = [pipeline for pipeline in status["pipelines"] if is_worth_a_row(pipeline)]
     sinks = [(pipeline, sink) for pipeline in status["pipelines"] for sink in pipeline["sinks"]]

@@ -73,7 +73,7 @@ def command(
 
 
 def _going(host: PluginHost) -> list[str]:
-    """What plugins use of the API and will go: whoever runs them can ask for newer ones in time."""
+    """Log which deprecated names the plugins use, so that users can ask for newer versions in time."""
     return [f"the plugin {plugin.name} uses {text}" for plugin in host.plugins() for text in plugin.deprecations]
 
 

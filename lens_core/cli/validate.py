@@ -92,7 +92,7 @@ def _finding_line(found: dict[str, Any]) -> str:
 
 
 async def _check_connections(config: Config) -> list[dict[str, Any]]:
-    """What `check` says of every sink, source and collector that is written down; None where it has no check."""
+    """Run the `check` of every configured sink, source and collector; None for one that has no check."""
     components = [
         (kind, component)
         for kind, section in (("sink", config.sinks), ("source", config.sources), ("collector", config.collectors))

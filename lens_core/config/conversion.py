@@ -30,7 +30,7 @@ AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
 
 class Failed:
-    """What stands for a value that has a problem."""
+    """The placeholder of a value that has a problem."""
 
 
 FAILED = Failed()

@@ -51,7 +51,7 @@ class Node:
 
     @property
     def shape(self) -> str:
-        """What kind of thing this is, in words, for messages."""
+        """Describe the kind of this node in words, for messages."""
         if isinstance(self.value, dict):
             return "a mapping"
         if isinstance(self.value, list):
@@ -79,7 +79,7 @@ class Node:
         return self.written or str(self.value)
 
     def key_place(self, key: str) -> Place:
-        """Where a key of this mapping stands."""
+        """Return the place of a key of this mapping."""
         return (self.keys or {}).get(key, self.place)
 
 

@@ -125,7 +125,7 @@ class Expansion:
 
 
 def _userinfo(text: str) -> tuple[int, int]:
-    """Where the login of a URL stands in a text; (0, 0) where there is none."""
+    """Return where the login of a URL begins and ends in a text; (0, 0) where there is none."""
     found = _LOGIN.match(text)
     return found.span(1) if found is not None else (0, 0)
 

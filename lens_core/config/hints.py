@@ -1,4 +1,4 @@
-"""How to mend what people write by habit: units behind numbers, backslashes, indentation."""
+"""Hints for common mistakes: units behind numbers, backslashes, indentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WITH_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 
 def number_hint(field: str, written: str) -> str:
-    """What to write in place of `10s` or `10GiB`: a plain number in the unit that the field's name says; or ''."""
+    """Return the plain number to write in place of `10s` or `10GiB`, in the unit that the field's name says; or ''."""
     found = _WITH_UNIT.fullmatch(written)
     if found is None:
         return ""
@@ -33,7 +33,7 @@ def _format_number(number: float) -> str:
 
 
 def yaml_hint(text: str, line_number: int, column: int, problem: str) -> str:
-    """How to mend a line that is not YAML."""
+    """Return a hint for a line that is not YAML."""
     lines = text.splitlines()
     line = lines[line_number - 1] if 0 < line_number <= len(lines) else ""
     if "escape" in problem:

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every problem at once, each at its place, with how to mend it."""
+"""Problems of a configuration: all at once, each with its place and a way to fix it."""
 
 from __future__ import annotations
 

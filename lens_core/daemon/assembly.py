@@ -337,7 +337,7 @@ def _measured(assembly: Assembly, config: ComponentConfig) -> dict[str, Any]:
 
 
 def _unwanted(source: Source, config: ComponentConfig) -> str:
-    """What a source brings for nothing; said once to those who wrote the source down, and shown to whoever looks."""
+    """Return why a source is not needed; logged once for those who configured it, and shown in the status."""
     assert isinstance(source.door, IngestGate)
     kinds = [kind for kind in source.brings if not source.door.wants(kind)]
     if not kinds:

@@ -77,7 +77,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(Protocol):
-    """What is asked of a daemon."""
+    """The interface of the daemon for its routes."""
 
     config: Config
     host: PluginHost

@@ -83,7 +83,7 @@ class ProcessingMarks:
         return self._suspects.get(sink)
 
     def clear(self, sink: str) -> None:
-        """What was suspected was given or put aside."""
+        """Clear the mark: the suspected batch was delivered or put aside."""
         self._suspects.pop(sink, None)
 
     def begin_batch(self, sink: str, start: Position, end: Position, deaths: int = 0) -> None:

@@ -89,7 +89,7 @@ def train(run: Any, training: Training, seconds: float, folder: Path) -> int:
 def print_step(
     training: Training, number: int, metrics: dict[str, float], took: float, elapsed: float, folder: Path
 ) -> None:
-    """What the first rank prints."""
+    """Print a step, as the first rank does."""
     if number % LOG_EVERY == 0 or not math.isfinite(metrics["loss"]):
         print_line(
             f"Step: {number}/{training.steps}, Loss: {metrics['loss']:.5f}, "

@@ -121,7 +121,7 @@ class EvidenceRules:
         yield from self._keywords(facts.get("image"), 0.40, "image_name")
 
     def _stated_opinions(self, facts: Mapping[str, Any]) -> Iterator[Opinion]:
-        """What a person says; fields as the answer of the detection route has them."""
+        """Yield the opinions that a person stated; the fields are those of the answer of the detection route."""
         given = facts.get("confidence")
         confidence = float(given) if isinstance(given, int | float) and 0.0 < given <= 1.0 else 1.0
         layered = {"wrapper": facts.get("wrapper_framework"), "base": facts.get("base_framework")}

@@ -26,7 +26,7 @@ WORKLOAD_TYPE = "training"
 
 
 class Relations(msgspec.Struct, frozen=True):
-    """Which frameworks go together: the `bases` that each needs anyway, and libraries that anybody uses."""
+    """Relations of frameworks: the `bases` that each needs anyway, and libraries that anybody uses."""
 
     bases: Mapping[str, frozenset[str]] = {}
     libraries: frozenset[str] = frozenset()
@@ -101,7 +101,7 @@ def _decide(layer: str, strongest: Mapping[tuple[str, str, str], Detection], rel
 
 
 def _pick(found: Mapping[str, Detection], relations: Relations) -> Detection:
-    """What one source means: not what another of its frameworks needs anyway, then the surest, then by order."""
+    """Pick the opinion of one source: never a base of another of its frameworks, then by confidence, then by order."""
     names = set(found)
     specific = {name for name in names if not any(relations.needs(other, name) for other in names - {name})} or names
     proper = {name for name in specific if name not in relations.libraries} or specific

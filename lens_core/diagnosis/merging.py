@@ -73,7 +73,7 @@ def _make_group(members: Sequence[RankStack]) -> StackGroup:
 
 
 def _odd_ones(groups: Sequence[StackGroup]) -> list[StackGroup]:
-    """Who is not in a collective while others are; else a minority of the ranks."""
+    """Return the ranks that are outside a collective while others are in it; else a minority of the ranks."""
     if len(groups) < 2:
         return []
     elsewhere = [group for group in groups if not group.waits_for_others]

@@ -1,4 +1,4 @@
-"""What XPU timer's Prometheus text says about hangs: samples read by their labels and values, not by their looks.
+"""Hang indicators of XPU timer's Prometheus text: samples read by their labels and values, not by their looks.
 
 The gauge `XPU_TIMER_COMMON_HANG{rank, local_rank, …}` is above 0 when a kernel (a matrix product, a collective) has
 been outstanding for XPU_TIMER_HANG_TIMEOUT seconds (300 by default).

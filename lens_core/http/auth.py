@@ -1,4 +1,4 @@
-"""Who may do what: loopback without a token, everybody else by a bearer token with a role.
+"""Access control: loopback needs no token, other clients need a bearer token with a role.
 
 Roles: `ingest` may send, `read` may ask, `admin` may do everything. `/livez`, `/readyz` and an open ingest need none.
 The page's login is a session that stands for the token it was made with. What a browser sends is looked at twice:

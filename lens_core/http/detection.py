@@ -1,4 +1,4 @@
-"""What a workload runs on, and why Lens says so: the verdict over all evidence, made anew for every answer."""
+"""The detection of a workload and its reasons: the verdict over all evidence, made anew for every answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOOK_SECONDS = 0.02
 
 
 class StatedDetection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person says: the body of PUT; at least one of the first three."""
+    """A detection stated by a person: the body of PUT; at least one of the first three."""
 
     framework: str = ""
     wrapper_framework: str = ""
@@ -69,7 +69,7 @@ class DetectionRoutes:
         )
 
     async def put_detection(self, request: Request) -> Response:
-        """What a person says wins over what detectors find; saying it again replaces it.
+        """Store a detection stated by a person, which wins over those of detectors; a repetition replaces it.
 
         Answers the verdict that GET gives from now on, or 503 when there is no store to ask.
         """

@@ -161,7 +161,7 @@ def _nodes(diagnoses: Sequence[Diagnosis], now: float) -> list[dict[str, Any]]:
 
 
 def _advice(events: Sequence[EventRow]) -> dict[str, Any] | None:
-    """What to do about the newest failure, if nothing has begun again since; `events` newest first."""
+    """Advise on the newest failure, if nothing has started since; `events` newest first."""
     failures: list[RankFailure] = []
     reported = 0
     for event in events:

@@ -109,7 +109,7 @@ class ExportRoutes:
         return json_response({"exports": found, "total_count": len(found)})
 
     async def get_export(self, request: Request) -> Response:
-        """How far an export is: waiting, running, done or failed."""
+        """Return the state of an export: waiting, running, done or failed."""
         return json_response(_described(self.jobs.get_export(request.path_params["id"])))
 
     async def remove(self, request: Request) -> Response:

@@ -68,7 +68,7 @@ class ExportJobs:
         return found
 
     def file(self, export: Export) -> Path:
-        """Where its file is."""
+        """Return the path of its file."""
         return self._folder / f"{export.id}.{export.format}"
 
     def begin_export(self, store: Store, query: PointQuery, format_: ExportFormat) -> Export:

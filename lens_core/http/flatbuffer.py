@@ -65,7 +65,7 @@ def _put_table(data: bytearray, table: Table) -> int:
 
 
 def _layout(table: Table) -> tuple[dict[int, int], int]:
-    """Where in the table each field is, and the table's size."""
+    """Lay out a table: the offset of each field, and the table's size."""
     places, size = {}, _OFFSET
     for slot, value in table.fields.items():
         width = struct.calcsize(f"<{value.format}") if isinstance(value, Scalar) else _OFFSET

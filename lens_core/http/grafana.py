@@ -86,7 +86,7 @@ class GrafanaRoutes:
         return endpoint
 
     async def test(self, request: Request) -> Response:
-        """What `Save & test` asks."""
+        """Answer the request of `Save & test`."""
         self._state.required_store()
         return json_response({"status": "ok"})
 
@@ -184,7 +184,7 @@ class GrafanaRoutes:
         )
 
     async def tag_keys(self, asked: dict[str, Any]) -> Response:
-        """What an ad hoc filter can be about."""
+        """List the keys of ad hoc filters."""
         return json_response([{"type": "string", "text": key} for key in _KEYS])
 
     async def tag_values(self, asked: dict[str, Any]) -> Response:
@@ -205,7 +205,7 @@ class GrafanaRoutes:
         )
 
     async def _filter_values(self, key: str, uid: str) -> list[tuple[str, str]]:
-        """What a filter or a payload's field can be: label and value."""
+        """List the values of a filter or of a payload's field, each with its label."""
         store = self._state.required_store()
         if key == "workload_uid":
             page = await store.workloads(limit=_WORKLOADS)

@@ -1,4 +1,4 @@
-"""What Grafana's JSON data sources ask: bodies of SimpleJson and simPod's JSON plugin, read leniently. Pure, no I/O."""
+"""Requests of Grafana's JSON data sources: bodies of SimpleJson and simPod's JSON plugin, read leniently. Pure, no I/O."""
 
 from __future__ import annotations
 

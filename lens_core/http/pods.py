@@ -1,4 +1,4 @@
-"""What the directory knows of pods: the two cache routes of seed 003."""
+"""The directory of pods: the two cache routes of seed 003."""
 
 from __future__ import annotations
 

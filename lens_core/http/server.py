@@ -43,7 +43,7 @@ def bind(address: str) -> socket.socket:
 
 
 def _why(error: OSError, port: int) -> str:
-    """Who has a port, where the system tells; what it takes to have a low one."""
+    """Explain why a port cannot be had: its owner, where the system tells, or the rights that a low one needs."""
     if error.errno == errno.EADDRINUSE:
         return _holder(port)
     if error.errno == errno.EACCES and port < 1024:
@@ -128,7 +128,7 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """Return the number of open connections."""
         return len(self._server.server_state.connections)
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Who is logged in to the page: a random session id in a cookie, bound to the token that was shown for it.
+"""Sessions of the page: a random session id in a cookie, bound to the token that was used to log in.
 
 Only hashes are kept, in a file (mode 0600) so that a restart logs nobody out. Revoking the token ends its sessions.
 """
@@ -104,7 +104,7 @@ class Sessions:
 
 
 class FailureLimit:
-    """So many failures per minute and address, and in all; then everybody waits. Raises TooManyRequests."""
+    """Limits the failures per minute, for each address and in all. Raises TooManyRequests."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ def _unmeasured(asked: _Collecting) -> _Collecting:
 
 
 class Take(Protocol):
-    """What is done with records before the collector is told that they are stored."""
+    """A callback for the records, called before the collector is told that they are stored."""
 
     async def __call__(self, found: Collected) -> None:
         """Raises when they could not be taken."""

@@ -37,7 +37,7 @@ class Listener(ABC):
         """Called for every submission that a pipeline has taken."""
 
     def pass_over(self, count: int) -> None:
-        """So many records came at once that these were not looked at."""
+        """Count records that were not looked at because too many came at once."""
 
     def close(self) -> None:
         """Nothing more will come."""

@@ -42,7 +42,7 @@ _STATE_WORDS = {
 
 @dataclass
 class _Failures:
-    """What calls into one component have done since the process started."""
+    """Failures of the calls into one component since the process started."""
 
     total: int = 0
     in_a_row: int = 0

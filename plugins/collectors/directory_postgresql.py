@@ -41,7 +41,7 @@ order by 1, 2, 3, 4
 
 
 class DirectoryPostgresqlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the tables are."""
+    """The location of the tables."""
 
     dsn: Annotated[Secret, Meta(description="the database of the Primus Lens, read only")]
     password: Annotated[
@@ -78,7 +78,7 @@ class DirectoryPostgresql(Collector):
         return [pod for uid, pod in self._handed.items() if self._stored.get(uid) != pod]
 
     async def stored(self) -> None:
-        """What was handed over is stored."""
+        """Mark the records that were handed over as stored."""
         self._stored = self._handed
 
     async def _read_pods(self) -> list[Pod]:

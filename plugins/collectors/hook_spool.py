@@ -1,4 +1,4 @@
-"""What training processes that died left in the hook's spool directory on this node, taken over and sent on.
+"""Records that dead training processes left in the hook's spool directory on this node, adopted and sent on.
 
 With PRIMUS_LENS_SPOOL_PATH on a volume that all jobs of a node share, the node's daemon needs no other job to start
 there: it takes the lock of every file whose process is gone, sends what was not delivered, and removes it.

@@ -55,7 +55,7 @@ class CommandTail:
         return lines
 
     def commit(self) -> None:
-        """What `read` gave last is safe."""
+        """Mark the last result of `read_lines` as safe."""
         for _ in range(self._given):
             self._bytes -= len(self._lines.popleft()[1])
         self._given = 0
@@ -117,7 +117,7 @@ IDLE_SECONDS = 5.0
 
 
 class Position(msgspec.Struct):
-    """How far a file has been read. `generation` grows with each truncation, so that places never repeat."""
+    """The position in a file. `generation` grows with each truncation, so that positions never repeat."""
 
     device: int
     inode: int
@@ -151,7 +151,7 @@ class FileTail:
 
     @property
     def furthest(self) -> Position | None:
-        """How far it has been read, safe or not."""
+        """Return the furthest position read, safe or not."""
         return self._reached or self.position
 
     def read_lines(self, limit_bytes: int, now: float) -> tuple[Position, list[Piece]] | None:
@@ -165,7 +165,7 @@ class FileTail:
         return None
 
     def commit(self) -> None:
-        """What `read` gave last is safe."""
+        """Mark the last result of `read_lines` as safe."""
         if self._reached is not None:
             self.position, self._reached = self._reached, None
 
@@ -218,7 +218,7 @@ class FileTail:
         return reached, [piece for piece in pieces if piece.text]
 
     def _continued(self, source: BinaryIO, status: os.stat_result) -> Position:
-        """Where to go on in this file: at its beginning if it is another one than before, or begun anew."""
+        """Return where to continue in this file: at its beginning if it is another one than before, or was truncated."""
         known = self.position
         if known is None or (known.device, known.inode) != (status.st_dev, status.st_ino):
             return self._with_fingerprint(source, Position(status.st_dev, status.st_ino))

@@ -1,4 +1,4 @@
-"""Which devices the pods of this node hold, from the kubelet's pod-resources socket.
+"""Devices of the pods of this node, from the kubelet's pod-resources socket.
 
 Messages: kubernetes/kubelet, pkg/apis/podresources/v1/api.proto (service v1.PodResourcesLister).
 """
@@ -41,7 +41,7 @@ _SHARE = re.compile(r"::\d+$")
 
 
 class PodResourcesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the kubelet is, and what its resources are in the directory."""
+    """The kubelet's socket, and the names of its resources in the directory."""
 
     socket: Annotated[str, Meta(min_length=1, description="the kubelet's pod-resources socket")] = SOCKET
     node: Annotated[str, Meta(description="this node's name; by default NODE_NAME, else the host's name")] = ""

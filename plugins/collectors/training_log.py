@@ -113,7 +113,7 @@ class TrainingLog(Collector):
         return records
 
     def _under_other_name(self, path: str) -> Position | None:
-        """How far a file was read before rotation gave it the name under which it is found now."""
+        """Return the progress in a file from before rotation renamed it."""
         try:
             status = Path(path).stat()
         except OSError:
@@ -178,7 +178,8 @@ class TrainingLog(Collector):
 
 
 def _find_origin(path: str, settings: TrainingLogSettings) -> Origin:
-    """Whose file it is: by the settings, the kubelet's folder names, sbatch's file names; else this machine's.
+    """Return the origin of a file: by the settings, the kubelet's folder names, sbatch's file names; else this
+    machine's.
 
     A rank in the path is the lines' rank.
     """

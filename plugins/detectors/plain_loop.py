@@ -1,4 +1,4 @@
-"""What a hand-written loop is, said here and nowhere else: `Step 100/5000 | loss 2.345 | lr 3e-4`, no framework.
+"""Formats of hand-written loops, declared nowhere else: `Step 100/5000 | loss 2.345 | lr 3e-4`, no framework.
 
 Such a line begins with its count (a step, an iteration, an epoch and the step in it), and labelled numbers in any order
 and with any separators follow, one of which is a loss. It speaks of training only: one that speaks of validation or a

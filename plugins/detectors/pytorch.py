@@ -1,4 +1,4 @@
-"""What goes wrong in any PyTorch job between and on its devices: collectives, kernels, hardware, mixed precision.
+"""Failures of any PyTorch job between and on its devices: collectives, kernels, hardware, mixed precision.
 
 Memory and the ends of processes have files of their own. These lines name no framework.
 """

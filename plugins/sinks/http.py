@@ -56,7 +56,7 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What /api/v1/records answers."""
+    """The answer of /api/v1/records."""
 
     success: Literal[True]
     rejected: list[dict[str, object]] = []

@@ -41,7 +41,7 @@ class JsonlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """What is kept beside the file: its size after the last whole batch, and how far each spool is in it."""
+    """The mark beside the file: its size after the last whole batch, and how far each spool is in it."""
 
     size: int | None
     spools: dict[str, Position]
@@ -94,7 +94,7 @@ class Jsonl(Sink):
         return Delivered()
 
     async def position(self, spool_id: str) -> Position | None:
-        """Where the file ends: the position is written behind every batch, beside the data."""
+        """Return the position in a spool; it is written behind every batch, beside the data."""
         return self._mark.spools.get(spool_id)
 
     def _open_file(self) -> None:

@@ -41,7 +41,7 @@ _LATE_SECONDS = 600.0
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Whom to tell, about what, and how often."""
+    """The receiver of messages, their subjects, and their frequency."""
 
     url: Annotated[Secret, Meta(description="where messages are posted; whoever knows it may write there")]
     username: Annotated[str, Meta(description="for basic authentication")] = ""
@@ -66,7 +66,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class _Job(NamedTuple):
-    """Whose an event is: what is told as one, the uid by which it is asked for, the name under which people know it."""
+    """The job of an event: the key by which its events are grouped, its uid, its displayed name."""
 
     key: str
     uid: str
@@ -74,14 +74,14 @@ class _Job(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """What is told once: this, of this job."""
+    """The key of a message: an event type of a job."""
 
     job: str
     type: str
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What a receiver of the format `json` gets; times in ms."""
+    """The body of the format `json`; times in ms."""
 
     text: str
     type: str
@@ -124,7 +124,7 @@ class Webhook(Sink):
             await self._client.aclose()
 
     def limits(self) -> BatchLimits:
-        """What the ranks of a job say within a second is one message."""
+        """Return the limits of a batch: the events of a job's ranks within a second are one message."""
         return BatchLimits(max_records=1_000, max_wait_seconds=1.0)
 
     async def send(self, batch: Batch) -> Answer:
@@ -172,7 +172,7 @@ class Webhook(Sink):
         return message
 
     def message(self, events: Sequence[Event]) -> Message:
-        """What is said of events of one job and type."""
+        """Make the message about events of one job and type."""
         first = events[0]
         job = self._job(first)
         page = self.settings.page_url.rstrip("/")

@@ -25,7 +25,7 @@ _MILLISECONDS = 1e11
 
 
 class Kubernetes(msgspec.Struct, frozen=True, gc=False):
-    """What the shipper's kubernetes filter adds."""
+    """Fields that the shipper's kubernetes filter adds."""
 
     pod_name: str = ""
     namespace_name: str = ""

@@ -42,7 +42,7 @@ class LogsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class LogsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request's query says of all its lines, for senders that cannot put it into each."""
+    """The query of a request applies to all its lines, for senders that cannot put it into each."""
 
     workload_uid: Annotated[str, Meta(description="the workload that all lines are of")] = ""
     pod_name: Annotated[str, Meta(description="the pod that all lines are of")] = ""

@@ -34,7 +34,7 @@ MOST_ANSWERS_UNTIL_GROWN = 256
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a sink is sent to and tried again: for ever, after delays that double and are shortened at random."""
+    """Delivery to a sink: retries for ever, after delays that double and have full jitter."""
 
     retry_base_seconds: Annotated[
         float,

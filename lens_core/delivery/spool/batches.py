@@ -162,7 +162,7 @@ class Chunk(NamedTuple):
 def choose_batches(
     batches: Iterable[SpooledBatch], start: Position, limits: BatchLimits, epoch_starts: Sequence[int] = ()
 ) -> list[tuple[SpooledBatch, int, int]]:
-    """Which of the batches make a chunk, each with its first (inclusive) and last (exclusive) record.
+    """Choose the batches of a chunk, each with its first (inclusive) and last (exclusive) record.
 
     A chunk ends before the next of the numbers `epoch_starts`, because a sink knows each epoch by another identity.
     """
@@ -225,7 +225,7 @@ class RecentBatches:
                 self._drop_oldest()
 
     def chunk(self, sink: str, start: Position, limits: BatchLimits) -> Chunk | None:
-        """What comes after `start` for a sink, as `read_chunk`; None when the file has to be asked."""
+        """Return the next records of a sink behind `start`, as `read_chunk`; None when the file has to be read."""
         with self._lock:
             if start < self._since:
                 return None

@@ -209,7 +209,7 @@ class SpoolEngine(SpoolTables):
         )
 
     def translate(self, error: Exception) -> Exception:
-        """What callers get instead of an error of SQLite's."""
+        """Translate an error of SQLite into the one that callers get."""
         if not isinstance(error, sqlite3.Error):
             return error
         if spool_file.is_disk_full(error):

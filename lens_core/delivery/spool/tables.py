@@ -87,7 +87,7 @@ class SpoolTables:
         self.dead_letter_bytes = connection.execute("SELECT coalesce(sum(bytes), 0) FROM dead_letters").fetchone()[0]
 
     def mark(self) -> tuple[int, int]:
-        """What follows the open transaction."""
+        """Return a mark to which the counts can be restored if the transaction is rolled back."""
         return self.live_bytes, self.dead_letter_bytes
 
     def restore(self, mark: tuple[int, int]) -> None:

@@ -66,13 +66,13 @@ class Job(Generic[T]):
 
 
 class Owner(Protocol):
-    """What the thread asks of the spool."""
+    """The interface of the spool for its thread."""
 
     def connection(self) -> sqlite3.Connection:
         """The thread's connection; another one after a repair."""
 
     def translate(self, error: Exception) -> Exception:
-        """What the caller is told instead of SQLite's error; notes damage."""
+        """Translate an error of SQLite for the caller, and record damage."""
 
     def mark(self) -> object:
         """The counts that follow the open transaction."""

@@ -1,4 +1,4 @@
-"""Which attempt of a job a line belongs to.
+"""Assignment of lines to the attempts of a job.
 
 Steps that go backwards are a restart only if the line is later than everything before it in its stream; older lines
 (late, sent twice) go to the attempt into whose time they fall. Other ranks join the newest attempt.

@@ -31,7 +31,7 @@ _PREFIX_CHARACTERS = 400
 
 
 class _Declared:
-    """What compiled formats, events, marks and tables have in common: whose they are, and the words they need."""
+    """The common part of compiled formats, events, marks and tables: their detector, and the words that they need."""
 
     def __init__(self, words: Sequence[str], framework: str, layer: str, detector: str) -> None:
         self.words = frozenset(word.encode() for word in words)
@@ -138,7 +138,7 @@ class CompiledEvent(_Declared):
         self.rank = (not self.framework, -len(self.words), -declared.confidence, self.detector)
 
     def parse_event(self, text: str) -> LogEvent | None:
-        """What happened, or None."""
+        """Return the event of a line, or None."""
         match = self._search(text, 0)
         if match is None:
             return None

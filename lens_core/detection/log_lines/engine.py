@@ -45,7 +45,7 @@ class Declares(Protocol):
 
 
 class Context:
-    """What earlier lines of a stream say about the next: the table under whose header it stands.
+    """State of a stream that the next line needs: the table whose header was read.
 
     With `skips_known` lines that show a framework and say nothing else are read only until they have shown it.
     """
@@ -94,7 +94,7 @@ class LineEngine:
             self.tables[table.name] = table
 
     def read_line(self, text: str, context: Context | None = None) -> Sequence[Reading]:
-        """What a line says; nothing for the most lines. `context` is kept from line to line of one stream."""
+        """Return the readings of a line; most lines have none. `context` is kept from line to line of one stream."""
         return self.read_found(text, self._prefilter.find_candidates(text), context)
 
     def filter_lines(self, texts: Sequence[str], context: Context | None = None) -> list[tuple[int, Candidates]]:

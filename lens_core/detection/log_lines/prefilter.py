@@ -1,4 +1,4 @@
-"""Which lines may say something, and what is to be tried on them: a look-up instead of a search.
+"""Prefilter of lines: a look-up, instead of a search, of the formats to try on a line.
 
 What a line says depends on its words, and a process prints the same few sentences again and again with other numbers
 in them. So a line's *row* (its letters in lower case, blanks for all else) is looked up first among the rows that were
@@ -41,7 +41,7 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """What a set of words leaves to be tried.
+    """The formats, events and marks to try on a line with certain words.
 
     Of `needed` one must stand on a line, else nothing of it can be found there; empty if that cannot be said.
     `general`: the words may be a counter's or a measure's. `failure`: one of them may name an exception.
@@ -90,7 +90,7 @@ class Prefilter:
         ]
 
     def find_candidates(self, text: str) -> Candidates | None:
-        """What is to be tried on one line; None if it is nobody's."""
+        """Return the candidates for one line; None if there are none."""
         row = row_of(text)
         found = None if row in self._nobodys else self._somebodys.get(row) or self._find_in_row(row)
         return None if found is None or (found.needed and _lacks_all(text, found.needed)) else found
@@ -101,7 +101,7 @@ class Prefilter:
         return frozenset(found | {word[1:] for word in found if word not in self._plain}) & self._plain
 
     def _find_in_row(self, row: bytes) -> Candidates | None:
-        """What is to be tried on a row that is new, or too long to be remembered."""
+        """Return the candidates for a row that is new, or too long for the cache."""
         words = row.split()
         found = None
         general, failure = may_count(row, words), may_fail(row)

@@ -99,7 +99,7 @@ class DetectorProcessor:
         )
 
     def _only_place(self, lines: Sequence[LogLine]) -> StreamContext | None:
-        """Where all these lines come from, if it is one place."""
+        """Return the origin of these lines, if they share one."""
         if not lines:
             return None
         first = lines[0].origin

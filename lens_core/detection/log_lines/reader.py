@@ -86,7 +86,7 @@ class StreamReader:
 
     @property
     def merged(self) -> int:
-        """How many rows became part of another or said nothing new."""
+        """Return how many rows became part of another or repeated one."""
         return self._rows.merged
 
     def process_line(self, place: StreamContext, line: LogLine, readings: Sequence[Reading], now: float) -> None:

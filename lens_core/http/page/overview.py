@@ -56,7 +56,7 @@ class OverviewRoutes:
         )
 
     async def glance(self, request: Request) -> Response:
-        """What lines of the list show: framework, loss, throughput, memory, time left; `uid`, repeated."""
+        """Summaries of workloads for the list: framework, loss, throughput, memory, time left; `uid`, repeated."""
         require_role(request, self._state, "read")
         uids = request.query_params.getlist("uid")
         if not uids or len(uids) > MAX_GLANCES:

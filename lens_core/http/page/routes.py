@@ -98,7 +98,7 @@ class PageRoutes:
         return response
 
     async def session(self, request: Request) -> Response:
-        """Who asks: the role, whether by a login, and the token that its changes must carry."""
+        """The client's session: its role, whether it has logged in, and the token that its changes must carry."""
         require_role(request, self._state, "read")
         found = self._state.sessions.find_session(request)
         if found is None:

@@ -112,7 +112,7 @@ class ReportQueue:
 
 
 def installed_collectors(options: AgentOptions) -> list[DataCollector]:
-    """What plugins offer by `data_collector(options)` on a collector class; a broken one is said and left out."""
+    """Return the collectors of plugins that define `data_collector(options)`; a broken one is logged and left out."""
     found: list[DataCollector] = []
     for kind in _collector_classes():
         make = getattr(kind, "data_collector", None)
@@ -198,7 +198,7 @@ class DiagnosisAgent:
 
     @property
     def dropped_reports(self) -> int:
-        """How many reports were dropped because the master was too slow."""
+        """Return how many reports were dropped because the master was too slow."""
         return self._queue.dropped
 
     @property
@@ -217,7 +217,7 @@ class DiagnosisAgent:
                 self._start_thread(collector)
 
     def set_client(self, client: Any) -> None:
-        """Whom all collectors report to: any object with `report_diagnosis_agent_metrics`, or None."""
+        """Set the receiver of all reports: any object with `report_diagnosis_agent_metrics`, or None."""
         with self._lock:
             self._client = client
             for collector in self.collectors:
@@ -246,7 +246,7 @@ class DiagnosisAgent:
         self._queue.stop(deadline_seconds / 2)
 
     def diagnose_training_failure(self, failures: Any = None, restart_count: Any = 0) -> DiagnosisAction:
-        """What to do now: restart here, relaunch elsewhere, or stop; `reason` says why. Never raises.
+        """Advise what to do now: restart here, relaunch elsewhere, or stop; `reason` says why. Never raises.
 
         `failures`: {"error": text}, {rank: {"exitcode", "message", "datetime"}}, or torch elastic's failures. The end
         of the training log is looked at too. The master is told in the background.

@@ -107,7 +107,7 @@ class DiagnosisClient(Protocol):
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent knows when it makes its collectors; None where nobody said."""
+    """The agent's facts when it makes its collectors; None for unknown ones."""
 
     training_log_file: str | None = None
     node_rank: int | None = None
@@ -132,7 +132,7 @@ class DataCollector(ABC):
         self._has_warned = False
 
     def set_client(self, client: Any) -> None:
-        """Whom reports go to: any object with `report_diagnosis_agent_metrics`; None for nobody."""
+        """Set the receiver of reports: any object with `report_diagnosis_agent_metrics`; None for nobody."""
         self._client = client
         self._has_warned = False
 

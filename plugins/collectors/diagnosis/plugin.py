@@ -21,7 +21,7 @@ from .processes import Owner
 
 
 class DiagnosisSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose reports these are; what is not given comes from the environment."""
+    """The owner of these reports; the environment completes it."""
 
     workload_uid: Annotated[str, Meta(description="the workload; WORKLOAD_UID if not given")] = ""
     pod_name: Annotated[str, Meta(description="the pod; POD_NAME if not given")] = ""
@@ -63,7 +63,7 @@ class DiagnosisCollector(Collector):
         return [self.make_diagnosis(content, await asyncio.to_thread(self.owner_of, content))]
 
     def owner_of(self, content: str) -> Owner | None:
-        """Whose processes a report is about, if that can be told; None for our own environment's."""
+        """Return the owner of the processes in a report; None where only our own environment tells."""
         return None
 
     def make_diagnosis(self, content: str, owner: Owner | None = None) -> Diagnosis:
@@ -82,7 +82,7 @@ class DiagnosisCollector(Collector):
         )
 
     def origin_of(self, owner: Owner | None = None) -> Origin:
-        """Whose report it is: by the settings, by the processes that it is about, by our own environment."""
+        """Return the origin of a report: by the settings, by the processes in it, by our own environment."""
         known = own_origin()
         if owner is not None:
             said = {name: value for name, value in owner._asdict().items() if value and name != "node_rank"}

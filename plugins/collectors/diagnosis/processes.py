@@ -29,7 +29,7 @@ _WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 
 
 class Owner(NamedTuple):
-    """Whose process it is, by its environment."""
+    """The owner of a process, by its environment."""
 
     workload_uid: str = ""
     pod_uid: str = ""
@@ -220,7 +220,7 @@ def executable() -> str | None:
 
 
 def stack_of(process: RankProcess, *, native: bool = False, may_pause: bool = True) -> RankStack:
-    """What a rank does now. `native` frames need the process to be paused for some milliseconds. Never raises."""
+    """Return the stack of a rank. `native` frames need the process to be paused for some milliseconds. Never raises."""
     known = RankStack(
         rank=process.rank,
         local_rank=process.local_rank,

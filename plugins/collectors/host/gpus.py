@@ -133,7 +133,7 @@ class Amd:
         return str(self._smi.amdsmi_get_gpu_asic_info(device).get("market_name", ""))
 
     def _power(self, device: Any) -> float | None:
-        """Which of the two is filled depends on the generation of the GPU."""
+        """Return the power draw; the field that holds it depends on the generation of the GPU."""
         for field in ("current_socket_power", "average_socket_power"):
             value = number(self._smi.amdsmi_get_power_info, device, field=field)
             if value is not None:

@@ -176,7 +176,7 @@ class Processes:
 
 
 def _marks_of(process: psutil.Process) -> Mapping[str, str] | None:
-    """What its environment says about its place in a job; None when it has none."""
+    """Return the marks in its environment of its place in a job; None when there are none."""
     try:
         environ = process.environ()
     except (psutil.AccessDenied, psutil.ZombieProcess, OSError):

@@ -21,7 +21,7 @@ _Seconds = Annotated[float, Meta(gt=0)]
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which pods of which cluster. Inside a cluster its service account is used, else a kubeconfig."""
+    """Selects the cluster and its pods. Inside a cluster its service account is used, else a kubeconfig."""
 
     namespace: Annotated[str, Meta(description="pods of one namespace; all by default")] = ""
     node_name: Annotated[str, Meta(description="pods of one node, for an agent on each node")] = ""
@@ -97,7 +97,7 @@ class Kubernetes(Collector):
         return list(self._handed.values())
 
     async def stored(self) -> None:
-        """What was handed over is stored."""
+        """Mark the records that were handed over as stored."""
         for uid, pod in self._handed.items():
             if self._unsent.get(uid) is pod:
                 del self._unsent[uid]

@@ -219,7 +219,7 @@ class ApiError(Exception):
 
 
 class Gone(Exception):
-    """What is asked for is too long ago (410): list anew."""
+    """The requested version is too old (410): list anew."""
 
 
 class KubernetesApi:

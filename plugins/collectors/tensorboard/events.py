@@ -33,7 +33,7 @@ _MASK = 0xA282EAD8
 
 
 class Frames(NamedTuple):
-    """What was read: the end of the last whole frame, how many there were, and what is wrong behind them, or ''.
+    """The frames read: the end of the last whole frame, their number, and the fault behind them, or ''.
 
     `skipped` frames were larger than what may be read at once (images, graphs): they are stepped over, unread.
     """
@@ -72,7 +72,7 @@ def read_frames(file: BinaryIO, start: int, max_bytes: int, take: Callable[[byte
 
 
 def _unread_frames(start: int, place: int, count: int, data: bytes, size: int, max_bytes: int) -> Frames:
-    """What stands behind the last whole frame that was read: nothing yet, the next piece, or a frame too large."""
+    """Classify the bytes behind the last whole frame: nothing yet, the next piece, or a frame too large."""
     end = start + place
     if place + _HEADER.size > len(data):
         return Frames(end, count, 0, "", end + _OVERHEAD <= size and len(data) == max_bytes)

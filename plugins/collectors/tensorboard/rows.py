@@ -58,8 +58,9 @@ class EventFile(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How far a file was read. `session` is its writer's, `ordinal` its place among the files of that
-    session; `generation` counts how often the file was replaced."""
+    """Progress in a file. `session` is its writer's, `ordinal` its place among the files of that session; `generation`
+    counts how often the file was replaced.
+    """
 
     inode: int
     offset: int = 0
@@ -71,7 +72,7 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class State(Followed, kw_only=True):
-    """What must outlast a restart: progress by path."""
+    """State that outlasts a restart: progress by path."""
 
     files: dict[str, Progress] = msgspec.field(default_factory=dict)
 
@@ -189,7 +190,7 @@ class RowBuilder:
 
 
 class Piece(NamedTuple):
-    """What was read of a file; `damaged` frames could not be understood, `skipped` ones were too large to hold."""
+    """A piece of a file; `damaged` frames could not be understood, `skipped` ones were too large to hold."""
 
     records: list[Record]
     progress: Progress
@@ -233,7 +234,7 @@ def read_piece(
 
 
 def _next_progress(before: Progress | None, status: os.stat_result, file: EventFile) -> Progress:
-    """Where to go on; a file that was replaced or cut is a new one."""
+    """Return where to continue; a file that was replaced or truncated is a new one."""
     if before is not None and before.inode == status.st_ino and before.offset <= status.st_size:
         return before
     generation = before.generation + 1 if before is not None else 0

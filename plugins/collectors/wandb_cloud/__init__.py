@@ -63,7 +63,7 @@ class WandbCloud(Collector):
 
 
 def find_access(settings: WandbCloudSettings, environ: Mapping[str, str]) -> Access:
-    """Where to ask and with which key; raises ConfigurationError that names what is missing."""
+    """Return the address and the key; raises ConfigurationError that names what is missing."""
     given: dict[str, Any] = {
         "WANDB_API_KEY": settings.api_key.reveal() if settings.api_key else "",
         "WANDB_ENTITY": settings.entity,

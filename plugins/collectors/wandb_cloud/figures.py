@@ -67,7 +67,7 @@ class WandbCloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to ask, for what, and with which key; complete."""
+    """Access to the server: address, entity, projects and key; complete."""
 
     api_key: Secret
     entity: str

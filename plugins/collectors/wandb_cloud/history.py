@@ -47,7 +47,7 @@ class History:
             self._chosen[run.id] = run
 
     def fetch_rows(self, access: Access) -> list[StepMetrics]:
-        """What is new of the chosen runs, those that lag most first; raises LensError."""
+        """Fetch the new rows of the chosen runs, those that lag most first; raises LensError."""
         if not self._chosen:
             return []
         cursors = read_cursors(self._path)
@@ -163,7 +163,7 @@ def read_cursors(path: Path) -> dict[str, tuple[int, float]]:
 
 
 def remember(path: Path) -> None:
-    """What was fetched last is stored: go on behind it."""
+    """Mark the last fetched rows as stored, and continue behind them."""
     if _pending(path).exists():
         _pending(path).replace(path)
 

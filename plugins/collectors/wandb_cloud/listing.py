@@ -96,7 +96,7 @@ def list_runs(api: Any, access: Access, filters: dict[str, Any], page_size: int,
 
 
 def _asking(access: Access, ask: Callable[[], T]) -> T:
-    """What wandb raises, in words that say what to do and never show the key."""
+    """Translate wandb's errors into messages that say what to do and never show the key."""
     try:
         return ask()
     except LensError:

@@ -21,7 +21,7 @@ _OFFLINE = "offline-run-"
 
 
 class State(Followed):
-    """What must outlast a restart: progress by path."""
+    """State that outlasts a restart: progress by path."""
 
     files: dict[str, Progress] = msgspec.field(default_factory=dict)
 

@@ -39,7 +39,7 @@ _MAX_AXES = 1000
 
 
 class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How far a log was read and what it said before; `next_step` is for rows that name no step."""
+    """Progress in a log, and its state; `next_step` is for rows that name no step."""
 
     inode: int
     offset: int = 0
@@ -53,7 +53,7 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Piece(NamedTuple):
-    """What was read of a log."""
+    """A piece of a log."""
 
     records: list[Record]
     progress: Progress

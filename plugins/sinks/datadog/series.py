@@ -95,7 +95,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """What a series is about; version 2 of the intake has no field for the host."""
+    """The resource of a series; version 2 of the intake has no field for the host."""
 
     name: str
     type: str

@@ -300,7 +300,7 @@ def _is_json(body: bytes) -> bool:
 
 
 def _pause(headers: Mapping[str, str]) -> float | None:
-    """When to come again: seconds, in either of the two headers."""
+    """Return the seconds until the next try, from either of the two headers."""
     for name in ("retry-after", "x-ratelimit-reset"):
         text = headers.get(name, "")
         if text.isdigit():

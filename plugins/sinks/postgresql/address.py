@@ -78,7 +78,7 @@ class Address:
             await connection.execute(said.encode())
 
     def options(self) -> dict[str, Any]:
-        """What psycopg is told beside the connection string."""
+        """Return the connection options beside the connection string."""
         options: dict[str, Any] = {
             "autocommit": True,
             "connect_timeout": self._settings.connect_timeout_seconds,

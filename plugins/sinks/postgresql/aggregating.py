@@ -20,7 +20,7 @@ _AT_ONCE = 2048
 
 
 class Buckets(NamedTuple):
-    """What is known of intervals of curves, as columns; of one there may be several rows before they are joined.
+    """Intervals of curves, as columns; one interval may have several rows before they are joined.
 
     `first` and `last` are values, `first_us` and `last_us` their times. Values that are NaN count for nothing but the
     highest iteration.

@@ -207,7 +207,7 @@ def pack_spaced(numbers: Integers) -> bytes:
 
 
 def unpack_spaced(data: bytes, count: int) -> Integers:
-    """What `pack_spaced` made of `count` numbers."""
+    """Unpack `count` numbers that `pack_spaced` packed."""
     found = unpack_integers(data)
     if count <= 2 or len(data) != _SPACED_BYTES:
         return found
@@ -230,14 +230,14 @@ def unpack_positions(data: bytes | None) -> Integers | None:
 
 
 def sent_integers(data: bytes | None) -> Integers:
-    """What array_send made of whole numbers; nothing of a null."""
+    """Decode whole numbers that array_send encoded; a null is empty."""
     if data is None or len(data) < _SENT_HEAD:
         return np.empty(0, np.int64)
     return np.frombuffer(data, _SENT_INTEGERS, offset=_SENT_HEAD)["number"].astype(np.int64)
 
 
 def sent_doubles(data: bytes | None) -> Doubles:
-    """What array_send made of doubles; nothing of a null."""
+    """Decode doubles that array_send encoded; a null is empty."""
     if data is None or len(data) < _SENT_HEAD:
         return np.empty(0)
     return np.frombuffer(data, _SENT_DOUBLES, offset=_SENT_HEAD)["number"].astype(np.float64)

@@ -43,7 +43,7 @@ class EncodedRow(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class StreamChange:
-    """What a batch changes about a stream; times are microseconds since the epoch.
+    """Changes of a stream by a batch; times are microseconds since the epoch.
 
     `late_steps` are rows written at or below the step that was the last until then.
     """

@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL means for a batch and for a query. No text ever holds the connection string."""
+"""Meaning of PostgreSQL's errors for a batch and for a query. No text ever holds the connection string."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _REMEMBERED_NAMES = 200_000
 
 
 class SubjectKey(NamedTuple):
-    """Whom a record belongs to: `key` is unique within the cluster."""
+    """The subject of a record: `key` is unique within the cluster."""
 
     cluster: str
     key: str
@@ -50,7 +50,7 @@ class Subject(NamedTuple):
 
 
 class StreamKey(NamedTuple):
-    """Which stream a row belongs to, before ids are known: `attempt` None means that `session` decides it."""
+    """The stream of a row, before ids are known: `attempt` None means that `session` decides it."""
 
     subject: SubjectKey
     data_source: str
@@ -221,7 +221,7 @@ class StreamBuffers:
 
 
 class NameCache:
-    """Which metric names may be stored as they are; nearly all rows have names that were seen before."""
+    """A cache of metric names that may be stored as they are; nearly all rows have names that were seen before."""
 
     def __init__(self) -> None:
         self._as_they_are: set[str] = set()

@@ -1,4 +1,4 @@
-"""What there is: sources and metrics out of the catalogue, workloads, runs, events, evidence."""
+"""Lists of sources and metrics from the catalogue, of workloads, runs, events, evidence."""
 
 from __future__ import annotations
 

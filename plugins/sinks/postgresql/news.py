@@ -1,4 +1,4 @@
-"""What is new about a workload since somebody looked: rows beyond the steps that they have seen, and events.
+"""Changes of a workload since a cursor: rows beyond the steps that it names, and events.
 
 A cursor holds the last step of each stream. Of more than a hundred streams only those written last are in it, and as
 many that have no row yet; a stream that is not, but is older than the newest in it, counts as seen. Of events it holds
@@ -84,7 +84,7 @@ async def news(connection: Connection, query: PointQuery, cursor: str) -> News:
 def _remember(
     streams: list[_Grown], reached: dict[int, tuple[int, int]], newest: int, last_event: int, shown: list[int]
 ) -> _Seen:
-    """What the next look has to know; of too many streams without a row those that are left out are news later."""
+    """Return the state for the next request; of too many streams without a row those that are left out are news later."""
     written = [stream.id for stream in streams if stream.rows and stream.id in reached][:_STREAMS]
     empty = sorted((stream.id for stream in streams if not stream.rows), reverse=True)
     known = {stream: reached[stream] for stream in [*written, *empty[:_STREAMS]]}

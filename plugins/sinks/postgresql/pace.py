@@ -1,4 +1,4 @@
-"""How far attempts are and how fast they go: out of their last rows, which the primary key finds at once."""
+"""Progress and rate of attempts, from their last rows, which the primary key finds at once."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 def place_of(cursor: str) -> Place | int | None:
-    """What a cursor says: a place, or how many points were answered before. Raises BadRequest."""
+    """Decode a cursor: a place, or how many points were answered before. Raises BadRequest."""
     if not cursor:
         return None
     try:

@@ -128,7 +128,7 @@ class PostgreSQL(Asking):
         return BatchLimits(max_records=20_000, max_bytes=8 * 1024 * 1024, max_wait_seconds=0.1)
 
     async def position(self, spool_id: str) -> Position | None:
-        """How far this sink has written a spool. Raises NotReady or psycopg.Error while the database is away."""
+        """Return how far this sink has written a spool. Raises NotReady or psycopg.Error while the database is away."""
         async with self._database.writing() as connection:
             return await read_position(connection, spool_id, self.context.name)
 

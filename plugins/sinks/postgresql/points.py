@@ -96,7 +96,7 @@ async def _read_page(
 async def _cut_pieces(
     reader: Reader, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncIterator[PointColumns]:
-    """What of an answer is on the page. Of one that is made rather than read all is made, so that it is counted."""
+    """Yield the part of an answer that is on the page. A computed answer is computed whole, so that it is counted."""
     for stored, name, streams in wanted:
         if query.aggregate is not None:
             found = _aggregated(reader, query, stored, streams)
@@ -204,7 +204,7 @@ def _ranges(reader: Reader, batch: _Streams, most: int) -> Iterator[Range]:
 
 
 def _is_beyond(series: Series, after: Place, streams: Sequence[Stream], is_same: Mask) -> Mask:
-    """Which points come after a place; those of other attempts than its own all do. `is_same`: of which streams not."""
+    """Select the points behind a place; those of other attempts than its own all are. `is_same`: of which streams not."""
     later = np.array([_SIDE(stream) > (after.data_source, after.rank) for stream in streams])
     equal = np.array([_SIDE(stream) == (after.data_source, after.rank) for stream in streams])
     found = later[series.streams] | (equal[series.streams] & (series.steps > after.row_step))

@@ -57,7 +57,7 @@ ALL = Range()
 
 
 class Part(NamedTuple):
-    """Where points are: in a block of a stream, or in its rows between two steps. `place` is the stream's."""
+    """A location of points: a block of a stream, or its rows between two steps. `place` is the stream's."""
 
     place: int
     stream: Stream
@@ -84,7 +84,7 @@ class Reader:
         self._kept_values = 0
 
     def plan(self, place: int, stream: Stream, among: Range = ALL) -> list[Part]:
-        """Where a stream's points in the query's window and among some iterations are, in the order of their steps."""
+        """Locate a stream's points in the query's window and among some iterations, in the order of their steps."""
         found = []
         blocks = self._blocks.get(stream.id, ())
         for block in blocks:
@@ -101,7 +101,7 @@ class Reader:
         return [part for part in found if part.first_step <= part.last_step]
 
     def outside(self, stream: Stream) -> int:
-        """How many rows of a stream are to be read as rows; those of blocks that are to be made anew are."""
+        """Count the rows of a stream that are to be read as rows; those of outdated blocks are."""
         anew = sum(block.rows for block in self._blocks.get(stream.id, ()) if block.dirty)
         return stream.rows - stream.blocked_rows + anew
 

@@ -1,4 +1,4 @@
-"""What a row is when several writes have the same key: pure, no I/O.
+"""Merging of writes with the same key: pure, no I/O.
 
 A write carries an order: (priority, sequence). For each metric the value of the highest order is current, every other
 is history. `merge` is commutative, associative and idempotent, so that neither the order of arrival nor a redelivery
@@ -16,7 +16,7 @@ _UNKNOWN_RANK_PRIORITY = -(2**31)
 
 
 class Order(NamedTuple):
-    """Which of two writes is current: the higher one."""
+    """The order of two writes: the higher one is current."""
 
     priority: int
     sequence: int

@@ -35,7 +35,7 @@ class Series(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many points there are."""
+        """Return the number of points."""
         return self.values.size
 
     def select(self, which: Any) -> Series:

@@ -103,7 +103,7 @@ _CHOSEN = "(select * from lens_subject where id = any(%(ids)s))"
 
 
 class Search:
-    """What is looked for in names, uids, namespaces and pods, and in which subjects; made by `search`."""
+    """A search in names, uids, namespaces and pods, and its subjects; made by `search_names`."""
 
     def __init__(self, parameters: dict[str, Any], subjects: str, condition: str) -> None:
         self._parameters = parameters
@@ -119,7 +119,7 @@ class Search:
         return [Name(*row) for row in await found.fetchall()]
 
     async def count_names(self, connection: Connection) -> int | None:
-        """How many names there are; None where there are too many subjects to count them for a page."""
+        """Count the names; None where there are too many subjects to count them for a page."""
         many = await connection.execute(
             f"select count(*) > {COUNTED_SUBJECTS} from"
             f" (select from {self._subjects} s where last_seen_us is not null limit {COUNTED_SUBJECTS + 1}) s".encode(),
@@ -204,7 +204,7 @@ async def newest_lines(
 
 
 def place(line: Line) -> tuple[int, str]:
-    """Where a line stands in the list: by when it was seen last, then by its uid."""
+    """Return the place of a line in the list: by its last data, then by its uid."""
     return line[7], line[1]
 
 

@@ -1,4 +1,4 @@
-"""What `lens db` shows and does: figures of the database, and tidying it."""
+"""Output and work of `lens db`: statistics of the database, and its maintenance."""
 
 from __future__ import annotations
 

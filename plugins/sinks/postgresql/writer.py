@@ -216,7 +216,7 @@ def _merged(
     history_limit: int,
     change: StreamChange,
 ) -> Update | None:
-    """What a write makes of a row that exists; None when it changes nothing."""
+    """Merge a write into an existing row; None when it changes nothing."""
     shared = key.shared_by_ranks
     merged = merge(from_stored(stored, shared_by_ranks=shared), state_of(row, key), history_limit)
     columns = to_stored(merged, shared_by_ranks=shared)

@@ -41,7 +41,7 @@ class TryAgain(Exception):
 
 
 class Outcome:
-    """How many series were stored, and how many refused by reason (a status), with one answer as an example.
+    """The number of series stored, and refused by reason (a status), with one answer as an example.
 
     `lost` are the refused parts of the request.
     """

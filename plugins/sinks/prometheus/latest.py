@@ -103,7 +103,7 @@ class LatestValues:
         self._held = {slot: held for slot, held in self._held.items() if now - held.seen_at < self._expire_seconds}
 
     def snapshot(self, wall_time: float) -> Snapshot:
-        """What `restore` takes. May be called in a thread of its own."""
+        """Return a snapshot for `restore_snapshot`. May be called in a thread of its own."""
         now = self._clock()
         self.renewed = False
         held = [*self._held.items()]
@@ -126,7 +126,7 @@ class LatestValues:
         self._metrics.federate_series.set(len(self._held))
 
     def held_points(self) -> list[Point]:
-        """What is held now, by name."""
+        """Return the current points, by name."""
         self._swept_at = -math.inf
         self._sweep(self._clock())
         self._metrics.federate_series.set(len(self._held))

@@ -72,13 +72,13 @@ def split_request(body: bytes) -> Outgoing:
 
 
 def counts(series: Sequence[bytes]) -> tuple[int, int, int]:
-    """How many samples, exemplars and histograms there are in series that a store could read."""
+    """Count samples, exemplars and histograms in series that a store could read."""
     parts: Any = _Series.FromString(b"".join(series))
     return len(parts.samples), len(parts.exemplars), len(parts.histograms)
 
 
 def label_end(series: bytes) -> int:
-    """Where the labels at the beginning of a series end. Raises WireError."""
+    """Return where the labels at the beginning of a series end. Raises WireError."""
     place = 0
     size = len(series)
     while place < size and series[place] == 0x0A:

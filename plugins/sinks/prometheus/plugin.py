@@ -50,7 +50,7 @@ class _Task(NamedTuple):
 
 
 class _Progress:
-    """What is settled of a batch, so that trying it again sends nothing twice: stores refuse old samples."""
+    """The settled part of a batch, so that a retry sends nothing twice: stores refuse old samples."""
 
     def __init__(self, start: Position, end: Position) -> None:
         self.place = (start, end)
@@ -182,7 +182,7 @@ class Prometheus(Sink):
         return known
 
     def _queues(self, batch: Batch, own: Outgoing | None, progress: _Progress) -> list[list[_Task]]:
-        """What each shard has to deliver, in order."""
+        """Return the deliveries of each shard, in order."""
         queues: list[list[_Task]] = [[] for _ in self._shards]
         if own is not None:
             self._enqueue(queues, OWN, pack_message(own))

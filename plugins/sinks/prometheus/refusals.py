@@ -1,4 +1,4 @@
-"""What of a batch the store refused for good, as dead letters: whole records, or just the series that it refused."""
+"""Dead letters for refusals of the store: whole records, or just the series that it refused."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class NotTaken(LensError):
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """Who reports: the job, and the node in it."""
+    """The sender of a report: the job, and the node in it."""
 
     origin: Origin
     node_id: int
@@ -37,7 +37,7 @@ class Sender(msgspec.Struct, frozen=True):
 
 
 def sender_of(request: Request, job_uid: str, default_workload_uid: str) -> Sender:
-    """Who sent a request. A job that names itself is the workload of that name."""
+    """Return the sender of a request. A job that names itself is the workload of that name."""
     workload = job_uid or default_workload_uid
     name = f"{workload}-{request.node_type or 'worker'}-{request.node_id}"
     return Sender(Origin(workload_uid=workload, pod_name=name), request.node_id, request.node_type)

@@ -74,12 +74,12 @@ class DlroverMaster(Source):
             await self._grpc.stop()
 
     async def _http_report(self, request: IngestRequest) -> Reply:
-        """What an agent of DLRover reports to its master."""
+        """Receive a report of an agent of DLRover to its master."""
         success, _ = await self._handle_report(_read_http(request), request.headers.get(JOB_UID, ""))
         return _pickled(encode_http_response(success))
 
     async def _http_get(self, request: IngestRequest) -> Reply:
-        """What an agent of DLRover asks its master."""
+        """Answer a request of an agent of DLRover to its master."""
         answer = self._answer_request(_read_http(request))
         return _pickled(encode_http_response(answer is not None, dump(answer) if answer is not None else b""))
 

@@ -116,7 +116,7 @@ def _layout_of(block: bytes, labels: list[Label], telling: Collection[str]) -> L
 
 
 def _labels_of(pod: Pod | None, which: str) -> tuple[list[Label], list[Label]]:
-    """What a series of this pod gets: the labels of the pod, and of its root or nearest workload."""
+    """Return the labels for a series of this pod: those of the pod, and of its root or nearest workload."""
     if pod is None:
         return [], []
     workload = workload_of(pod, which)
@@ -124,7 +124,7 @@ def _labels_of(pod: Pod | None, which: str) -> tuple[list[Label], list[Label]]:
 
 
 def _labels_of_copies(pod: Pod | None) -> list[list[Label]]:
-    """What each copy of a series of this pod gets: one for each workload."""
+    """Return the labels for each copy of a series of this pod: one for each workload."""
     workloads = pod.workloads if pod is not None else []
     return [[*_pod_labels(pod), *_workload_labels(one.name, one.uid)] for one in workloads if pod is not None]
 

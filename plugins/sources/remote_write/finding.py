@@ -1,4 +1,4 @@
-"""Which pod a series belongs to: by a device of its node, else by the pod's own name or uid."""
+"""Resolution of a series' pod: by a device of its node, else by the pod's own name or uid."""
 
 from __future__ import annotations
 

@@ -481,7 +481,7 @@ def _is_ascii(data: bytes, start: int, stop: int) -> bool:
 
 
 def _after_length(body: bytes, place: int, size: int) -> int:
-    """Where the length that is written at a place ends; -1 if it has more than four bytes or is cut off."""
+    """Return where the length that is written at a place ends; -1 if it has more than four bytes or is cut off."""
     end = min(place + 4, size)
     while place < end:
         if body[place] < 0x80:
@@ -512,7 +512,7 @@ def _end_of_labels(body: bytes, place: int, stop: int) -> int:
 
 
 def _usual_samples(body: bytes, place: int, stop: int) -> int:
-    """How many samples follow the labels, as a negative number if a value is negative; 0 if there is more than that."""
+    """Count the samples behind the labels, as a negative number if a value is negative; 0 if there is more than that."""
     count = 0
     sign = 1
     while place < stop:

@@ -1,4 +1,4 @@
-"""What a request says it is, and its body cut into series.
+"""The declared form of a request, and the splitting of its body into series.
 
 What senders do with every status: 400 is dropped by all of them, 503 is tried again by all of them; Prometheus loses
 data on 429, and vmagent is stuck on 401, 403, 404 and 413. So those four are not answered here.

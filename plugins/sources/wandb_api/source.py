@@ -39,7 +39,7 @@ Convert = Callable[[Sender, Sequence[_ItemT]], tuple[list[StepMetrics], Rejectio
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """How the body of one route is decoded: all at once, or item by item where that stops."""
+    """The decoding of one route's body: all at once, or item by item where that stops."""
 
     typed: Any
     raw: Any
@@ -124,7 +124,7 @@ class WandbApi(Source):
         return _result_json(parsed)
 
     async def _logs(self, body: bytes) -> dict[str, Any]:
-        """What `wandb.log` was given, one row for each entry."""
+        """Receive the values of `wandb.log`, one row for each entry."""
         self.context.logger.debug("[WandB Logs API] Received request")
         parsed = await self._submit_rows(body, _LOGS)
         self._counters.logs_points.inc(parsed.points)

@@ -80,7 +80,7 @@ class Buffer:
             self._attend(row[-1])
 
     def _attend(self, now: float) -> None:
-        """What has to be done now and then: start the worker, wake it, help it, drop what there is no room for."""
+        """Do the occasional work: start the worker, wake it, help it, drop rows for which there is no room."""
         if not self.on:
             self._forget()
             return
@@ -105,7 +105,7 @@ class Buffer:
             return left < 0
 
     def _first_look(self) -> int:
-        """So many narrow rows surely have room, and need no worker yet."""
+        """Return how many narrow rows surely have room, and need no worker yet."""
         return max(1, min(self.wake_rows, self.limit_bytes // _NARROW_BYTES))
 
     def _drop_newest(self) -> None:

@@ -131,7 +131,7 @@ def _handed_down() -> str | None:
 
 
 def spool_folder(config: str) -> str:
-    """Where rows wait that the daemon of this configuration was too late for."""
+    """Return the folder of rows that came too late for the daemon of this configuration."""
     return os.path.join(_folder(os.path.abspath(config)), "hook-spool")
 
 

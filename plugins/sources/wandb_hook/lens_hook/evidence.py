@@ -150,7 +150,7 @@ def environment_facts() -> dict[str, str]:
 
 
 def module_version(name: str) -> str | None:
-    """What the loaded module says its version is; asks neither the disk nor a lazy attribute."""
+    """Return the version that the loaded module declares; asks neither the disk nor a lazy attribute."""
     module = sys.modules.get(name)
     names = getattr(module, "__dict__", {})
     lazy = names.get("_objects")  # where the lazy modules of transformers and its relatives keep it

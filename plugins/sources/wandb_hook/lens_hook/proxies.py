@@ -17,7 +17,7 @@ _BETWEEN_ENTRIES = re.compile(r"[,\s]+")
 
 
 class Proxy(NamedTuple):
-    """Where a proxy listens, and the value of Proxy-Authorization, '' where its URL has no user."""
+    """The address of a proxy, and the value of Proxy-Authorization, '' where its URL has no user."""
 
     host: str
     port: int

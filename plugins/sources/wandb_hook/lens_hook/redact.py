@@ -29,7 +29,7 @@ _SECRET_PARAMETER = re.compile(r"(?i)([?&;\s][\w\-]*(?:token|key|secret|password
 
 
 class _Room:
-    """What is left of the permitted size."""
+    """The rest of the permitted size."""
 
     def __init__(self) -> None:
         self.items = _MAX_ITEMS

@@ -64,7 +64,7 @@ class Sender:
         return self._failures == 0
 
     def wait_seconds(self) -> float:
-        """How long not to try (0: now)."""
+        """Return how long to wait before the next try (0: try now)."""
         return max(0.0, self._not_before - time.monotonic())
 
     @property
@@ -160,7 +160,7 @@ class Sender:
         return True
 
     def _count_rejected(self, body: Any, batch: Batch) -> tuple[int, int]:
-        """How many records the receiver has taken out of the batch, and how many rows among them."""
+        """Count the records that the receiver has taken out of the batch, and the rows among them."""
         rejected = body.get("rejected") if isinstance(body, dict) else None
         if not isinstance(rejected, list) or not rejected:
             return 0, 0

@@ -22,7 +22,7 @@ USUAL_AXES = ("train/global_step", "trainer/global_step", "batch/batch_step", "e
 
 
 class Session:
-    """What is known about one run of one process (or one event writer); `id` names this start of it."""
+    """One run of one process (or one event writer); `id` names this start of it."""
 
     def __init__(self, data_source: str, run_id: str, buffer: Buffer | None = None) -> None:
         self.buffer = buffer or Buffer(0, 1)

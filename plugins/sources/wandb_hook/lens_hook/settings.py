@@ -1,4 +1,4 @@
-"""What the hook is told: switches and tuning from the environment or from `attach()`, and who this process is."""
+"""Settings of the hook: switches and tuning from the environment or from `attach()`, and the identity of this process."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def local_rank(environment: Mapping[str, str]) -> int | None:
 
 
 def read_origin(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Who this process is (the wire's `origin`): only what is known."""
+    """Return the origin of this process (the wire's `origin`): only what is known."""
     origin: dict[str, Any] = {}
     for key, variable in (
         ("workload_uid", "WORKLOAD_UID"),

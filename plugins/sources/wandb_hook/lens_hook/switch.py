@@ -25,7 +25,7 @@ def pth_text(folder: str | None = None) -> str:
 
 
 def site_folder() -> str:
-    """Where this environment's packages and start files are."""
+    """Return the folder of this environment's packages and start files."""
     return sysconfig.get_paths()["purelib"]
 
 

@@ -1,4 +1,4 @@
-"""What wandb knows about a run, read without disturbing it."""
+"""Facts of wandb about a run, read without disturbing it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def run_id(run: Any) -> str:
 
 
 def run_facts(run: Any) -> dict[str, Any]:
-    """What wandb knows about the run; the configuration is read when evidence is made."""
+    """Return wandb's facts about the run; the configuration is read when evidence is made."""
     config = _read_attribute(run, "config")
 
     def wandb_facts() -> dict[str, Any]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
     class Hook(Protocol):
-        """What the worker asks of the hook of its process."""
+        """The interface of the process's hook for the worker."""
 
         settings: Settings
         buffer: Buffer
@@ -357,7 +357,7 @@ class Worker:
 
 
 def _piece_ranges(rows: list[Merged]) -> Iterator[tuple[int, int]]:
-    """Where each piece of `rows` begins and ends that is encoded at a stretch."""
+    """Yield the begin and the end of each piece of `rows` that is encoded at a stretch."""
     begin = metrics = 0
     for end, row in enumerate(rows, 1):
         metrics += _ROW_METRICS + len(row[1])
