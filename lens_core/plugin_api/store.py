@@ -23,6 +23,7 @@ from ..model.queries import (
     WorkloadPage,
     as_columns,
     metric_name,
+    percentile_of,
     progress_of,
     sources_of,
     stored_name,
@@ -36,6 +37,7 @@ __all__ = [
     "Store",
     "merge_failures",
     "metric_name",
+    "percentile_of",
     "progress_of",
     "sources_of",
     "stored_name",
@@ -43,7 +45,12 @@ __all__ = [
 
 
 class Store(Sink):
-    """A sink that also answers the query routes."""
+    """A sink that also answers the query routes.
+
+    `point_options` names what of `PointQuery.options` it knows; a question that needs another one is refused.
+    """
+
+    point_options: frozenset[str] = frozenset()
 
     @abstractmethod
     async def metric_sources(self, workload_uid: str) -> list[SourceCount]:

@@ -218,7 +218,7 @@ class FileTail:
         return reached, [piece for piece in pieces if piece.text]
 
     def _continued(self, source: BinaryIO, status: os.stat_result) -> Position:
-        """Return where to continue in this file: at its beginning if it is another one than before, or was truncated."""
+        """Return where to continue in a file: at its beginning if it is another one than before, or was truncated."""
         known = self.position
         if known is None or (known.device, known.inode) != (status.st_dev, status.st_ino):
             return self._with_fingerprint(source, Position(status.st_dev, status.st_ino))

@@ -152,7 +152,7 @@ _QUICK = {"percent": _read_share, "memory": _read_memory}
 
 
 def _read_average(values: dict[str, float], field: Field, name: str, rest: str) -> None:
-    """Read the text behind a value: `/Y` and `(Y)` are its running average, `(37.5%)` behind memory is the share used."""
+    """Read what follows a value: `/Y` and `(Y)` are its running average, `(37.5%)` behind memory is the share used."""
     if field.kind == "memory":
         share = _IN_BRACKETS.search(rest, 0, _LONGEST)
         if share is not None and share.group(2):

@@ -34,6 +34,9 @@ from .overview import overview
 class Asking(Store):
     """Answers the query routes out of a database; the sink that inherits brings it."""
 
+    point_options = frozenset(
+        {"percentile", "several aggregates", "interval of iterations", "across", "last", "order", "fields"}
+    )
     _database: Database
     _compactor: Compactor
 

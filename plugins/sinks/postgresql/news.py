@@ -84,7 +84,7 @@ async def news(connection: Connection, query: PointQuery, cursor: str) -> News:
 def _remember(
     streams: list[_Grown], reached: dict[int, tuple[int, int]], newest: int, last_event: int, shown: list[int]
 ) -> _Seen:
-    """Return the state for the next request; of too many streams without a row those that are left out are news later."""
+    """Return the next cursor; of too many streams without a row those that are left out are news later."""
     written = [stream.id for stream in streams if stream.rows and stream.id in reached][:_STREAMS]
     empty = sorted((stream.id for stream in streams if not stream.rows), reverse=True)
     known = {stream: reached[stream] for stream in [*written, *empty[:_STREAMS]]}

@@ -51,6 +51,10 @@ class GenericParser:
         self._enricher = enricher
         self._drops = drops
 
+    def watches(self, name: bytes) -> bool:
+        """Whether negative samples of this metric are dropped."""
+        return self._enricher.watches(name.decode())
+
     def parse(self, series: bytes, entry: LabelSet | None, batch: ForwardedBatch) -> None:
         """Forward one series; with the entry of the labels that it begins with, if that is known. Raises WireError."""
         try:

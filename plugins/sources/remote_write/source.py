@@ -47,6 +47,7 @@ class RemoteWrite(Source):
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
         self._metrics = context.metrics.group(RemoteWriteMetrics)
+        self._attached, self._unattached = map(self._metrics.series.labels, ("attached", "unattached"))
         self.drops = Drops(self.settings.recent_drops, self._metrics)
         self.form, self._hot_path = choose_form()
         enricher = Enricher(self.settings, context.directory, self._hot_path)
@@ -63,6 +64,7 @@ class RemoteWrite(Source):
             "encodings": ("snappy", "zstd", "identity"),
             "max_body_bytes": self.settings.max_body_bytes,
             "wire_errors": WIRE_ERRORS,
+            "refusal": _refuse,
             "bodies": {MEDIA_TYPE: bytes},
         }
         paths = [path or "/prometheus", f"{path}/api/v1/write"]
@@ -165,8 +167,8 @@ class RemoteWrite(Source):
     def _count_samples(self, batch: ForwardedBatch) -> None:
         metrics = self._metrics
         metrics.samples.inc(batch.samples + batch.histograms)
-        metrics.series.labels("attached").inc(batch.series - batch.unattached)
-        metrics.series.labels("unattached").inc(batch.unattached)
+        self._attached.inc(batch.series - batch.unattached)
+        self._unattached.inc(batch.unattached)
         metrics.known.inc(batch.known)
         metrics.cached.set(len(self._table))
 
@@ -179,6 +181,15 @@ def _make_reply(version: str, batch: ForwardedBatch) -> Reply:
     count = sum(batch.refused.values())
     message = f"{count} series refused, the others were taken: {'; '.join(sorted(set(batch.messages)))}"
     return Reply(body={"code": "RequestParameterInvalid", "message": message}, status=400, headers=headers)
+
+
+def _refuse(error: RequestError, request: IngestRequest) -> Reply:
+    """Answer what the daemon refuses by itself as what is refused here: 2.0 wants to hear that nothing was written."""
+    try:
+        version = version_of(request.headers)
+    except RequestError:
+        version = "1.0"
+    return _refusal(error, version)
 
 
 def _refusal(error: RequestError, version: str) -> Reply:

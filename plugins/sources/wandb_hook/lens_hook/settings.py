@@ -1,4 +1,4 @@
-"""Settings of the hook: switches and tuning from the environment or from `attach()`, and the identity of this process."""
+"""Settings of the hook: switches and tuning from the environment or from `attach()`, and its identity."""
 
 from __future__ import annotations
 
