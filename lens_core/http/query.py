@@ -129,7 +129,7 @@ class QueryRoutes:
         return await self._answer_points(query, wanted, found)
 
     async def iteration_times(self, request: Request) -> Response:
-        """When was which iteration reached; `runs` says how far each attempt is and when it will be done."""
+        """The time of each iteration; `runs` says how far each attempt is and when it will be done."""
         query = point_query(request)
         store = self._state.required_store()
 
@@ -236,7 +236,7 @@ class QueryRoutes:
         return json_response({"success": True, "workload_uid": uid, "run_id": run_id, **removed})
 
     async def events(self, request: Request) -> Response:
-        """What happened to a workload, newest first; with `order=asc` the newest `limit` in the order of time."""
+        """The events of a workload, newest first; with `order=asc` the newest `limit` in the order of time."""
         uid = workload_uid(request)
         limit = integer(request, "limit", minimum=1, maximum=10_000) or 1000
         is_descending = ordered_descending(request, otherwise=True)
@@ -270,7 +270,7 @@ class QueryRoutes:
 
 
 def _page_headers(last: PointColumns) -> dict[str, str]:
-    """What JSON says at its end."""
+    """Return the headers with the fields that JSON has at its end."""
     headers = {"X-Next-Cursor": last.next_cursor}
     return headers if last.total_count is None else {**headers, "X-Total-Count": str(last.total_count)}
 

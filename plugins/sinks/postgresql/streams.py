@@ -1,4 +1,4 @@
-"""Which streams a query is about, and which blocks they have."""
+"""The streams of a query, and their blocks."""
 
 from __future__ import annotations
 
