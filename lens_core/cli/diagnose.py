@@ -84,7 +84,7 @@ async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
 
 async def _sample(pids: Sequence[int]) -> list[Any]:
     from ..base.self_metrics import SelfMetrics
-    from ..plugin_api.components import Context
+    from ..plugin_api.components import Context, Partial
     from ..plugin_host.host import PluginHost
 
     kind = PluginHost.load().collector("stacks")
@@ -93,7 +93,8 @@ async def _sample(pids: Sequence[int]) -> list[Any]:
         logger = logging.getLogger("lens.diagnose")
         collector = kind(settings, Context(name="stacks", logger=logger, data_dir=Path(folder), metrics=SelfMetrics()))
         await collector.check()
-        return list(await collector.collect())
+        found = await collector.collect()
+        return list(found.records if isinstance(found, Partial) else found)
 
 
 def _group(group: Any) -> dict[str, Any]:

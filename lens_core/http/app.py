@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..base.errors import RequestError
 from ..base.self_metrics import SelfMetrics
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Route as PluginRoute
 from ..plugin_api.components import Sink, Source
 from ..plugin_host.info import summary_of
@@ -132,14 +134,14 @@ def _checked(route: Route) -> Route:
     path = route.path.replace(":path}", "}")
     is_reading = "GET" in methods or path in QUESTIONS
     endpoint = route.endpoint
-    if "POST" not in methods:
+    if path not in QUESTIONS:
         endpoint = with_known_parameters(endpoint, {name for method in methods for name in query_of(method, path)})
     middleware = [Middleware(CancelOnDisconnect)] if is_reading else []
     return Route(route.path, endpoint, methods=methods, name=route.name, middleware=middleware)
 
 
 def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
-    components: list[Source | Sink] = [*state.sources, *state.sinks]
+    components: list[Source | Sink | Analyzer] = [*state.sources, *state.sinks, *state.analyzers]
     return [
         _declared(route, path, component, state)
         for component in components
@@ -157,7 +159,7 @@ def count_from_zero(routes: Sequence[BaseRoute], metrics: SelfMetrics) -> None:
                 metrics.http_requests.labels(route.path, status)
 
 
-def _declared(route: PluginRoute, path: str, component: Source | Sink, state: ApiState) -> DeclaredRoute:
+def _declared(route: PluginRoute, path: str, component: Source | Sink | Analyzer, state: ApiState) -> DeclaredRoute:
     endpoint = ingest_endpoint(route, state, component.context.name)
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
@@ -189,6 +191,7 @@ class CountRequests:
     def __init__(self, app: ASGIApp, state: ApiState) -> None:
         self._app = app
         self._requests = state.metrics.http_requests
+        self._counters: dict[tuple[str, int], Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on and note the status of its answer."""
@@ -199,7 +202,13 @@ class CountRequests:
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 route = scope.get("route")
-                self._requests.labels(getattr(route, "path", "none"), str(message["status"])).inc()
+                self._count(getattr(route, "path", "none"), message["status"])
             await send(message)
 
         await self._app(scope, receive, noting)
+
+    def _count(self, path: str, status: int) -> None:
+        counter = self._counters.get((path, status))
+        if counter is None:
+            counter = self._counters[path, status] = self._requests.labels(path, str(status))
+        counter.inc()

@@ -105,7 +105,9 @@ class ExportJobs:
                     if export.format == "xlsx":
                         await _write_workbook(part, pieces, export)
                     else:
-                        stream = stream_csv(pieces) if export.format == "csv" else stream_arrow(pieces)
+                        stream = (
+                            stream_csv(pieces, query.extra_columns) if export.format == "csv" else stream_arrow(pieces)
+                        )
                         await _write_stream(part, stream, export)
                 part.replace(self.file(export))
                 export.state = "done"

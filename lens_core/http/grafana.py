@@ -31,7 +31,7 @@ from .grafana_query import (
 )
 from .grafana_shapes import events_as_annotations, frames, lines_of, series, table, wide_rows
 from .headline import with_headline_loss
-from .parameters import is_another, is_elsewhere, point_query
+from .parameters import ensure_answerable, is_another, is_elsewhere, point_query
 from .state import ApiState
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -103,7 +103,9 @@ class GrafanaRoutes:
                 continue
             if await request.is_disconnected():
                 return Response(status_code=204)
-            pieces = await collect_points(store, asked.points(target), left)
+            wanted = asked.points(target)
+            ensure_answerable(store, wanted, "json")
+            pieces = await collect_points(store, wanted, left)
             left -= sum(map(len, pieces))
             lines = lines_of(pieces)
             if target.type == "table":
@@ -121,13 +123,19 @@ class GrafanaRoutes:
         """Wide rows, `[{time, iteration, loss, accuracy, …}]`; the parameters of metrics/data, max_points 1000."""
         query = point_query(request)
         store = self._state.required_store()
-        if query.max_points is None and query.aggregate is None:
+        if len(query.aggregates) > 1:
+            raise BadRequest("aggregate is one here, because a row has one column for each metric; ask for each alone")
+        if query.fields:
+            raise BadRequest("fields have no place in rows of several metrics; ask metrics/data for them")
+        ensure_answerable(store, query, "json")
+        if query.max_points is None and query.aggregate is None and query.last is None:
             query = msgspec.structs.replace(query, max_points=DEFAULT_POINTS)
         if is_elsewhere(request, self._state.cluster_name):
             return json_response([])
         pieces = await collect_points(store, query, MOST_POINTS_OF_ANSWER)
         more = {"X-Next-Cursor": pieces[-1].next_cursor} if pieces and pieces[-1].next_cursor else {}
-        return json_response(wide_rows(lines_of(pieces)), headers=more)
+        rows = wide_rows(lines_of(pieces))
+        return json_response(rows[::-1] if query.is_descending else rows, headers=more)
 
     async def metrics(self, asked: dict[str, Any]) -> Response:
         """simPod: which metrics there are, and what else a target may say."""

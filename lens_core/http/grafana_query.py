@@ -11,7 +11,7 @@ from ..base.errors import BadRequest
 from ..base.json_items import DECODE_ERRORS
 from ..model.queries import PointQuery
 from .checking import decode_question
-from .parameters import aggregate_of, ensure_few_intervals, iso_ms, split_names
+from .parameters import aggregation_of, ensure_few_intervals, iso_ms, split_names
 
 DEFAULT_POINTS = 1000
 MOST_POINTS = 20_000
@@ -75,8 +75,11 @@ class Query(msgspec.Struct):
         uid = settings.get("workload_uid", "").strip()
         if not uid:
             raise BadRequest("workload_uid is required: in the target's payload, a filter or a variable")
-        aggregate, interval = aggregate_of(settings.get("aggregate", ""), settings.get("interval", ""))
-        ensure_few_intervals(interval, milliseconds(self.range.start), milliseconds(self.range.end))
+        names, interval = (settings.get(name, "").strip().lower() for name in ("aggregate", "interval"))
+        if "," in names:
+            raise BadRequest("aggregate of a target is one; take a target for each")
+        aggregation = aggregation_of(names, interval)
+        ensure_few_intervals(aggregation, milliseconds(self.range.start), milliseconds(self.range.end))
         wanted = min(MOST_POINTS, max(2, self.max_data_points or DEFAULT_POINTS))
         return PointQuery(
             workload_uid=uid,
@@ -86,9 +89,8 @@ class Query(msgspec.Struct):
             end_ms=milliseconds(self.range.end),
             run_id=settings.get("run_id") or None,
             attempt=_number(settings.get("attempt", "")),
-            max_points=None if aggregate else wanted,
-            aggregate=aggregate,
-            interval_ms=interval,
+            max_points=None if aggregation.aggregate else wanted,
+            **aggregation._asdict(),
         )
 
 

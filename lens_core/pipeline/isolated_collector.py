@@ -21,7 +21,7 @@ from ..base.logging_setup import HidingFormatter
 from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
 from ..model.records import Record, encode_envelope
-from ..plugin_api.components import Collector, Context
+from ..plugin_api.components import Collector, Context, Partial
 from .isolation import Job, Outcome, decode_settings, framed
 
 
@@ -62,7 +62,12 @@ def _die_with_parent(jobs: BinaryIO) -> None:
 
 def _outcome(job: Job) -> Outcome:
     try:
-        return Outcome(envelope=encode_envelope(asyncio.run(_collect(job))))
+        found = asyncio.run(_collect(job))
+        if not isinstance(found, Partial):
+            return Outcome(envelope=encode_envelope(found))
+        return Outcome(
+            envelope=encode_envelope(found.records), rejected=dict(found.rejected), problem=hide(found.problem)
+        )
     except ConfigurationError as error:
         return Outcome(error=hide(str(error)), configuration=True)
     except LensError as error:
@@ -72,7 +77,7 @@ def _outcome(job: Job) -> Outcome:
         return Outcome(error=hide(f"{type(error).__name__}: {' '.join(str(error).split())}")[:1000])
 
 
-async def _collect(job: Job) -> Sequence[Record]:
+async def _collect(job: Job) -> Sequence[Record] | Partial:
     collector = _make(job)
     await collector.start()
     try:

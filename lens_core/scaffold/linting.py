@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import msgspec.inspect
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..base.deprecation import uses_of
 from ..base.expectations import field_types, is_secret, split_annotation
-from ..base.secrets import Secret
 from ..plugin_api.components import API_VERSION, Component, Detector
 from ..plugin_host.info import settings_of, summary_of
 from ..plugin_host.loading import OWN_DISTRIBUTION, Plugin
@@ -123,8 +121,6 @@ def _setting(name: str, documentation: str, kind: Any) -> Iterator[tuple[State, 
         yield "failed", "says nothing; Annotated[…, Meta(description=…)] or the docstring of Settings documents it"
     if _SECRET_NAME.search(name) and not is_secret(kind):
         yield "failed", "looks like a secret; the type lens_core.Secret keeps it out of logs and errors"
-    if any(isinstance(part, msgspec.inspect.CustomType) and part.cls is not Secret for part in _inspected(kind)):
-        yield "failed", "has a type that no configuration can give; take text, numbers, lists, mappings or a Struct"
     is_number = bool({int, float} & {split_annotation(part)[0] for part in _parts(kind)})
     if is_number and _NEEDS_UNIT.search(name) and not _UNITS.search(name):
         yield "warning", "is a quantity; end its name with the unit, such as _seconds or _bytes"
@@ -133,11 +129,6 @@ def _setting(name: str, documentation: str, kind: Any) -> Iterator[tuple[State, 
 def _parts(kind: Any) -> Sequence[Any]:
     bare = split_annotation(kind)[0]
     return [bare, *getattr(bare, "__args__", ())]
-
-
-def _inspected(kind: Any) -> Sequence[msgspec.inspect.Type]:
-    found = msgspec.inspect.type_info(split_annotation(kind)[0])
-    return found.types if isinstance(found, msgspec.inspect.UnionType) else [found]
 
 
 def _contract(plugin: Plugin) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ Tables: gpu_pods, workload_pod_reference, gpu_workload, node_container, node_con
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -38,6 +39,10 @@ join gpu_pods p on p.uid = c.pod_uid and p.running
 where lower(c.status) = 'running'
 order by 1, 2, 3, 4
 """
+
+
+# An entry point can only say which extra it needs when it names an object of its module.
+plugin = sys.modules[__name__]
 
 
 class DirectoryPostgresqlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,8 +13,10 @@ from pathlib import Path
 import msgspec
 from lens_hook.spool import SpoolFile, file_batch, lock_stale_spools
 
-from lens_core import Collector, Context, LensError, Record, hookimpl
+from lens_core import Collector, Context, LensError, Partial, Record, hookimpl
 from lens_core.plugin_api.encoding import decode_json_envelope
+
+UNREADABLE = "unreadable"
 
 
 class HookSpoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,12 +55,12 @@ class HookSpool(Collector):
             file.close(remove=False)
         self._files = []
 
-    async def collect(self) -> Sequence[Record]:
+    async def collect(self) -> Partial:
         """The next records of files whose process is gone; those that are not stored come again."""
         records, refused = await asyncio.to_thread(self._read)
         if refused:
             self.context.logger.warning("Lines of the hook's spool could not be read. lines=%d", refused)
-        return records
+        return Partial(records=records, rejected={UNREADABLE: refused})
 
     async def stored(self) -> None:
         """Move the positions of the files behind what is safe, and remove those that are empty."""

@@ -25,9 +25,8 @@ from itertools import dropwhile
 from threading import Lock
 from typing import NamedTuple
 
-import zstandard
-
-from ...base.compression import compress
+from ...base.compression import compress, unpack_zstd
+from ...base.errors import BadRequest
 from ...model.records import Record
 from ...plugin_api.sink_answers import BatchLimits, Position
 from .sink_state import START, SpooledBatch
@@ -78,8 +77,8 @@ def unpack(stored: Stored) -> Opened:
     if stored.packed is None:
         return Opened(body)
     try:
-        return Opened(zstandard.ZstdDecompressor().decompress(body), packed=body)
-    except zstandard.ZstdError as error:
+        return Opened(unpack_zstd(body), packed=body)
+    except BadRequest as error:
         return Opened(body, f"the batch cannot be unpacked: {error}")
 
 

@@ -310,9 +310,10 @@ def cursor_of(connection: sqlite3.Connection, sink: str) -> Position:
 def oldest_after(connection: sqlite3.Connection, sink: str, position: Position) -> float | None:
     """Return the time when the oldest batch that is not behind `position` was written."""
     found = connection.execute(
-        "SELECT created_at FROM batches WHERE only_sink IN ('', ?)"
-        " AND (id > ? OR (id = ? AND records > ?)) ORDER BY id LIMIT 1",
-        (sink, position.batch, position.batch, position.offset),
+        # The first condition leads to the place: SQLite would look at every batch before it for the second.
+        "SELECT created_at FROM batches WHERE id >= ?2 AND only_sink IN ('', ?1)"
+        " AND (id > ?2 OR records > ?3) ORDER BY id LIMIT 1",
+        (sink, position.batch, position.offset),
     ).fetchone()
     return float(found[0]) if found else None
 

@@ -220,6 +220,9 @@ class StreamReader:
         stream = moment.stream
         if reading.format in GENERAL and not self._take_general(moment, reading, now):
             return
+        if reading.joins == "table":
+            self._cell(moment, reading, now)
+            return
         if reading.joins == "next":
             stream.held.update(reading.values)
             return
@@ -283,7 +286,7 @@ class StreamReader:
         stream.cells = [*stream.cells, *names][-_MAX_CELLS:]
         if reading.iteration is not None:
             stream.cell_step = reading.iteration
-            own = Reading(format=CELL, iteration=reading.iteration, values=reading.values, text=reading.text)
+            own = msgspec.structs.replace(reading, joins="")
             self._numbered(moment, own, now)
         elif stream.cell_step is None:
             stream.held.update(reading.values)

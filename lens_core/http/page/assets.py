@@ -78,7 +78,7 @@ def charts_asset() -> Asset:
     """The chart library. Raises NotFound with the command that installs it."""
     path = charts_path()
     if path is None:
-        raise NotFound("the charts need the Python package plotly: pip install plotly")
+        raise NotFound('the charts need the Python package plotly: pip install "lens-agent[server]"')
     content = path.read_bytes()
     return Asset(TYPES[".js"], content, gzip.compress(content, 6, mtime=0))
 

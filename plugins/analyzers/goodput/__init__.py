@@ -6,6 +6,7 @@ facts of a log, `command.py` is `lens goodput`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import click
@@ -14,7 +15,10 @@ from lens_core import hookimpl
 
 from .command import command
 
-__all__ = ["command", "lens_commands"]
+# An entry point can only say which extra it needs when it names an object of its module.
+plugin = sys.modules[__name__]
+
+__all__ = ["command", "lens_commands", "plugin"]
 
 
 @hookimpl

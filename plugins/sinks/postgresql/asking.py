@@ -34,6 +34,9 @@ from .overview import overview
 class Asking(Store):
     """Answers the query routes out of a database; the sink that inherits brings it."""
 
+    point_options = frozenset(
+        {"percentile", "several aggregates", "interval of iterations", "across", "last", "order", "fields"}
+    )
     _database: Database
     _compactor: Compactor
 
@@ -71,6 +74,11 @@ class Asking(Store):
         """What came since the cursor. Raises BadRequest for one that this did not give."""
         async with self._database.reading() as connection, connection.transaction():
             return await news.news(connection, query, cursor)
+
+    async def changed_workloads(self, cursor: str) -> tuple[list[str], str]:
+        """The workloads that something was written about since a moment. Raises BadRequest for a cursor of another."""
+        async with self._database.reading() as connection:
+            return await listing.changed_workloads(connection, cursor)
 
     async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
         """How far the attempt is that each workload logged last."""

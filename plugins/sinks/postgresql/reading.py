@@ -118,6 +118,16 @@ class Reader:
         yield from ((block.first_iteration, block.last_iteration, block.rows) for block in clean)
         yield stream.first_iteration, stream.last_iteration, self.outside(stream)
 
+    def iteration_before_last(self, stream: Stream, count: int) -> int:
+        """An iteration behind which there are about `count` points of a stream or more; the lowest for all of them."""
+        density = stream.points / max(1, stream.rows)
+        found = 0.0
+        for first, _, rows in sorted(self.ends(stream), reverse=True):
+            found += rows * density
+            if found >= count:
+                return first
+        return LOWEST_STEP
+
     async def pieces(
         self, metric: str | None, parts: Iterable[Part], among: Range = ALL, *, part_of: Integers | None = None
     ) -> AsyncIterator[Series]:

@@ -35,6 +35,7 @@ class Enricher:
         self._index = directory.index
         self._found: dict[Keys, Pod | None] = {}
         self._epoch = 1
+        self.learn: Callable[[bytes, Layout], None] = lambda block, layout: None
 
     def refresh(self) -> int:
         """Take up what the directory knows now; the epoch, a number that changes with it."""
@@ -61,17 +62,17 @@ class Enricher:
         keys = self._finder.keys(read_labels(telling))
         pod = self.pod(keys)
         of_pod, of_workload = _labels_of(pod, self._settings.workload)
-        return _join(of_pod), _join(of_workload), pod, keys
+        return _join(of_pod), _join(of_workload), pod
 
-    def make(self, block: bytes, learn: Callable[[bytes, Layout], None]) -> LabelSet | None:
-        """An entry, and how it is laid out; None for a label set that is damaged or refused."""
+    def make(self, block: bytes) -> LabelSet | None:
+        """An entry; None for a label set that is damaged or refused."""
         try:
-            return self.label_set(block, learn)
+            return self.label_set(block)
         except (WireError, RefusedSeries):
             return None
 
-    def label_set(self, block: bytes, learn: Callable[[bytes, Layout], None] | None = None) -> LabelSet:
-        """An entry, label by label. Raises WireError or RefusedSeries."""
+    def label_set(self, block: bytes) -> LabelSet:
+        """An entry, label by label; `learn` gets its layout. Raises WireError or RefusedSeries."""
         labels = checked(read_labels(block))
         entry: LabelSet = self._form.LabelSet()
         entry.received = entry.forwarded = block
@@ -85,8 +86,8 @@ class Enricher:
         entry.negative = self.watches(name)
         if self._settings.copies != "none":
             self._make_copies(entry, labels, name)
-        elif learn is not None and (layout := _layout_of(block, labels, self._finder.telling)) is not None:
-            learn(block, layout)
+        elif (layout := _layout_of(block, labels, self._finder.telling)) is not None:
+            self.learn(block, layout)
         return entry
 
     def labels(self, block: bytes) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_plugins.sinks.prometheus import plugin
-from lens_plugins.sinks.prometheus.latest import LatestValues, exposition
+from lens_plugins.sinks.prometheus.latest import LatestValues, PrometheusMetrics, exposition
 from lens_plugins.sinks.prometheus.patterns import MOST_CHOICES, compiled
 from lens_plugins.sinks.prometheus.selectors import any_of
 from lens_plugins.sinks.prometheus.training import TrainingSeries
@@ -168,7 +168,7 @@ def test_values_that_were_kept_grow_old_meanwhile() -> None:
     series = TrainingSeries(Directory())
 
     def latest(now: float) -> LatestValues:
-        return LatestValues(100, 60.0, SelfMetrics(), clock=lambda: now)
+        return LatestValues(100, 60.0, PrometheusMetrics(SelfMetrics()), clock=lambda: now)
 
     first = latest(1000.0)
     first.take(series.points([row("w", loss=1.0)]))
