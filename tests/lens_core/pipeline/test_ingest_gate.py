@@ -219,6 +219,18 @@ async def test_records_that_no_pipeline_wants_are_filtered(tmp_path: Path) -> No
     await team.stop()
 
 
+async def test_a_kind_is_wanted_when_one_pipeline_wants_it(tmp_path: Path) -> None:
+    only_events = await started(tmp_path, "a", Keeping(), wanted=RecordFilter(kinds=["event"]))
+    gate = IngestGate("api", [only_events], metrics=SelfMetrics())
+    assert [gate.wants(kind) for kind in (Event, StepMetrics)] == [True, False]
+    everything = await started(tmp_path, "b", Keeping())
+    gate = IngestGate("api", [only_events, everything], metrics=SelfMetrics())
+    assert [gate.wants(kind) for kind in (Event, StepMetrics)] == [True, True]
+    assert not IngestGate("api", [], metrics=SelfMetrics()).wants(Event)
+    await only_events.stop()
+    await everything.stop()
+
+
 @pytest.mark.parametrize("has_pipeline", [True, False])
 @pytest.mark.parametrize(
     "record",
