@@ -219,6 +219,28 @@ async def test_records_that_no_pipeline_wants_are_filtered(tmp_path: Path) -> No
     await team.stop()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Event(type="resumed", details={"number": 2**64}),  # refused before anything is stored
+        StepMetrics(origin=Origin(pod_name="p"), data_source="wandb", row_step=2**64, values={}),  # cannot be encoded
+    ],
+)
+async def test_a_record_that_cannot_be_taken_is_counted_and_takes_no_other_with_it(
+    tmp_path: Path, wrong: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = Keeping()
+    pipeline = await started(tmp_path, "a", sink)
+    gate = IngestGate("api", [pipeline], metrics=SelfMetrics())
+    await gate.submit([*rows(2), wrong, Event(type="resumed")])
+    ledger = gate.ledger
+    assert (ledger.received, ledger.accepted, ledger.filtered, ledger.rejected) == (4, 3, 0, {"invalid": 1})
+    assert ledger.entry_difference() == 0
+    await until(lambda: len(sink.records) == 3)
+    assert "api: 1 records are refused" in caplog.text
+    await pipeline.stop()
+
+
 async def test_a_kind_is_wanted_when_one_pipeline_wants_it(tmp_path: Path) -> None:
     only_events = await started(tmp_path, "a", Keeping(), wanted=RecordFilter(kinds=["event"]))
     gate = IngestGate("api", [only_events], metrics=SelfMetrics())
