@@ -198,7 +198,7 @@ async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> 
 
 async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, postgres_dsn: str) -> None:
     url, answer = await answers_of(lens, postgres_dsn, example_4())
-    [run] = answer["runs"]  # type: ignore[misc]
+    (run,) = answer["runs"]
     assert run["buckets"]["productive"] == 3000
     assert run["goodput"] == 0.7034
     assert run["interruptions"] == [
