@@ -33,7 +33,7 @@ from .parameters import (
 from .point_arrow import ARROW, stream_arrow
 from .point_csv import CSV, stream_csv
 from .point_json import stream_json
-from .query_workloads import WorkloadLines, describe_runs
+from .query_workloads import WorkloadFilter, WorkloadLines, describe_runs
 from .state import ApiState
 from .stream import StreamRoutes
 
@@ -178,16 +178,14 @@ class QueryRoutes:
         return stream_json({**head, **(more or {})}, pieces), JSON
 
     async def workloads(self, request: Request) -> Response:
-        """The workloads, those seen last first; `search`, `limit`, `cursor`."""
+        """The workloads, those seen last first; `search`, `framework`, `state`, `limit`, `cursor`."""
         limit = integer(request, "limit", minimum=1, maximum=1000) or 100
-        store = self._state.required_store()
+        parameters = request.query_params
+        wanted = WorkloadFilter.of(parameters.get("framework", ""), parameters.get("state", ""))
+        search, cursor = parameters.get("search", "").strip(), parameters.get("cursor", "")
         page = WorkloadPage([], total=0)
         if not self._is_elsewhere(request):
-            page = await store.workloads(
-                search=request.query_params.get("search", "").strip(),
-                limit=limit,
-                cursor=request.query_params.get("cursor", ""),
-            )
+            page = await self._lines.page(search, limit, cursor, wanted)
         lines = await self._lines.of(page.workloads)
         return json_response({"workloads": lines, "total_count": page.total, "next_cursor": page.next_cursor or None})
 

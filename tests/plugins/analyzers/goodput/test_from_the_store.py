@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from typing import Any
 from pathlib import Path
 
 import pytest
@@ -185,7 +186,7 @@ async def test_the_same_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> 
         assert [len(columns.steps) for columns in many.attempts[0].columns] == [100]
 
 
-async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> tuple[str, dict[str, object]]:
+async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> tuple[str, dict[str, Any]]:
     config = {
         "sinks": {"store": {"type": "postgresql", "dsn": dsn}},
         "analyzers": {"goodput": {"interval_seconds": 0.2, "rest_factor": 0}},
