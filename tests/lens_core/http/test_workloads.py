@@ -78,3 +78,10 @@ async def test_each_line_has_its_own_verdict(asked: QueryApp) -> None:
     for _ in range(2):  # the second time they are remembered
         lines = (await asked.json("/workloads"))["workloads"]
         assert {line["workload_uid"]: line["framework"] or "" for line in lines} == names
+
+
+async def test_a_wrong_path_below_a_workload_names_the_route_that_was_meant(asked: QueryApp) -> None:
+    answer = await asked.get("/workloads/workload-1/metric/data")
+    assert answer.status_code == 404
+    assert "did you mean /api/v1/workloads/workload-1/metrics/data?" in answer.json()["message"]
+    assert "did you mean" not in (await asked.get("/workloads/namespace/pod-0")).json()["message"]
