@@ -90,9 +90,9 @@ async def overview(connection: Connection, text: str, limit: int, cursor: str) -
 async def overviews_of(connection: Connection, summaries: Sequence[WorkloadSummary]) -> list[Overview]:
     """The lines of some workloads, in any order."""
     since_us = time.time_ns() // 1000 - ATTENTION_DAYS * 86_400_000_000
-    asked = _Asked(connection, await search(connection, ""), since_us)
+    asked = _Asked(connection, await search_names(connection, ""), since_us)
     names = [Name(summary.cluster, summary.workload_uid) for summary in summaries]
-    return [_line(line) for line in await asked.look_up(names)]
+    return [_make_overview(line) for line in await asked.look_up(names)]
 
 
 def _needs_attention(line: Line) -> bool:
