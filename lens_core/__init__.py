@@ -52,6 +52,7 @@ from .model.records import (
     StepMetrics,
     WorkloadReference,
 )
+from .plugin_api.analyzer import Analyzer
 from .plugin_api.components import (
     API_VERSION,
     Collector,
@@ -84,6 +85,7 @@ __all__ = [
     "KNOWN_KEYS",
     "SHOWN_NAME_LABEL",
     "STATE_EVENTS",
+    "Analyzer",
     "Answer",
     "AnyRecord",
     "BadRequest",

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 NIGHT = HERE / "night.yaml"
 _SERVERS = re.compile(
     r"running_lens|RunningLens|FreshEnvironment|environments import|\bsubprocess\b|multiprocessing|playwright|psycopg"
-    r"|running_store|lens_daemon|forked|Popen|EmbeddedPostgres|dlrover_world|serving\("
+    r"|running_store|lens_daemon|forked|run_lens|Popen|EmbeddedPostgres|dlrover_world|serving\("
 )
 _SERVER_FIXTURES = re.compile(r"postgres|lens|newest|wandb|environment|browser|daemon|server|cluster|store|prometheus")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.generated import PROFILE, examples
+from tests.generated import PROFILE, examples, part
 from tests.selection import night_of, unused
 
 ROOT = Path(__file__).parents[1]
@@ -69,5 +69,5 @@ def test_profiles_scale_the_generated_inputs(monkeypatch: pytest.MonkeyPatch) ->
     found = {}
     for name in ("quick", "ci", "night"):
         monkeypatch.setenv(PROFILE, name)
-        found[name] = examples(40)
-    assert found == {"quick": 5, "ci": 40, "night": 400}
+        found[name] = examples(40), part("abcdefgh")
+    assert found == {"quick": (5, "adg"), "ci": (16, "adg"), "night": (400, "abcdefgh")}

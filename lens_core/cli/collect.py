@@ -101,6 +101,7 @@ def _no_file(data_dir: Path | None) -> Config:
         sinks={},
         detectors={},
         disabled_detectors=[],
+        analyzers={},
         pipelines={},
         store=None,
         notices=[],

@@ -41,7 +41,7 @@ def draw(config: Config) -> Iterator[str]:
 
 
 def _pipeline(pipeline: PipelineConfig, config: Config) -> Iterator[str]:
-    components = {**config.sources, **config.collectors}
+    components = {**config.sources, **config.collectors, **config.analyzers}
     left = [_label(components[name]) for name in pipeline.sources] or ["(nothing)"]
     right = [
         _label(config.sinks[name]) + ("" if config.sinks[name].required else " (optional)") for name in pipeline.sinks

@@ -74,7 +74,7 @@ def _say(answer: dict[str, Any], as_json: bool, lines: list[str]) -> None:
 
 def _counts(config: Config) -> str:
     parts = []
-    for what in ("sources", "collectors", "sinks", "detectors", "pipelines"):
+    for what in ("sources", "collectors", "sinks", "detectors", "analyzers", "pipelines"):
         count = len(getattr(config, what))
         if count:
             parts.append(f"{count} {what if count > 1 else what.removesuffix('s')}")

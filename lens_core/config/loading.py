@@ -14,6 +14,7 @@ from ..base.data_dir import default_data_dir
 from ..delivery.sending.policy import DeliverySettings
 from ..plugin_api.instance import ComponentConfig
 from ..plugin_host.host import PluginHost
+from ..plugin_host.info import ComponentKind
 from .components import ComponentReader
 from .conversion import FAILED, convert, to_struct
 from .document import MAX_FILE_BYTES, Node, mapping, parse, scalar
@@ -21,7 +22,16 @@ from .expansion import Expansion
 from .machine_checks import check_data_dir, check_files, check_sinks, check_sources
 from .pipelines import PipelineReader, check_filter, choose_store
 from .problems import NO_PLACE, InvalidConfiguration, Place, Problem, Problems, suggestion
-from .settings import CollectorConfig, Config, FilterSettings, PipelineConfig, ServerSettings, SinkConfig, SpoolSettings
+from .settings import (
+    AnalyzerConfig,
+    CollectorConfig,
+    Config,
+    FilterSettings,
+    PipelineConfig,
+    ServerSettings,
+    SinkConfig,
+    SpoolSettings,
+)
 from .translation import translate
 
 SECTIONS = (
@@ -33,6 +43,7 @@ SECTIONS = (
     "collectors",
     "sinks",
     "detectors",
+    "analyzers",
     "pipelines",
     "store",
 )
@@ -129,7 +140,8 @@ class _Reader:
         sources = self._sources()
         collectors = self._components.read("collector", self._root.get("collectors"))
         sinks = self._sinks()
-        detectors = self._detectors()
+        detectors = self._merged("detector")
+        analyzers = self._merged("analyzer")
         readers = PipelineReader(self._components, spool or SpoolSettings(), self._problems)
         pipelines = readers.read(self._root.get("pipelines"))
         store = choose_store(self._root.get("store"), sinks, self._components.known["sink"], self._problems)
@@ -149,7 +161,8 @@ class _Reader:
             collectors=collectors,
             sinks=sinks,
             detectors=detectors,
-            disabled_detectors=sorted(self._components.disabled),
+            disabled_detectors=sorted(self._components.disabled["detector"]),
+            analyzers=analyzers,
             pipelines=pipelines,
             store=store,
             notices=self._problems.notices,
@@ -179,10 +192,11 @@ class _Reader:
                     check_filter(entry.value.get("filter"), f"sinks.{name}.filter", self._problems)
         return self._components.read("sink", section)
 
-    def _detectors(self) -> dict[str, ComponentConfig]:
-        configured = self._components.read("detector", self._root.get("detectors"))
-        found = {**self._components.defaults("detector"), **configured}
-        return {name: found[name] for name in sorted(found) if name not in self._components.disabled}
+    def _merged(self, kind: ComponentKind) -> dict[str, Any]:
+        """Return what a kind's section holds, and all others that need no settings and are not switched off."""
+        configured = self._components.read(kind, self._root.get(f"{kind}s"))
+        found = {**self._components.defaults(kind), **configured}
+        return {name: found[name] for name in sorted(found) if name not in self._components.disabled[kind]}
 
     def _data_dir(self, environ: Mapping[str, str], folder: Path, data_dir: Path | None) -> Path:
         node = self._root.get("data_dir")
@@ -193,6 +207,7 @@ class _Reader:
 
 
 __all__ = [
+    "AnalyzerConfig",
     "CollectorConfig",
     "ComponentConfig",
     "Config",

@@ -30,13 +30,18 @@ class PipelineReader:
 
     def __init__(self, components: ComponentReader, spool: SpoolSettings, problems: Problems) -> None:
         known = components.known
-        self._sources = {**known["source"], **known["collector"]}
+        self._sources = {**known["source"], **known["collector"], **known["analyzer"]}
         self._sinks = known["sink"]
         self._spool = spool
         self._problems = problems
-        for name in sorted(known["source"].keys() & known["collector"].keys()):
-            place = known["collector"][name].place
-            problems.add(place, f"collectors.{name}: a source has this name too; pipelines could not tell them apart")
+        taken = dict.fromkeys(known["source"], "source")
+        for kind in ("collector", "analyzer"):
+            for name in sorted(known[kind].keys() & taken.keys()):
+                place = known[kind][name].place
+                problems.add(
+                    place, f"{kind}s.{name}: a {taken[name]} has this name too; pipelines could not tell them apart"
+                )
+            taken.update(dict.fromkeys(known[kind], kind))
 
     def read(self, section: Node | None) -> dict[str, PipelineConfig]:
         """All pipelines; without the section one, `default`, from everything to everything."""
@@ -73,7 +78,9 @@ class PipelineReader:
         written = to_struct(entry, _Written, path, self._problems, also=("spool",))
         spool = self._own_spool(entry, path)
         if isinstance(entry.value, dict):
-            self._check_names(entry.value.get("from"), self._sources, f"{path}.from", "sources or collectors")
+            self._check_names(
+                entry.value.get("from"), self._sources, f"{path}.from", "sources, collectors or analyzers"
+            )
             self._check_names(entry.value.get("to"), self._sinks, f"{path}.to", "sinks")
             check_filter(entry.value.get("filter"), f"{path}.filter", self._problems)
         if not isinstance(written, _Written) or spool is None:

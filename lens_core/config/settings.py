@@ -112,6 +112,13 @@ class CollectorConfig(ComponentConfig, frozen=True, kw_only=True):
     timeout_seconds: float
 
 
+class AnalyzerConfig(ComponentConfig, frozen=True, kw_only=True):
+    """An analyzer with its schedule; the defaults are those of its class."""
+
+    interval_seconds: float
+    timeout_seconds: float
+
+
 class SinkConfig(ComponentConfig, frozen=True, kw_only=True):
     """A sink; the door closes (503) when a required one is behind, an optional one skips the oldest instead.
 
@@ -125,7 +132,7 @@ class SinkConfig(ComponentConfig, frozen=True, kw_only=True):
 
 
 class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A road from sources (and collectors) to sinks; its name is the name of its spool."""
+    """A road from sources (and collectors and analyzers) to sinks; its name is the name of its spool."""
 
     name: str
     sources: list[str]
@@ -144,6 +151,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     collectors: dict[str, CollectorConfig]
     sinks: dict[str, SinkConfig]
     detectors: dict[str, ComponentConfig]
+    analyzers: dict[str, AnalyzerConfig]
     disabled_detectors: list[str]
     pipelines: dict[str, PipelineConfig]
     store: str | None

@@ -1,4 +1,4 @@
-"""From a configuration to running components: sinks, pipelines, doors, sources, collectors."""
+"""From a configuration to running components: sinks, pipelines, doors, sources, collectors, analyzers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 
 from ..base.errors import BadRequest, LensError
 from ..base.self_metrics import SelfMetrics
-from ..config.loading import CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from ..config.loading import AnalyzerConfig, CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
 from ..delivery.ledger import end_quiet_periods
 from ..delivery.sending.sender import SinkSlot
 from ..delivery.spool.spool import Spool
@@ -25,10 +25,12 @@ from ..directory.directory import API_FEED, RECORDS_FEED, Directory
 from ..model.record_filter import RecordFilter
 from ..model.records import Evidence
 from ..model.verdict import Verdict
+from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate
 from ..pipeline.isolated import isolated
 from ..pipeline.pipeline import Pipeline
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Context, Detector, Sink, Source
 from ..plugin_api.instance import ComponentConfig
 from ..plugin_api.store import Store
@@ -58,6 +60,7 @@ class Assembly:
     pipelines: list[Pipeline] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     collectors: list[CollectorRunner] = field(default_factory=list)
+    analyzers: list[Analyzer] = field(default_factory=list)
     sinks: dict[str, Sink] = field(default_factory=dict)
     store: Store | None = None
     api_gate: IngestGate | None = None
@@ -74,6 +77,17 @@ class Assembly:
     def gates(self) -> dict[str, IngestGate]:
         """Return the ingest gate of each source."""
         return {source.context.name: source.door for source in self.sources if isinstance(source.door, IngestGate)}
+
+    def fed_by(self, name: str) -> list[str]:
+        """Return the pipelines that a source, collector or analyzer feeds.
+
+        An analyzer that no pipeline names feeds those that lead to the store: it is there without being written down.
+        """
+        pipelines = self.config.pipelines.values()
+        named = [pipeline.name for pipeline in pipelines if name in pipeline.sources]
+        if named or name not in self.config.analyzers:
+            return named
+        return [pipeline.name for pipeline in pipelines if self.config.store in pipeline.sinks]
 
     def judge(self, evidence: Evidence) -> Verdict:
         """Return the verdict of one piece of evidence alone."""
@@ -116,7 +130,7 @@ class Assembly:
         ]
 
     async def stop(self, deadline_seconds: float) -> None:
-        """End sources and collectors, then drain the pipelines within the deadline, then end the sinks; only once."""
+        """End what produces, then drain the pipelines within the deadline, then end the sinks; only once."""
         if self.is_stopped:
             return
         self.is_stopped = True
@@ -126,7 +140,8 @@ class Assembly:
         await end_tasks(self.tasks, deadline_seconds * TASKS_SHARE)
         await self._stop_all(self.sources, deadline_seconds * TASKS_SHARE)
         collectors = [runner.collector for runner in self.collectors if not runner.collector.isolated]
-        await self._stop_all(collectors, deadline_seconds * TASKS_SHARE)
+        polled = [one for one in collectors if not isinstance(one, AnalyzerPoll)]
+        await self._stop_all([*polled, *self.analyzers], deadline_seconds * TASKS_SHARE)
         await asyncio.gather(*(_drain(pipeline, max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
         await self._stop_all(list(self.sinks.values()), max(1.0, ends - time.monotonic()))
 
@@ -304,6 +319,8 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
     directory.keep_feeds([API_FEED, RECORDS_FEED, *assembly.config.collectors])
     for collector_config in assembly.config.collectors.values():
         await _start_collector(assembly, collector_config, metrics, directory)
+    for analyzer_config in assembly.config.analyzers.values():
+        await _start_analyzer(assembly, analyzer_config, metrics, directory)
 
 
 def _meter(assembly: Assembly, config: ComponentConfig, kind: ComponentKind, function: str) -> CallMeter:
@@ -337,22 +354,59 @@ async def _start_collector(
     starter = None if collector.isolated else _starter(assembly, collector, "collector")
     if starter is not None:
         await starter.tried()
+    gate = _ingest_gate(assembly, config, metrics, directory)
+    _run_polled(assembly, config, collector, gate, starter)
+
+
+async def _start_analyzer(
+    assembly: Assembly, config: AnalyzerConfig, metrics: SelfMetrics, directory: Directory
+) -> None:
+    """Start an analyzer; without a store there is nothing to analyze."""
+    if assembly.store is None:
+        if config.written:
+            logger.warning("No sink answers queries, so the analyzer has nothing to ask. analyzer=%s", config.name)
+        return
+    analyzer = make(assembly.config, config, metrics, directory)
+    assert isinstance(analyzer, Analyzer)
+    analyzer.store = assembly.store
+    _make_folder(analyzer, "analyzer")
+    assembly.analyzers.append(analyzer)
+    starter = _starter(assembly, analyzer, "analyzer")
+    await starter.tried()
+    assembly.guards[config.name] = Guard(
+        assembly.host,
+        "analyzer",
+        config.type,
+        why_not_started=lambda name=config.name: assembly.why_not_started(name),  # type: ignore[misc]
+    )
+    gate = _ingest_gate(assembly, config, metrics, directory)
+    _run_polled(assembly, config, AnalyzerPoll(analyzer), gate, starter)
+
+
+def _run_polled(
+    assembly: Assembly,
+    config: CollectorConfig | AnalyzerConfig,
+    collector: Collector,
+    gate: IngestGate,
+    starter: Starter | None,
+) -> None:
     runner = CollectorRunner(
         collector,
-        _ingest_gate(assembly, config, metrics, directory),
+        gate,
         interval_seconds=config.interval_seconds,
         timeout_seconds=config.timeout_seconds,
         start=starter.until_started if starter is not None else None,
         measure=_meter(assembly, config, "collector", "collect").measure,
+        plugin_name=config.type,
     )
     assembly.collectors.append(runner)
-    assembly.tasks.append(asyncio.create_task(runner.run(), name=f"collector {config.name}"))
+    assembly.tasks.append(asyncio.create_task(runner.run(), name=f"{config.type} {config.name}"))
 
 
 def _ingest_gate(
     assembly: Assembly, component: ComponentConfig, metrics: SelfMetrics, directory: Directory
 ) -> IngestGate:
-    fed = [name for name, pipeline in assembly.config.pipelines.items() if component.name in pipeline.sources]
+    fed = assembly.fed_by(component.name)
     pipelines = [pipeline for pipeline in assembly.pipelines if pipeline.name in fed]
     reasons = component.plugin.rejects if issubclass(component.plugin, Source) else ()
     return IngestGate(component.name, pipelines, metrics=metrics, identity=directory, reasons=reasons)

@@ -214,6 +214,7 @@ class Daemon:
             guards=assembly.guards,
             rules=assembly.rules,
             sinks=list(assembly.sinks.values()),
+            analyzers=assembly.analyzers,
             api_gate=assembly.api_gate,
             directory_file=self._directory_file,
             tap=self.tap,

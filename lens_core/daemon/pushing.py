@@ -84,7 +84,9 @@ def only_sinks(config: Config, collector: str) -> Config:
     }
     if not pipelines:
         raise LensError(f"no pipeline takes from {collector!r}, so there is nowhere to send to; see `pipelines`")
-    return msgspec.structs.replace(config, sources={}, collectors={}, detectors={}, pipelines=pipelines, store=None)
+    return msgspec.structs.replace(
+        config, sources={}, collectors={}, detectors={}, analyzers={}, pipelines=pipelines, store=None
+    )
 
 
 def sinks_of_environment(config: Config, host: PluginHost, collector: str, environ: Mapping[str, str]) -> Config | None:

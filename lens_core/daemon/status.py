@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
 
 
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A source or collector: what came in, where it goes. Times in seconds since the epoch."""
+    """A source, collector or analyzer: what came in, where it goes. Times in seconds since the epoch."""
 
     name: str
     type: str
@@ -151,7 +151,7 @@ def _sources(assembly: Assembly) -> list[SourceStatus]:
         at = assembly.source_error_times.get(name)
         found.append(_source(assembly, name, source.name, error, at, gates[name].ledger))
     for runner in assembly.collectors:
-        name, kind = runner.name, runner.collector.name
+        name, kind = runner.name, runner.plugin_name
         error = assembly.why_not_started(name) or runner.last_error
         found.append(_source(assembly, name, kind, error, runner.last_error_at, runner.gate.ledger))
     return found
@@ -164,7 +164,7 @@ def _source(
         name=name,
         type=kind,
         state="failed" if error else "running",
-        pipelines=[pipeline.name for pipeline in assembly.config.pipelines.values() if name in pipeline.sources],
+        pipelines=assembly.fed_by(name),
         received=ledger.received,
         accepted=ledger.accepted,
         filtered=ledger.filtered,

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..base.errors import RequestError
 from ..base.self_metrics import SelfMetrics
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Route as PluginRoute
 from ..plugin_api.components import Sink, Source
 from ..plugin_host.info import summary_of
@@ -139,7 +140,7 @@ def _checked(route: Route) -> Route:
 
 
 def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
-    components: list[Source | Sink] = [*state.sources, *state.sinks]
+    components: list[Source | Sink | Analyzer] = [*state.sources, *state.sinks, *state.analyzers]
     return [
         _declared(route, path, component, state)
         for component in components
@@ -157,7 +158,7 @@ def count_from_zero(routes: Sequence[BaseRoute], metrics: SelfMetrics) -> None:
                 metrics.http_requests.labels(route.path, status)
 
 
-def _declared(route: PluginRoute, path: str, component: Source | Sink, state: ApiState) -> DeclaredRoute:
+def _declared(route: PluginRoute, path: str, component: Source | Sink | Analyzer, state: ApiState) -> DeclaredRoute:
     endpoint = ingest_endpoint(route, state, component.context.name)
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))

@@ -120,6 +120,7 @@ def _ingest_request(request: Request, body: bytes) -> IngestRequest:
         query=request.query_params,
         client=request.client.host if request.client else "",
         parameters=request.query_params.multi_items(),
+        path_parameters=request.path_params,
     )
 
 

@@ -111,6 +111,7 @@ class HttpServer:
                 proxy_headers=False,
                 loop="none",
                 lifespan="off",
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,

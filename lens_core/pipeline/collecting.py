@@ -1,4 +1,4 @@
-"""Running a collector: on its interval with jitter, one run at a time, its failures its own."""
+"""Running a collector, or an analyzer as one: on its interval with jitter, one run at a time, its failures its own."""
 
 from __future__ import annotations
 
@@ -164,8 +164,10 @@ class CollectorRunner:
         timeout_seconds: float,
         start: Callable[[], Awaitable[None]] | None = None,
         measure: Measure = _unmeasured,
+        plugin_name: str | None = None,
     ) -> None:
         self.collector = collector
+        self.plugin_name = collector.name if plugin_name is None else plugin_name
         self._measure = measure
         self._start = start
         self.name = collector.context.name

@@ -1,4 +1,4 @@
-"""The plugin author's page: the four kinds that a plugin can be, and the hooks that announce them.
+"""The plugin author's page: the kinds that a plugin can be, and the hooks that announce them.
 
 A plugin is a module named by an entry point of the group `lens`. It announces classes by hooks:
 
@@ -17,7 +17,7 @@ A plugin is a module named by an entry point of the group `lens`. It announces c
 
 Everything shared is in the host: HTTP, authentication, body limits and decompression for sources; schedule,
 time limit and isolation for collectors; fusing, state and persistence for detectors; batching, retry, the spool,
-dead letters and counting for sinks.
+dead letters and counting for sinks. Analyzers, which ask a store, are in `analyzer.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import click
 import msgspec
@@ -39,6 +39,9 @@ from ..model.records import AnyRecord, Evidence, Record, StepMetrics
 from ..model.verdict import Verdict
 from .log_formats import EventPattern, LogFormat, Mark, Table
 from .sink_answers import Answer, Batch, BatchLimits, Position
+
+if TYPE_CHECKING:  # it is made of a store, and so of a sink
+    from .analyzer import Analyzer
 
 API_VERSION = "1.3"
 
@@ -95,7 +98,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Component(ABC):
-    """What all four kinds share.
+    """What all kinds share.
 
     `name` is the plugin's name, unique within its kind. `api` is the range of API versions that it supports, in the
     form of version specifiers. `Settings` is a msgspec.Struct (frozen, forbid_unknown_fields): validation, defaults,
@@ -157,6 +160,7 @@ class IngestRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to a source: its body is decompressed and within the limits, its sender is authorised.
 
     `parameters` are all of the query in their order, those included that `query` has once but the request twice.
+    `path_parameters` are the texts that stand for the names in braces of the route's path. Since 1.3.
     """
 
     body: bytes
@@ -166,6 +170,7 @@ class IngestRequest(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str]
     client: str = ""
     parameters: Sequence[tuple[str, str]] = ()
+    path_parameters: Mapping[str, str] = {}
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -338,6 +343,11 @@ class HookSpecs:
     @hookspec
     def lens_sinks(self) -> Sequence[type[Sink]]:
         """Sinks of this plugin."""
+        return ()
+
+    @hookspec
+    def lens_analyzers(self) -> Sequence[type[Analyzer]]:
+        """Analyzers of this plugin. Since 1.3."""
         return ()
 
     @hookspec

@@ -73,6 +73,25 @@ class Store(Sink):
         """What those who run Lens should know of the way to the answers, for `lens status`; '' for nothing."""
         return ""
 
+    async def changed_workloads(self, cursor: str) -> tuple[list[str], str]:
+        """The workloads that something was written about since `cursor` ('': all), and the cursor to go on from.
+
+        A workload may come again without a change. By default those whose newest time is not before the cursor, from
+        the list of workloads, which knows nothing of rows that come late: a store that can should say it better.
+        Since 1.3.
+        """
+        since = int(cursor) if cursor else None
+        found: list[str] = []
+        newest, page_cursor = since or 0, ""
+        while True:
+            page = await self.workloads(limit=1000, cursor=page_cursor)
+            recent = [one for one in page.workloads if since is None or one.last_seen >= since]
+            found += [one.workload_uid for one in recent]
+            newest = max([newest, *(one.last_seen for one in recent)])
+            page_cursor = page.next_cursor
+            if not page_cursor or len(recent) < len(page.workloads):
+                return found, str(newest)
+
     async def news(self, query: PointQuery, cursor: str) -> News:
         """What came since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters count."""
         raise Unavailable(f"the store {self.name!r} cannot say what is new")

@@ -24,6 +24,7 @@ import pluggy
 
 from ..base.deprecation import uses_of
 from ..base.errors import PluginError
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Detector, HookSpecs, Sink, Source
 from .files import FOLDER_VARIABLE, plugin_files
 from .info import KINDS, ComponentInfo, ComponentKind, PluginInfo, kind_of
@@ -105,6 +106,10 @@ class PluginHost:
     def sink(self, name: str) -> type[Sink]:
         """The sink plugin of this name; raises PluginError that says why there is none."""
         return cast(type[Sink], self.component("sink", name))
+
+    def analyzer(self, name: str) -> type[Analyzer]:
+        """The analyzer plugin of this name; raises PluginError that says why there is none."""
+        return cast(type[Analyzer], self.component("analyzer", name))
 
     def detectors(self) -> list[type[Detector]]:
         """All loaded detectors, by name."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from ..model.records import Record, decode_envelope, encode_envelope
 from ..pipeline.collecting import collect_once
@@ -37,15 +38,15 @@ async def _collect(collector: Collector) -> Sequence[Record]:
 
 async def _check_running(collector: Collector) -> None:
     if collector.isolated:
-        _check_records(await within(_collect(collector), "collect()", collector.timeout_seconds + _CANCEL_SECONDS))
-        await _check_cancelling(collector)
+        check_records(await within(_collect(collector), "collect()", collector.timeout_seconds + _CANCEL_SECONDS))
+        await check_cancelling(_collect(collector))
         return
     await started(collector)
     try:
         for _ in range(2):
-            _check_records(await within(_collect(collector), "collect()", collector.timeout_seconds))
-        await _check_cancelling(collector)
-        _check_records(await within(_collect(collector), "collect()", collector.timeout_seconds))
+            check_records(await within(_collect(collector), "collect()", collector.timeout_seconds))
+        await check_cancelling(_collect(collector))
+        check_records(await within(_collect(collector), "collect()", collector.timeout_seconds))
         await check_idle(collector, "the collector")
         leaked = await grows(lambda: within(_collect(collector), "collect()", collector.timeout_seconds))
         assert leaked < LEAKED_BYTES, f"collect() leaks: {leaked / 2**20:.0f} MiB more after 8 calls"
@@ -53,31 +54,36 @@ async def _check_running(collector: Collector) -> None:
         await within(collector.stop(), "stop()")
 
 
-def _check_records(records: object) -> None:
-    assert isinstance(records, (list, tuple)), f"collect() must answer a list of records, not {type(records).__name__}"
+def check_records(records: object, what: str = "collect()") -> None:
+    """Fail unless this is a list of records that survive the envelope."""
+    assert isinstance(records, (list, tuple)), f"{what} must answer a list of records, not {type(records).__name__}"
     for record in records:
-        assert isinstance(record, Record), f"collect() answered a {type(record).__name__} among its records"
+        assert isinstance(record, Record), f"{what} answered a {type(record).__name__} among its records"
     decoded = decode_envelope(encode_envelope(records))
     assert not decoded.rejected, f"a record does not survive the envelope: {decoded.rejected[0][1]}"
     assert len(decoded.records) == len(records)
 
 
-async def _check_cancelling(collector: Collector) -> None:
-    task = asyncio.ensure_future(_collect(collector))
+async def check_cancelling(call: Coroutine[Any, Any, object], what: str = "collect()") -> None:
+    """Fail unless a call ends soon after it is cancelled."""
+    task = asyncio.ensure_future(call)
     await asyncio.sleep(0)
     task.cancel()
     started = time.monotonic()
     done, _ = await asyncio.wait([task], timeout=_CANCEL_SECONDS)
     is_obedient = await give_up(task) if not done else True
-    assert is_obedient, "collect() swallowed its cancellation"
-    assert done, f"collect() went on for more than {_CANCEL_SECONDS:g} s after it was cancelled"
-    assert task.cancelled() or task.exception() is None, f"cancelled, collect() raised {task.exception()!r}"
+    assert is_obedient, f"{what} swallowed its cancellation"
+    assert done, f"{what} went on for more than {_CANCEL_SECONDS:g} s after it was cancelled"
+    assert task.cancelled() or task.exception() is None, f"cancelled, {what} raised {task.exception()!r}"
     assert time.monotonic() - started < _CANCEL_SECONDS
 
 
 async def _check_failing(collector: Collector) -> None:
-    await collector.start()
-    (outcome,) = await asyncio.gather(collector.collect(), return_exceptions=True)
-    await collector.stop()
+    if collector.isolated:
+        (outcome,) = await asyncio.gather(_collect(collector), return_exceptions=True)
+    else:
+        await within(collector.start(), "start()")
+        (outcome,) = await asyncio.gather(within(collector.collect(), "collect()"), return_exceptions=True)
+        await within(collector.stop(), "stop()")
     assert isinstance(outcome, BaseException), f"the other side is broken, but collect() answered {outcome!r}"
     assert str(outcome), f"{type(outcome).__name__} does not say what failed"

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests import planted
-from tests.end_to_end.running_lens import RunningLens, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_get, http_post, wait_for
 
 Make = Callable[..., RunningLens]
 CONFIG = """
@@ -40,7 +39,7 @@ def configured(make: Make, folder: Path, *, sources: str = "", sinks: str = "", 
 
 
 def send(lens: RunningLens, text: str = LINE) -> None:
-    answer = httpx.post(f"{lens.url}/logs?workload_uid=job", json=[{"message": text}], timeout=30)
+    answer = http_post(f"{lens.url}/logs?workload_uid=job", json=[{"message": text}])
     assert answer.is_success, answer.text
 
 
@@ -70,14 +69,14 @@ def test_an_exception_in_start_disables_that_component_until_it_can_be_started(
     )
     assert "no such account" in found["bad_sink"]["last_error"]
     assert found["bad_sink"]["pending_records"] > 0
-    ready = httpx.get(f"{lens.url}/readyz")
+    ready = http_get(f"{lens.url}/readyz")
     assert (ready.status_code, "sink bad_sink is not started: RuntimeError: no such account" in ready.text) == (
         503,
         True,
     )
     assert "planted.py" in lens.log.read_text()
     (tmp_path / "broken").unlink()
-    wait_for(lambda: httpx.get(f"{lens.url}/readyz").status_code == 200)
+    wait_for(lambda: http_get(f"{lens.url}/readyz").status_code == 200)
     wait_for(lambda: states(lens)["bad_sink"]["pending_records"] == 0)
     wait_for(lambda: all(one["state"] != "failed" for one in states(lens).values()))
     assert lens.stop() == 0
@@ -87,7 +86,7 @@ def test_an_optional_sink_that_cannot_be_started_is_no_reason_to_be_unready(
     make_lens: Make, tmp_path: Path, plugins: dict[str, str]
 ) -> None:
     lens = configured(make_lens, tmp_path, sinks=", bad_sink: {type: broken_sink, required: false}").start(**plugins)
-    assert httpx.get(f"{lens.url}/readyz").status_code == 200
+    assert http_get(f"{lens.url}/readyz").status_code == 200
     assert lens.stop() == 0
 
 
@@ -99,7 +98,7 @@ def test_a_plugin_that_blocks_the_loop_is_named(make_lens: Make, tmp_path: Path,
     assert (blocker["plugin"], blocker["function"]) == ("planted", "send")
     assert blocker["longest_seconds"] > 0.5
     assert "planted.py: send blocked the event loop for" in lens.log.read_text()
-    assert 'lens_plugin_blocked_loop_seconds_total{plugin="planted"}' in httpx.get(f"{lens.url}/metrics").text
+    assert 'lens_plugin_blocked_loop_seconds_total{plugin="planted"}' in http_get(f"{lens.url}/metrics").text
     assert lens.stop() == 0
 
 
@@ -151,7 +150,7 @@ def test_a_sink_that_leaks_is_named(make_lens: Make, tmp_path: Path, plugins: di
     assert (found["component"], found["function"]) == ("leak", "send")
     assert found["grown_bytes"] > 256 * 1024 * 1024
     assert "planted.py: send of leak grew the daemon's memory by" in lens.log.read_text()
-    metrics = httpx.get(f"{lens.url}/metrics").text
+    metrics = http_get(f"{lens.url}/metrics").text
     assert 'lens_component_memory_growth_bytes{component="leak"}' in metrics
     assert 'lens_component_call_seconds_count{component="leak"} 9.0' in metrics
     assert lens.stop() == 0
@@ -187,10 +186,10 @@ def test_a_line_that_a_pattern_cannot_stand_stops_nothing(
         send(lens, f"evil step {number} " + "a" * 4000)
     send(lens)
     wait_for(lambda: "lm_loss" in (tmp_path / "out.jsonl").read_text())
-    assert httpx.get(f"{lens.url}/livez").status_code == 200
+    assert http_get(f"{lens.url}/livez").status_code == 200
     assert "Patterns paused" in lens.log.read_text()
     (plugin,) = [one for one in lens.get("/status")["plugins"] if one["name"] == "planted"]
     (detector,) = [one for one in plugin["components"] if one["kind"] == "detector"]
     assert "took more than" in detector["paused"]
-    assert 'lens_detector_overruns_total{detector="evil_detector"} 5.0' in httpx.get(f"{lens.url}/metrics").text
+    assert 'lens_detector_overruns_total{detector="evil_detector"} 5.0' in http_get(f"{lens.url}/metrics").text
     assert lens.stop() == 0

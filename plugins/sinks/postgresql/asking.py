@@ -72,6 +72,11 @@ class Asking(Store):
         async with self._database.reading() as connection, connection.transaction():
             return await news.news(connection, query, cursor)
 
+    async def changed_workloads(self, cursor: str) -> tuple[list[str], str]:
+        """The workloads that something was written about since a moment. Raises BadRequest for a cursor of another."""
+        async with self._database.reading() as connection:
+            return await listing.changed_workloads(connection, cursor)
+
     async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
         """How far the attempt is that each workload logged last."""
         async with self._database.reading() as connection:

@@ -17,10 +17,10 @@ from lens_core import (
     WorkloadPage,
     WorkloadSummary,
 )
-from lens_core.plugin_api.store import merge_failures, metric_name, sources_of
+from lens_core.plugin_api.store import PROBE_WORKLOAD, merge_failures, metric_name, sources_of
 
 from .identity import Connection
-from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search
+from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search, shown
 from .text import bigint
 
 EVENT = "type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, rank, pod_name, node"
@@ -28,6 +28,8 @@ _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 _MOST_EVIDENCE = 100
 # So many events more are read than asked for, because several may be one.
 _MOST_MERGED = 64
+_CHANGED = "(select * from lens_subject where changed_us >= %(since)s)"
+_OVERLAP_US = 60_000_000
 
 
 async def metric_sources(connection: Connection, uid: str) -> list[SourceCount]:
@@ -92,6 +94,24 @@ def _summary(row: tuple[Any, ...]) -> WorkloadSummary:
         first_seen=(first_seen_us or 0) // 1000,
         last_seen=(last_seen_us or 0) // 1000,
     )
+
+
+async def changed_workloads(connection: Connection, cursor: str) -> tuple[list[str], str]:
+    """Workloads that were written about since a moment (the cursor, in us), and the moment of now.
+
+    A transaction writes its moment before it is committed, and a replica is late: the last minute comes again.
+    """
+    try:
+        since = bigint(cursor) if cursor else 0
+    except ValueError:
+        raise BadRequest("cursor is none that this store gave") from None
+    found = await connection.execute("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")
+    ((now,),) = await found.fetchall()
+    found = await connection.execute(
+        f"select distinct uid from ({shown(_CHANGED)}) shown where uid <> %(probe)s".encode(),
+        {"since": since - _OVERLAP_US if since else 0, "probe": PROBE_WORKLOAD},
+    )
+    return [uid for (uid,) in await found.fetchall()], str(now)
 
 
 async def workload(connection: Connection, uid: str) -> WorkloadDetail | None:

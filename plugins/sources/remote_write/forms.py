@@ -30,5 +30,5 @@ def choose() -> tuple[str, Any]:
 
 
 def source_digest() -> str:
-    """What tells whether a compiled form was built from forward.py as it is now."""
+    """Tells whether a compiled form was built from forward.py as it is now."""
     return hashlib.sha256((Path(__file__).parent / "forward.py").read_bytes()).hexdigest()

@@ -85,7 +85,7 @@ GOLDEN: list[tuple[str, list[str]]] = [
         "zzz: {}\n" + GOOD,
         [
             "1:1: unknown section zzz; known here: server, data_dir, spool, delivery, sources, collectors, sinks, "
-            "detectors, pipelines, store"
+            "detectors, analyzers, pipelines, store"
         ],
     ),
     (
@@ -221,7 +221,7 @@ GOLDEN: list[tuple[str, list[str]]] = [
     (
         GOOD + "pipelines:\n  p: {from: [wandb], to: [a, b, a], filter: {kinds: [evnt], labls: {}}}\n  q: {from: []}",
         [
-            "3:14: pipelines.p.from: wandb is not among the sources or collectors; did you mean wandb_api?",
+            "3:14: pipelines.p.from: wandb is not among the sources, collectors or analyzers; did you mean wandb_api?",
             "3:30: pipelines.p.to: b is not among the sinks; sinks: a",
             "3:33: pipelines.p.to: a is here twice; remove one of them",
             "3:54: pipelines.p.filter.kinds: there is no kind of record evnt; did you mean event?",

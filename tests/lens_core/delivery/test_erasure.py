@@ -22,6 +22,7 @@ from lens_core.delivery.spool.spool import Spool
 from lens_core.model.records import Record, WorkloadReference
 from lens_core.pipeline.pipeline import Pipeline
 from lens_core.testing.waiting import until
+from tests.generated import examples
 from tests.lens_core.delivery.test_sender import AT_ONCE, Scripted, rows
 
 WORKLOADS = ("a", "b")
@@ -42,7 +43,7 @@ def pipeline_of(
     return Pipeline("p", Spool(path), [slot], metrics=SelfMetrics())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from(WORKLOADS), st.sampled_from(RUNS)), min_size=1, max_size=6), max_size=8

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lens_core import BatchLimits
 from lens_core.delivery.spool.batches import Chunk
 from lens_core.delivery.spool.spool import Spool
+from tests.generated import examples
 
 SMALL = BatchLimits(max_records=20)
 PER_BATCH = 10
@@ -78,7 +79,7 @@ class World:
         assert await self.spool.peek("a", SMALL) is None, "a batch waits that is not pending"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.tuples(DEED, st.integers(0, 2)), max_size=25))
 def test_every_record_is_counted_once(deeds: list[tuple[str, int]]) -> None:
     async def live() -> None:

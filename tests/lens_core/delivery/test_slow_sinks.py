@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lens_core import Batch, BatchLimits, Delivered, Position, Retry
 from lens_core.delivery.sending.policy import PartLimit
+from tests.generated import examples
 from tests.lens_core.delivery.test_sender import Scripted, pipeline_of, rows, settle, steps
 
 
@@ -25,7 +26,7 @@ def is_nested(tried: list[tuple[Position, Position]]) -> bool:
     )  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300))
 def test_every_capacity_is_found(size: int, capacity: int) -> None:
     async def judge(batch: Batch) -> object:

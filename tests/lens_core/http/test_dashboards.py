@@ -110,7 +110,7 @@ async def test_a_real_prometheus_understands_every_query(asked: QueryApp, tmp_pa
         prometheus = await asyncio.to_thread(world.prometheus("p", scraping(asked.url, {})).start)
         for expression in expressions(BOARDS["lens.json"]):
             await asyncio.to_thread(prometheus.query, expression)
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=240) as client:
             for _ in range(200):
                 found = await client.get(f"{prometheus.url}/api/v1/query", params={"query": "lens_http_requests_total"})
                 if found.json()["data"]["result"]:

@@ -125,7 +125,7 @@ async def test_the_store_answers_queries(lens_store: RunningLens) -> None:
 async def test_the_server_follows_its_script(lens_server: HttpReceiver) -> None:
     lens_server.will(503, 202)
     lens_server.answers(b'{"fine": true}')
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=240) as client:
         answers = [await client.post(lens_server.url, content=b"x") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [503, 202, 200]
     assert answers[0].headers["Retry-After"] == "0"

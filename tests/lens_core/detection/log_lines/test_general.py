@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lens_core import Event, StepMetrics
 from lens_core.detection.log_lines import LineEngine
 from lens_core.plugin_api.components import Detector
+from tests.generated import examples
 from tests.lens_core.detection.log_lines.stand import Stand, attempts, of
 
 COUNTERS = ("step", "iters", "Iteration", "global_step", "global iter", "nupdates", "num_updates", "Step", "iter")
@@ -101,7 +102,7 @@ def test_the_bar_of_an_evaluation_between_two_rows(stand: Stand) -> None:
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_no_row_takes_the_place_of_another_because_a_bar_moved(detectors: list[Detector], data: st.DataObject) -> None:
     total = data.draw(st.integers(10, 500))
     marks = sorted(data.draw(st.sets(st.integers(1, total), min_size=2, max_size=6)))
@@ -177,7 +178,7 @@ def test_an_exception_that_ends_nothing(stand: Stand, lines: list[str]) -> None:
 
 
 @given(text=st.text(alphabet="step:loss=,[](){}|/%0123456789.eE+- \tnaif'\"", max_size=300))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_no_line_raises(engine: LineEngine, text: str) -> None:
     engine.read(f"step loss {text}")
     engine.read(text)

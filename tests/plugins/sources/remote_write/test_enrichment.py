@@ -225,7 +225,7 @@ def test_each_form_and_the_library_agree(
     orders = [range(len(raw)), range(len(raw)), range(len(raw) - 1, -1, -1), range(0, len(raw), 2), range(len(raw))]
     for order in orders:  # cold, then from the cache, then against what is expected to come next
         batch = forwarder.forward(as_body(raw[index] for index in order))
-        message = WriteRequest.FromString(batch.join())
+        message = WriteRequest.FromString(bytes(batch.view()))
         wanted = [one for index in order if labels_of(one := all_series[index])["__name__"]]
         assert len(message.timeseries) == len(wanted) == batch.series
         for one, was in zip(message.timeseries, wanted, strict=True):
