@@ -134,7 +134,7 @@ def _checked(route: Route) -> Route:
     path = route.path.replace(":path}", "}")
     is_reading = "GET" in methods or path in QUESTIONS
     endpoint = route.endpoint
-    if "POST" not in methods:
+    if path not in QUESTIONS:
         endpoint = with_known_parameters(endpoint, {name for method in methods for name in query_of(method, path)})
     middleware = [Middleware(CancelOnDisconnect)] if is_reading else []
     return Route(route.path, endpoint, methods=methods, name=route.name, middleware=middleware)
