@@ -45,7 +45,8 @@ WATCH_SECONDS = 5.0
 class Daemon:
     """One daemon on one data directory.
 
-    `reload` gives the configuration anew at SIGHUP. `announce` is called once, when everything answers.
+    `reload` gives the configuration anew at SIGHUP. `announce` is called once, when everything answers. One
+    that `owns_process` ends it within its deadline whatever plugins do, also where no signal asked for it.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class Daemon:
         *,
         reload: Callable[[], Config] | None = None,
         announce: Callable[[Daemon], None] = lambda daemon: None,
+        owns_process: bool = False,
     ) -> None:
+        self._owns_process = owns_process
         self.config = config
         self.host = host
         self.metrics = SelfMetrics()
@@ -181,6 +184,8 @@ class Daemon:
     async def _shut_down(self) -> None:
         """Readiness fails first, then no new request, then the pipelines drain; one deadline for all of it."""
         self.state = "stopping"
+        if self._owns_process:
+            self._count_down()
         self.tap.close()
         ends = time.monotonic() + self.config.server.shutdown_deadline_seconds
         for server in self._servers:
