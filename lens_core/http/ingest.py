@@ -87,7 +87,7 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
     except RequestError:
         raise
     except Exception as error:
-        guard.failed(error)
+        guard.record_failure(error)
         raise
     guard.succeeded()
     return reply

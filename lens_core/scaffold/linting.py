@@ -58,7 +58,7 @@ def lint(plugin: Plugin) -> list[Finding]:
         return [Finding("state", "failed", plugin.name, f"{plugin.state}: {plugin.reason}")]
     found = [Finding("state", "ok", plugin.name, f"loaded, {len(plugin.classes)} of its classes announced")]
     for check in (
-        _names,
+        _check_names,
         _documentation,
         _api,
         _deprecations,
@@ -78,7 +78,7 @@ def _where(component: type[Component]) -> str:
     return f"{component.__module__}.{component.__qualname__}"
 
 
-def _names(plugin: Plugin) -> Iterator[Finding]:
+def _check_names(plugin: Plugin) -> Iterator[Finding]:
     if all(plugin.name != component.name for component in plugin.classes) and len(plugin.classes) == 1:
         text = f"the entry point is {plugin.name}, the component {plugin.classes[0].name}; one name is easier to find"
         yield Finding("names", "warning", plugin.name, text)

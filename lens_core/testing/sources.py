@@ -152,7 +152,7 @@ def check_neighbours(source: Source) -> None:
 
 
 def _check_description(route: Route) -> None:
-    """What a route says of itself can stand in the OpenAPI document."""
+    """Check that a route's description can stand in the OpenAPI document."""
     for media_type, kind in route.bodies.items():
         assert "/" in media_type, f"{route.paths}: {media_type!r} is no content type"
         assert kind is bytes or schemas_of([kind])[0], f"{route.paths}: {kind!r} has no JSON schema; take bytes"
@@ -202,7 +202,7 @@ async def _garbage_is_refused_politely(
 
 
 async def _status(route: Route, request: IngestRequest) -> int:
-    """What a request is answered; an exception that is no RequestError would be 500 and is a finding."""
+    """Return the status of a request's answer; an exception that is no RequestError would be 500 and is a finding."""
     try:
         reply = await within(route.handler(request), request.path)
     except AssertionError:

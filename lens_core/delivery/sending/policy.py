@@ -34,7 +34,7 @@ MOST_ANSWERS_UNTIL_GROWN = 256
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a sink is sent to and tried again: for ever, after delays that double and are shortened at random."""
+    """Delivery to a sink: retries for ever, after delays that double and have full jitter."""
 
     retry_base_seconds: Annotated[
         float,
@@ -221,13 +221,13 @@ async def answer_within(seconds: float, asked: Coroutine[Any, Any, T], halt: asy
     try:
         await asyncio.wait({task, halted}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        await _end(task, whose)
+        await _end_task(task, whose)
         raise
     finally:
         halted.cancel()
     by_itself = task.done()
     if not by_itself:
-        await _end(task, whose)
+        await _end_task(task, whose)
     if task.done() and not task.cancelled():
         return task.result()
     if by_itself:
@@ -237,7 +237,7 @@ async def answer_within(seconds: float, asked: Coroutine[Any, Any, T], halt: asy
     raise TimedOut(f"no answer within {seconds:g} s")
 
 
-async def _end(task: asyncio.Task[Any], whose: str) -> None:
+async def _end_task(task: asyncio.Task[Any], whose: str) -> None:
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
     if not done:
