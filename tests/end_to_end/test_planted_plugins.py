@@ -202,6 +202,20 @@ def test_a_daemon_whose_parent_is_gone_ends_although_a_plugin_is_deaf(
     assert "did not end within its deadline" in lens.log.read_text()
 
 
+def test_a_source_with_a_path_of_lens_is_failed_and_the_rest_runs(
+    make_lens: Make, tmp_path: Path, plugins: dict[str, str]
+) -> None:
+    lens = configured(make_lens, tmp_path, sources=", copycat: {}").start(**plugins)
+    found = states(lens)["copycat"]
+    assert (found["state"], "POST /replay of copycat (copycat) is a path of Lens' own" in found["last_error"]) == (
+        "failed",
+        True,
+    )
+    send(lens)
+    wait_for(lambda: (tmp_path / "out.jsonl").exists() and "lm_loss" in (tmp_path / "out.jsonl").read_text())
+    assert lens.stop() == 0
+
+
 def test_a_busy_helper_is_named(make_lens: Make, tmp_path: Path, plugins: dict[str, str]) -> None:
     lens = configured(make_lens, tmp_path, sources=", busy: {type: busy_helper}").start(**plugins)
     wait_for(lambda: "planted.py: compute has kept a thread busy" in lens.log.read_text())
