@@ -90,9 +90,8 @@ def check_sources(
         if source.written:
             problems.append_error(known[name].place, f"sources.{name}: {what}; remove one of them")
         else:
-            problems.append_notice(
-                NO_PLACE, f"the source {name} is left out: {what}; `sources:` with {name} alone takes it"
-            )
+            remedy = f"to have it, write `sources:` with {name} and without {taken[found]}"
+            problems.append_notice(NO_PLACE, f"the source {name} is left out: {what}; {remedy}")
             del sources[name]
             del known[name]
 

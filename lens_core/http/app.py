@@ -102,7 +102,7 @@ def _cross_origin(state: ApiState) -> list[Middleware]:
 
 
 def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
-    """The routes below the prefixes, and those at the root. Raises RouteCollision for two that take the same requests."""
+    """The routes below the prefixes, and those at the root. Raises RouteCollision where two collide."""
     queries = QueryRoutes(state)
     status = StatusRoutes(state)
     pods = PodRoutes(state)
