@@ -383,4 +383,6 @@ class Sender:
 def describe_error(error: BaseException) -> str:
     """An exception in one line, for people."""
     text = " ".join(str(error).split())
+    if isinstance(error, LensError) and text:  # raised on purpose, for people
+        return text[:500]
     return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__
