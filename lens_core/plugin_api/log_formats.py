@@ -111,8 +111,9 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Rows without labels below a line with the names of the columns.
 
-    `header` and `row` are regular expressions; `separator` splits both (None: blanks); the row needs as many cells as
-    the header has names unless `loose`. Columns go through `fields` and the vocabulary as in a LogFormat.
+    `header` and `row` are regular expressions; `separator` splits both (None: blanks; `"  "`: two blanks or more); the
+    row needs as many cells as the header has names unless `loose`. Columns go through `fields` and the vocabulary as in
+    a LogFormat; `sums_up_epoch` is that of a LogFormat, too.
     """
 
     name: str
@@ -126,3 +127,4 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     needs: Sequence[str] = ()
     epoch_base: int = 0
     confidence: float = 0.6
+    sums_up_epoch: bool = False

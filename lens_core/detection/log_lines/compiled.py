@@ -170,6 +170,10 @@ class CompiledMark(_Declared):
         self.kin = (framework, self.refines)
 
 
+_GAPS = "  "
+_GAP = re.compile(r" {2,}")
+
+
 class CompiledTable(_Declared):
     """A Table: recognises its header, and reads rows below it."""
 
@@ -187,14 +191,19 @@ class CompiledTable(_Declared):
         match = self._header(text, 0)
         if match is None:
             return None
-        return tuple(name.strip() for name in match.group(0).strip().split(self.declared.separator))
+        return tuple(name.strip() for name in self._split(match.group(0).strip()))
+
+    def _split(self, text: str) -> list[str]:
+        if self.declared.separator == _GAPS:
+            return _GAP.split(text.strip())
+        return text.split(self.declared.separator)
 
     def row(self, text: str, names: tuple[str, ...]) -> Reading | None:
         """A row under these names; None if the line is none."""
         match = self._row(text, 0)
         if match is None:
             return None
-        cells = match.group("cells").strip("\r\n").split(self.declared.separator)
+        cells = self._split(match.group("cells").strip("\r\n"))
         if len(cells) != len(names) and not self.declared.loose:
             return None
         values = self._columns.read((name, cell) for name, cell in zip(names, cells, strict=False) if cell.strip())
@@ -208,6 +217,7 @@ class CompiledTable(_Declared):
             values=values,
             iteration=int(iteration) if iteration is not None and abs(iteration) < 2**62 else None,
             epoch_base=self.declared.epoch_base,
+            sums_up_epoch=self.declared.sums_up_epoch,
             hints=self.hints,
             text=text,
         )
