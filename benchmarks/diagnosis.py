@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 from lens_plugins.collectors.diagnosis import StackCollector
-from lens_plugins.collectors.diagnosis.py_spy import executable
+from lens_plugins.collectors.diagnosis.processes import executable
 
 from .harness import Daemon, Figure, options, peer_environment, report, spread_of, temporary_folder
 

@@ -71,7 +71,7 @@ print(json.dumps({"seconds": seconds, "count": count, "peak_mib": peak}))
 
 def write_file(path: Path, scalars: int) -> None:
     """An event file as torch writes it, without torch: one scalar an event."""
-    from lens_plugins.collectors.tensorboard.frames import crc32c, masked
+    from lens_plugins.collectors.tensorboard.events import crc32c, masked
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb", buffering=1 << 20) as file:

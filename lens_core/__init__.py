@@ -52,6 +52,7 @@ from .model.records import (
     StepMetrics,
     WorkloadReference,
 )
+from .plugin_api.analyzer import Analyzer
 from .plugin_api.components import (
     API_VERSION,
     Collector,
@@ -61,6 +62,7 @@ from .plugin_api.components import (
     Door,
     IngestRequest,
     NoSettings,
+    Partial,
     Reply,
     Route,
     Sink,
@@ -84,6 +86,7 @@ __all__ = [
     "KNOWN_KEYS",
     "SHOWN_NAME_LABEL",
     "STATE_EVENTS",
+    "Analyzer",
     "Answer",
     "AnyRecord",
     "BadRequest",
@@ -120,6 +123,7 @@ __all__ = [
     "NoSettings",
     "Origin",
     "Overloaded",
+    "Partial",
     "PluginError",
     "Pod",
     "PointColumns",

@@ -99,9 +99,16 @@ def agent_wheel() -> Path:
     return wheel
 
 
-def build_wheel(source: Path, folder: Path, *options: str) -> Path:
-    """Build a wheel from a copy of a source folder, which stays as it is; pip's `options`, none for offline."""
-    command = [sys.executable, "-m", "pip", "wheel", *_PIP, *(options or _OFFLINE), "-w", str(folder / "wheels")]
+def hook_wheel() -> Path:
+    """The wheel of lens-hook from this checkout, built once for all tests of a run."""
+    hook = CHECKOUT / "plugins" / "sources" / "wandb_hook"
+    (wheel,) = made_once("hook_wheel", lambda folder: build_wheel(hook, folder)).glob("wheels/*.whl")
+    return wheel
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    """Build a wheel from a copy of a source folder, which stays as it is."""
+    command = [sys.executable, "-m", "pip", "wheel", *_PIP, *_OFFLINE, "-w", str(folder / "wheels")]
     command.append(str(clean_copy(source, folder)))
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

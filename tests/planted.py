@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from lens_core import (
     Answer,
     Batch,
     Collector,
+    Context,
     Delivered,
     Detector,
     LogFormat,
@@ -100,6 +103,47 @@ class DeafCollector(Collector):
                 continue
 
 
+class LeakingSink(Sink):
+    """Keeps 40 MB of each batch."""
+
+    name = "leaking_sink"
+
+    def __init__(self, settings: Any, context: Context) -> None:
+        super().__init__(settings, context)
+        self.kept: list[bytearray] = []
+
+    async def send(self, batch: Batch) -> Answer:
+        self.kept.append(bytearray(40_000_000))
+        await asyncio.sleep(0)
+        return Delivered()
+
+
+class HangingSink(Sink):
+    """Sleeps for ever in its event loop."""
+
+    name = "hanging_sink"
+
+    async def send(self, batch: Batch) -> Answer:
+        time.sleep(36_000)
+        return Delivered()
+
+
+class BusyHelperSource(Source):
+    """Has a thread that computes without end and never lets go of the interpreter for long."""
+
+    name = "busy_helper"
+
+    async def run(self) -> None:
+        self.helpers = [threading.Thread(target=self.compute, daemon=True) for _ in range(1)]
+        for helper in self.helpers:
+            helper.start()
+        await asyncio.Event().wait()
+
+    def compute(self) -> None:
+        while True:
+            sum(range(1000))
+
+
 class DeafStop(Source):
     """Never ends its stop."""
 
@@ -124,13 +168,13 @@ class EvilDetector(Detector):
 @hookimpl
 def lens_sinks() -> list[type[Sink]]:
     """The sinks of this file."""
-    return [BrokenSink, BlockingSink]
+    return [BrokenSink, BlockingSink, LeakingSink, HangingSink]
 
 
 @hookimpl
 def lens_sources() -> list[type[Source]]:
     """The sources of this file."""
-    return [BrokenSource, DeafStop]
+    return [BrokenSource, DeafStop, BusyHelperSource]
 
 
 @hookimpl

@@ -19,9 +19,13 @@ HERE = Path(__file__).parent
 NIGHT = HERE / "night.yaml"
 _SERVERS = re.compile(
     r"running_lens|RunningLens|FreshEnvironment|environments import|\bsubprocess\b|multiprocessing|playwright|psycopg"
-    r"|running_store|lens_daemon|forked|Popen|EmbeddedPostgres|dlrover_world|serving\("
+    r"|running_store|lens_daemon|forked|run_lens|Popen|EmbeddedPostgres|dlrover_world|serving\("
 )
 _SERVER_FIXTURES = re.compile(r"postgres|lens|newest|wandb|environment|browser|daemon|server|cluster|store|prometheus")
+
+
+# Of a configuration: the node ids that were collected, before anything was left out.
+COLLECTED = pytest.StashKey[list[str]]()
 
 
 class Night(NamedTuple):
@@ -73,6 +77,7 @@ class Selection:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Keep what was asked for."""
+        config.stash[COLLECTED] = [item.nodeid for item in items]
         night = night_of()
         left_out: list[pytest.Item] = []
         if not config.getoption("night"):

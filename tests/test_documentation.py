@@ -9,12 +9,12 @@ import pytest
 from lens_plugins.sources.wandb_api import WandbApi
 from starlette.routing import Mount, Route
 
-from lens_core.base.self_metrics import MetricGroup, SelfMetrics
 from lens_core.config.settings import ServerSettings, SpoolSettings
 from lens_core.http.app import build_app
 from lens_core.plugin_api.components import HookSpecs
 from lens_core.plugin_host.host import PluginHost
 from scripts.reference_pages import commands_reference
+from tests.exposition import exposition_with_plugins, metric_names
 from tests.plugins.sources.ingest_app import IngestApp
 
 ROOT = Path(__file__).parent.parent
@@ -24,22 +24,6 @@ ALL_DOCS = "\n".join(DOCS.values())
 
 def test_the_command_reference_is_what_the_commands_say() -> None:
     assert DOCS["commands.md"] == commands_reference(), "run: python scripts/reference_pages.py"
-
-
-def exposition_with_plugins() -> str:
-    """Return what a daemon with every built-in plugin exposes."""
-    PluginHost.load()
-    metrics = SelfMetrics()
-    groups = [kind for kind in MetricGroup.__subclasses__() if kind.__module__.startswith("lens_plugins.")]
-    assert len(groups) >= 5
-    for kind in groups:
-        metrics.group(kind)
-    return metrics.exposition().decode()
-
-
-def metric_names() -> list[str]:
-    text = exposition_with_plugins()
-    return sorted(set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)))
 
 
 def test_every_metric_is_documented_and_every_documented_one_exists() -> None:

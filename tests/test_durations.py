@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durations import Cost, Moment, Stopwatch, counted_seconds, cpu_seconds_of, per_folder
+from tests.durations import Cost, Moment, Stopwatch, counted_seconds, cpu_seconds_of, per_folder, slowness
 
 ROOT = Path(__file__).parents[1]
 # Without the kernel's figures only CPU time counts, which nobody else's work adds to.
@@ -20,6 +20,7 @@ from tests import durations
 durations.LIMIT_SECONDS = 0.2
 durations._PRESSURE = Path("/nowhere")
 durations._SHOWN = 1
+durations._WORK_SECONDS = 1e6
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow(reason): may")
@@ -80,6 +81,14 @@ def test_waiting_for_a_cpu_and_preparing_do_not_count(end: Moment, counted: floa
 def test_a_stopwatch_never_shows_more_than_the_wall() -> None:
     began, watch = Moment.now(), Stopwatch()
     assert watch.seconds() <= Moment.now().wall - began.wall
+
+
+def test_the_limit_is_higher_on_a_slower_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert slowness() >= 1.0
+    monkeypatch.setattr("tests.durations._WORK_SECONDS", 1e-6)
+    assert slowness() > 10.0
+    monkeypatch.setattr("tests.durations._WORK_SECONDS", 1e6)
+    assert slowness() == 1.0
 
 
 def test_folders_are_added_up() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.generated import PROFILE, examples
-from tests.selection import night_of, unused
+from tests.generated import PROFILE, examples, part
+from tests.selection import COLLECTED, night_of, unused
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,11 +23,13 @@ def collected(*arguments: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if "::" in line]
 
 
-def test_every_entry_of_the_night_has_a_reason_and_matches_a_test() -> None:
+def test_every_entry_of_the_night_has_a_reason_and_matches_a_test(request: pytest.FixtureRequest) -> None:
     night = night_of()
     assert night
     assert len({entry.reason for entry in night}) == len(night)
-    every = collected("--night")
+    config = request.config
+    whole = {ROOT / place for place in config.args} == {ROOT / "tests"} and not config.getoption("quick")
+    every = config.stash[COLLECTED] if whole else collected("--night")
     assert unused(night, every) == []
 
 
@@ -69,5 +71,5 @@ def test_profiles_scale_the_generated_inputs(monkeypatch: pytest.MonkeyPatch) ->
     found = {}
     for name in ("quick", "ci", "night"):
         monkeypatch.setenv(PROFILE, name)
-        found[name] = examples(40)
-    assert found == {"quick": 5, "ci": 40, "night": 400}
+        found[name] = examples(40), part("abcdefgh")
+    assert found == {"quick": (5, "adg"), "ci": (16, "adg"), "night": (400, "abcdefgh")}

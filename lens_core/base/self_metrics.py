@@ -16,6 +16,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
+CALL_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 CONFIDENCE_BUCKETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 OwnMetric = TypeVar("OwnMetric", Counter, Gauge, Histogram)
@@ -56,7 +57,7 @@ class SeedCounter:
             self._values[key] = self._values.get(key, 0.0) + amount
 
     def value(self, **labels: str) -> float:
-        """What the child with these labels stands at."""
+        """Return the current value of the child with these labels."""
         return self._values.get(tuple(labels[label] for label in self._labels), 0.0)
 
     def collect(self) -> Iterator[Metric]:
@@ -131,6 +132,18 @@ class SelfMetrics:
         self.component_memory = gauge(
             "lens_component_memory_bytes", "Memory of a component with a process of its own.", "component"
         )
+        self.memory_growth = gauge(
+            "lens_component_memory_growth_bytes",
+            "By how much the daemon's memory has grown while the code of a component ran in it.",
+            "component",
+        )
+        self.call_seconds = Histogram(
+            "lens_component_call_seconds",
+            "How long calls into a component take.",
+            ["component"],
+            buckets=CALL_BUCKETS,
+            registry=self.registry,
+        )
         self.isolated_restarts = counter(
             "lens_isolated_restarts_total", "Times that the process of an isolated component was replaced.", "component"
         )
@@ -138,6 +151,11 @@ class SelfMetrics:
         self.loop_held_seconds = counter("lens_event_loop_held_seconds_total", "How long it was held, all in all.")
         self.plugin_blocked = counter(
             "lens_plugin_blocked_loop_seconds_total", "How long a plugin's code held the event loop.", "plugin"
+        )
+        self.plugin_busy = counter(
+            "lens_plugin_busy_thread_seconds_total",
+            "CPU time of single calls of a plugin in threads.",
+            "plugin",
         )
         self.http_requests = counter("lens_http_requests_total", "Requests answered.", "route", "status")
 

@@ -1,4 +1,4 @@
-"""What `lens doctor` looks at beside the road itself: one check for each symptom of docs/troubleshooting.md."""
+"""Further checks of `lens doctor`: one for each symptom of docs/troubleshooting.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .checks import Finding
+from .wording import busy_text, memory_text
 
 SLOW_QUERY_SECONDS = 2.0
 _SHOWN = 5
@@ -39,7 +40,7 @@ def master(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def identity(url: str, headers: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whose rows this shell's would be, and whether the daemon knows that pod's workload."""
+    """Check which identity this shell's rows would have, and whether the daemon knows the workload of that pod."""
     import httpx
 
     if environ.get("WORKLOAD_UID"):
@@ -170,6 +171,21 @@ def event_loop(status: Mapping[str, Any]) -> Iterator[Finding]:
     )
 
 
+def plugins_at_work(status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Whether a component makes the daemon's memory grow, or its process had to be replaced."""
+    for one in status.get("memory_growth", []):
+        remedy = "restart the daemon; isolate: true gives it a process of its own; tell the plugin's author"
+        yield Finding("memory", "warning", memory_text(one), remedy)
+    for one in status.get("busy_threads", []):
+        if time.time() - one["last_at"] < _HELD_LATELY_SECONDS:
+            remedy = "isolate: true gives it a process of its own; tell the plugin's author"
+            yield Finding("threads", "warning", busy_text(one), remedy)
+    for one in status.get("processes", []):
+        if one["restarts"]:
+            text = f"the process of {one['component']} was replaced {one['restarts']} times"
+            yield Finding("isolation", "warning", text, "the daemon's log says why each of them ended")
+
+
 def latency(findings: list[Finding], seconds: float) -> Iterator[Finding]:
     """Whether the store's answer took long; `findings` are those that the store gave, within `seconds`."""
     if seconds > SLOW_QUERY_SECONDS and any(found.step == "store" and found.state == "ok" for found in findings):
@@ -177,4 +193,14 @@ def latency(findings: list[Finding], seconds: float) -> Iterator[Finding]:
         yield Finding("latency", "warning", text, "lens top for queues; lens db stats for sizes; lens db vacuum")
 
 
-__all__ = ["directory", "drops", "event_loop", "identity", "latency", "master", "reporting", "silent"]
+__all__ = [
+    "directory",
+    "drops",
+    "event_loop",
+    "identity",
+    "latency",
+    "master",
+    "plugins_at_work",
+    "reporting",
+    "silent",
+]

@@ -66,13 +66,13 @@ def explain(engine: LineEngine, lines: BinaryIO) -> Iterator[tuple[dict[str, Any
     context = Context()
     for number, raw in enumerate(lines, 1):
         text = raw.decode("utf-8", "replace").rstrip("\r\n")
-        readings = engine.read(text, context)
+        readings = engine.read_line(text, context)
         telling = [reading for reading in readings if reading.kind != "none"] or list(readings)[-1:] or [Reading()]
         for reading in telling:
-            yield _answer(number, reading), text
+            yield _reading_json(number, reading), text
 
 
-def _answer(number: int, reading: Reading) -> dict[str, Any]:
+def _reading_json(number: int, reading: Reading) -> dict[str, Any]:
     log_event = reading.log_event or (check_loss(reading) if reading.format else None)
     return {
         "line": number,
@@ -88,7 +88,7 @@ def _step_values(reading: Reading) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if reading.iteration is not None:
         values = {"iteration": reading.iteration, "current_iteration": reading.iteration}
-    values.update((name, _plain(value)) for name, value in reading.values.items())
+    values.update((name, _plain_json(value)) for name, value in reading.values.items())
     return values
 
 
@@ -96,11 +96,11 @@ def _event_values(log_event: LogEvent | None) -> dict[str, Any]:
     if log_event is None:
         return {}
     values: dict[str, Any] = {} if log_event.iteration is None else {"iteration": log_event.iteration}
-    values.update((name, _plain(value)) for name, value in log_event.details.items())
+    values.update((name, _plain_json(value)) for name, value in log_event.details.items())
     return values
 
 
-def _plain(value: Any) -> Any:
+def _plain_json(value: Any) -> Any:
     """A value that JSON can hold: whole numbers without a fraction, NaN and infinities as strings."""
     if not isinstance(value, float):
         return value
@@ -146,7 +146,7 @@ def _human(engine: LineEngine, answer: dict[str, Any], text: str) -> Iterator[st
 
 
 def _why_general(values: dict[str, Any]) -> str:
-    """Why the general reader took a line for a step: what counts on it, and what it measures."""
+    """Say why the general reader took a line for a step: by its counter and its measure."""
     counted = next((name for name in _COUNTED if name in values), "")
     measured = "lm_loss" if "lm_loss" in values else next((name for name in values if name not in _COUNTERS), "")
     by = f"counted by {counted}" if counted else "counted by the lines around it"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 BARS = "▁▂▃▄▅▆▇█"
 # How states of components are coloured.
@@ -57,9 +58,20 @@ def bytes_text(value: float) -> str:
 
 
 def ago(milliseconds: float) -> str:
-    """How long ago, in one unit."""
+    """Format the age of a time, in one unit."""
     seconds = max(0.0, milliseconds / 1000)
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"
     return "now" if seconds < 5 else f"{int(seconds)} s ago"
+
+
+def memory_text(one: Mapping[str, Any]) -> str:
+    """Say in whose calls the daemon's memory has grown, from its status."""
+    grown = f"{one['grown_bytes'] / 2**20:,.0f} MiB in {one['calls']} calls"
+    return f"plugin {one['distribution']}: {one['function']} of {one['component']} grew the daemon's memory by {grown}"
+
+
+def busy_text(one: Mapping[str, Any]) -> str:
+    """Say which plugin's function computes in a thread without a pause, from a daemon's status."""
+    return f"plugin {one['distribution']}: {one['function']} has kept a thread busy for {one['cpu_seconds']:,.0f} s"

@@ -35,6 +35,7 @@ def json_schema(host: PluginHost) -> dict[str, Any]:
         "collectors": builder.section("collector"),
         "sinks": builder.section("sink"),
         "detectors": builder.section("detector"),
+        "analyzers": builder.section("analyzer"),
         "pipelines": {"type": "object", "propertyNames": _NAME, "additionalProperties": builder.pipeline()},
         "store": {"type": "string", "description": "the sink that answers queries, where several could"},
     }
@@ -51,7 +52,7 @@ def json_schema(host: PluginHost) -> dict[str, Any]:
 class _Builder:
     def __init__(self, host: PluginHost) -> None:
         self._host = host
-        kinds: tuple[ComponentKind, ...] = ("source", "collector", "sink", "detector")
+        kinds: tuple[ComponentKind, ...] = ("source", "collector", "sink", "detector", "analyzer")
         self._components = {kind: [host.component(kind, name) for name in host.names(kind)] for kind in kinds}
         types: list[type[msgspec.Struct]] = [ServerSettings, SpoolSettings, FilterSettings]
         types += [BatchLimits, DeliverySettings]
@@ -129,7 +130,7 @@ class _Builder:
             "type": "object",
             "additionalProperties": False,
             "properties": {
-                "from": {**names, "description": "sources and collectors; left out: all"},
+                "from": {**names, "description": "sources, collectors and analyzers; left out: all"},
                 "to": {**names, "description": "sinks; left out: all"},
                 "filter": self._schemas[FilterSettings],
                 "spool": self._schemas[SpoolSettings],
@@ -138,14 +139,17 @@ class _Builder:
 
 
 def _shortcuts(kind: ComponentKind, component: type[Component]) -> list[dict[str, Any]]:
-    """What may stand instead of a mapping: nothing at all, or for a detector `false`."""
+    """Return the short forms of a mapping: nothing at all, or `false` for a component that is on by default."""
     nothing: list[dict[str, Any]] = [] if needs_settings(component) else [{"type": "null"}]
-    return [*nothing, {"const": False}] if kind == "detector" else nothing
+    return [*nothing, {"const": False}] if kind in ("detector", "analyzer") else nothing
 
 
 def _host_options(kind: ComponentKind) -> dict[str, Any]:
     if kind == "collector":
         return {"interval_seconds": _SECONDS, "timeout_seconds": _SECONDS}
+    if kind == "analyzer":
+        enabled = {"type": "boolean", "default": True}
+        return {"interval_seconds": _SECONDS, "timeout_seconds": _SECONDS, "enabled": enabled}
     if kind == "detector":
         return {"enabled": {"type": "boolean", "default": True}}
     if kind == "sink":

@@ -14,15 +14,24 @@ from ..base.data_dir import default_data_dir
 from ..delivery.sending.policy import DeliverySettings
 from ..plugin_api.instance import ComponentConfig
 from ..plugin_host.host import PluginHost
+from ..plugin_host.info import ComponentKind
 from .components import ComponentReader
 from .conversion import FAILED, convert, to_struct
 from .document import MAX_FILE_BYTES, Node, mapping, parse, scalar
 from .expansion import Expansion
-from .foreign_keys import section_words
-from .machine_checks import check_data_dir, check_files, check_sinks
+from .machine_checks import check_data_dir, check_files, check_sinks, check_sources
 from .pipelines import PipelineReader, check_filter, choose_store
 from .problems import NO_PLACE, InvalidConfiguration, Place, Problem, Problems, suggestion
-from .settings import CollectorConfig, Config, FilterSettings, PipelineConfig, ServerSettings, SinkConfig, SpoolSettings
+from .settings import (
+    AnalyzerConfig,
+    CollectorConfig,
+    Config,
+    FilterSettings,
+    PipelineConfig,
+    ServerSettings,
+    SinkConfig,
+    SpoolSettings,
+)
 from .translation import translate
 
 SECTIONS = (
@@ -34,6 +43,7 @@ SECTIONS = (
     "collectors",
     "sinks",
     "detectors",
+    "analyzers",
     "pipelines",
     "store",
 )
@@ -111,8 +121,8 @@ class _Reader:
         self._root: dict[str, Node] = root.value
         for key in self._root:
             if key not in SECTIONS:
-                hint = self._outdented(key) or suggestion(key, SECTIONS, words=section_words())
-                problems.add(root.key_place(key), f"unknown section {key}; {hint}")
+                hint = self._outdented(key) or _server_hint(key) or suggestion(key, SECTIONS)
+                problems.append_error(root.key_place(key), f"unknown section {key}; {hint}")
         self._delivery = self._struct("delivery", DeliverySettings)
         self._components = ComponentReader(host, problems, self._delivery or DeliverySettings())
 
@@ -127,17 +137,19 @@ class _Reader:
     def config(self, environ: Mapping[str, str], folder: Path, data_dir: Path | None) -> Config | None:
         server = self._struct("server", ServerSettings)
         spool = self._struct("spool", SpoolSettings)
-        sources = self._sources()
-        collectors = self._components.read("collector", self._root.get("collectors"))
+        sources = self._read_sources()
+        collectors = self._components.read_section("collector", self._root.get("collectors"))
         sinks = self._sinks()
-        detectors = self._detectors()
+        detectors = self._merged("detector")
+        analyzers = self._merged("analyzer")
         readers = PipelineReader(self._components, spool or SpoolSettings(), self._problems)
-        pipelines = readers.read(self._root.get("pipelines"))
+        pipelines = readers.read_pipelines(self._root.get("pipelines"))
         store = choose_store(self._root.get("store"), sinks, self._components.known["sink"], self._problems)
         directory = self._data_dir(environ, folder, data_dir)
         check_files(self._root.get("server"), folder, self._problems)
         if data_dir is None:
             check_data_dir(self._root.get("data_dir"), directory, self._problems)
+        check_sources(sources, self._components.known["source"], self._problems)
         check_sinks(sinks, self._components.known["sink"], server, self._problems)
         if server is None or spool is None or self._delivery is None:
             return None
@@ -149,7 +161,8 @@ class _Reader:
             collectors=collectors,
             sinks=sinks,
             detectors=detectors,
-            disabled_detectors=sorted(self._components.disabled),
+            disabled_detectors=sorted(self._components.disabled["detector"]),
+            analyzers=analyzers,
             pipelines=pipelines,
             store=store,
             notices=self._problems.notices,
@@ -159,10 +172,10 @@ class _Reader:
         found = to_struct(self._root.get(name, Node(None)), kind, name, self._problems)
         return None if found is FAILED else found
 
-    def _sources(self) -> dict[str, ComponentConfig]:
+    def _read_sources(self) -> dict[str, ComponentConfig]:
         section = self._root.get("sources")
         if section is not None and section.value is not None:
-            return self._components.read("source", section)
+            return self._components.read_section("source", section)
         found = self._components.defaults("source")
         for name in self._without:
             found.pop(name, None)
@@ -177,12 +190,13 @@ class _Reader:
             for name, entry in section.value.items():
                 if isinstance(entry.value, dict):
                     check_filter(entry.value.get("filter"), f"sinks.{name}.filter", self._problems)
-        return self._components.read("sink", section)
+        return self._components.read_section("sink", section)
 
-    def _detectors(self) -> dict[str, ComponentConfig]:
-        configured = self._components.read("detector", self._root.get("detectors"))
-        found = {**self._components.defaults("detector"), **configured}
-        return {name: found[name] for name in sorted(found) if name not in self._components.disabled}
+    def _merged(self, kind: ComponentKind) -> dict[str, Any]:
+        """Return what a kind's section holds, and all others that need no settings and are not switched off."""
+        configured = self._components.read_section(kind, self._root.get(f"{kind}s"))
+        found = {**self._components.defaults(kind), **configured}
+        return {name: found[name] for name in sorted(found) if name not in self._components.disabled[kind]}
 
     def _data_dir(self, environ: Mapping[str, str], folder: Path, data_dir: Path | None) -> Path:
         node = self._root.get("data_dir")
@@ -193,6 +207,7 @@ class _Reader:
 
 
 __all__ = [
+    "AnalyzerConfig",
     "CollectorConfig",
     "ComponentConfig",
     "Config",
@@ -206,3 +221,9 @@ __all__ = [
     "parse_config",
     "read_text",
 ]
+
+
+def _server_hint(key: str) -> str:
+    """Say where a key of the section `server` belongs; '' for any other."""
+    is_known = any(field.encode_name == key for field in msgspec.structs.fields(ServerSettings))
+    return f"write it under server: {{{key}: …}}" if is_known else ""

@@ -1,8 +1,8 @@
-"""What is wrong with a configuration: every problem at once, each at its place, with how to mend it."""
+"""Problems of a configuration: all at once, each with its place and a way to fix it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -50,11 +50,11 @@ class Problems:
         self.found: list[Problem] = []
         self._notices: list[Problem] = []
 
-    def add(self, place: Place, message: str) -> None:
+    def append_error(self, place: Place, message: str) -> None:
         """Note one problem."""
         self.found.append(Problem(self.file, place, message))
 
-    def notice(self, place: Place, message: str) -> None:
+    def append_notice(self, place: Place, message: str) -> None:
         """Note something that is no error but that its author should know."""
         self._notices.append(Problem(self.file, place, message))
 
@@ -69,13 +69,8 @@ class Problems:
             raise InvalidConfiguration(self.found)
 
 
-def suggestion(word: str, known: Sequence[str], *, otherwise: str = "", words: Mapping[str, str] | None = None) -> str:
-    """`did you mean …?` for the nearest known word, else what there is (`otherwise` names it), at most twelve.
-
-    `words` are those that other programs have for what is known here, each with its answer, which comes first.
-    """
-    if words is not None and word.lower() in words:
-        return words[word.lower()]
+def suggestion(word: str, known: Sequence[str], *, otherwise: str = "") -> str:
+    """`did you mean …?` for the nearest known word, else what there is (`otherwise` names it), at most twelve."""
     lowered = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), [*lowered], n=1, cutoff=0.6)
     if close:

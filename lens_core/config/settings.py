@@ -82,7 +82,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where accepted records wait until every sink has them."""
+    """The spool that keeps accepted records until every sink has them."""
 
     kind: Annotated[
         Literal["disk", "memory"], Meta(description="disk survives a crash; memory loses what is not delivered yet")
@@ -98,7 +98,7 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class FilterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which records pass; an empty list or mapping lets everything pass. All that is given must hold."""
+    """Selects records; an empty list or mapping selects everything. All given conditions must hold."""
 
     kinds: Annotated[list[str], Meta(description=f"kinds of record: {', '.join(RECORD_KINDS)}")] = []
     data_sources: Annotated[list[str], Meta(description="data sources: wandb, log, tensorflow …; * and ? match")] = []
@@ -107,6 +107,13 @@ class FilterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 class CollectorConfig(ComponentConfig, frozen=True, kw_only=True):
     """A collector with its schedule; the defaults are those of its class."""
+
+    interval_seconds: float
+    timeout_seconds: float
+
+
+class AnalyzerConfig(ComponentConfig, frozen=True, kw_only=True):
+    """An analyzer with its schedule; the defaults are those of its class."""
 
     interval_seconds: float
     timeout_seconds: float
@@ -125,7 +132,7 @@ class SinkConfig(ComponentConfig, frozen=True, kw_only=True):
 
 
 class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A road from sources (and collectors) to sinks; its name is the name of its spool."""
+    """A road from sources (and collectors and analyzers) to sinks; its name is the name of its spool."""
 
     name: str
     sources: list[str]
@@ -144,6 +151,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     collectors: dict[str, CollectorConfig]
     sinks: dict[str, SinkConfig]
     detectors: dict[str, ComponentConfig]
+    analyzers: dict[str, AnalyzerConfig]
     disabled_detectors: list[str]
     pipelines: dict[str, PipelineConfig]
     store: str | None

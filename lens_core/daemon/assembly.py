@@ -1,4 +1,4 @@
-"""From a configuration to running components: sinks, pipelines, doors, sources, collectors."""
+"""From a configuration to running components: sinks, pipelines, doors, sources, collectors, analyzers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import msgspec
 
 from ..base.errors import BadRequest, LensError
 from ..base.self_metrics import SelfMetrics
-from ..config.loading import CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
-from ..delivery.loss_periods import end_quiet_periods
+from ..config.loading import AnalyzerConfig, CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from ..delivery.ledger import end_quiet_periods
 from ..delivery.sending.sender import SinkSlot
 from ..delivery.spool.spool import Spool
 from ..detection.detectors import EvidenceRules, make_detectors
@@ -25,16 +25,19 @@ from ..directory.directory import API_FEED, RECORDS_FEED, Directory
 from ..model.record_filter import RecordFilter
 from ..model.records import Evidence
 from ..model.verdict import Verdict
+from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate
 from ..pipeline.isolated import isolated
 from ..pipeline.pipeline import Pipeline
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Context, Detector, Sink, Source
 from ..plugin_api.instance import ComponentConfig
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind
+from .call_meter import CallMeter, MemoryWatch
 from .starting import Starter
 from .stopping import TASKS_SHARE, end_tasks, stop_component
 
@@ -57,6 +60,7 @@ class Assembly:
     pipelines: list[Pipeline] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     collectors: list[CollectorRunner] = field(default_factory=list)
+    analyzers: list[Analyzer] = field(default_factory=list)
     sinks: dict[str, Sink] = field(default_factory=dict)
     store: Store | None = None
     api_gate: IngestGate | None = None
@@ -68,10 +72,22 @@ class Assembly:
     notices: dict[str, str] = field(default_factory=dict)
     is_stopped: bool = False
     starters: dict[str, Starter] = field(default_factory=dict)
+    memory: MemoryWatch = field(default_factory=lambda: MemoryWatch(SelfMetrics()))
 
     def gates(self) -> dict[str, IngestGate]:
         """Return the ingest gate of each source."""
         return {source.context.name: source.door for source in self.sources if isinstance(source.door, IngestGate)}
+
+    def fed_by(self, name: str) -> list[str]:
+        """Return the pipelines that a source, collector or analyzer feeds.
+
+        An analyzer that no pipeline names feeds those that lead to the store: it is there without being written down.
+        """
+        pipelines = self.config.pipelines.values()
+        named = [pipeline.name for pipeline in pipelines if name in pipeline.sources]
+        if named or name not in self.config.analyzers:
+            return named
+        return [pipeline.name for pipeline in pipelines if self.config.store in pipeline.sinks]
 
     def judge(self, evidence: Evidence) -> Verdict:
         """Return the verdict of one piece of evidence alone."""
@@ -102,7 +118,7 @@ class Assembly:
         for pipeline in self.pipelines:
             for sender in pipeline.senders:
                 if sink in ("", sender.slot.name):
-                    records += await pipeline.dead_letters.replay(sender.slot.name)
+                    records += await pipeline.dead_letters.replay_letters(sender.slot.name)
         return records
 
     async def dead_letters(self, sink: str) -> list[dict[str, Any]]:
@@ -114,7 +130,7 @@ class Assembly:
         ]
 
     async def stop(self, deadline_seconds: float) -> None:
-        """End sources and collectors, then drain the pipelines within the deadline, then end the sinks; only once."""
+        """End what produces, then drain the pipelines within the deadline, then end the sinks; only once."""
         if self.is_stopped:
             return
         self.is_stopped = True
@@ -124,7 +140,8 @@ class Assembly:
         await end_tasks(self.tasks, deadline_seconds * TASKS_SHARE)
         await self._stop_all(self.sources, deadline_seconds * TASKS_SHARE)
         collectors = [runner.collector for runner in self.collectors if not runner.collector.isolated]
-        await self._stop_all(collectors, deadline_seconds * TASKS_SHARE)
+        polled = [one for one in collectors if not isinstance(one, AnalyzerPoll)]
+        await self._stop_all([*polled, *self.analyzers], deadline_seconds * TASKS_SHARE)
         await asyncio.gather(*(_drain(pipeline, max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
         await self._stop_all(list(self.sinks.values()), max(1.0, ends - time.monotonic()))
 
@@ -141,10 +158,17 @@ class Assembly:
         await asyncio.gather(*stops)
 
 
-async def assemble(config: Config, host: PluginHost, metrics: SelfMetrics, directory: Directory) -> Assembly:
+async def assemble(
+    config: Config,
+    host: PluginHost,
+    metrics: SelfMetrics,
+    directory: Directory,
+    memory: MemoryWatch | None = None,
+) -> Assembly:
     """Build and start everything. Raises LensError that names the component which cannot be started."""
     detectors = make_detectors(config.detectors, metrics, config.server.cluster_name)
     assembly = Assembly(config, host, detectors=detectors, rules=EvidenceRules(detectors))
+    assembly.memory = memory or MemoryWatch(metrics)
     try:
         await _start_sinks(assembly, metrics, directory)
         await _start_pipelines(assembly, metrics, directory)
@@ -168,7 +192,7 @@ def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics,
     )
 
 
-def make(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Component:
+def make_component(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Component:
     """Make a component. Raises LensError when its constructor fails."""
     try:
         return component.plugin(component.settings, context_of(config, component, metrics, directory))
@@ -209,7 +233,7 @@ async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Dire
     for name, sink_config in assembly.config.sinks.items():
         if name not in used and name != assembly.config.store:
             continue
-        made = make(assembly.config, sink_config, metrics, directory)
+        made = make_component(assembly.config, sink_config, metrics, directory)
         sink = _contained(assembly, made, sink_config, "sink")
         assert isinstance(sink, Sink)
         _make_folder(sink, "sink")
@@ -234,7 +258,8 @@ async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: 
         )
         await pipeline.start()
         assembly.pipelines.append(pipeline)
-    assembly.tasks.append(asyncio.create_task(_tick(assembly.pipelines, directory, metrics), name="tick"))
+    ticking = _tick(assembly.pipelines, directory, metrics)
+    assembly.tasks.append(asyncio.create_task(ticking, name="tick"))
 
 
 def _processor(assembly: Assembly, metrics: SelfMetrics) -> DetectorProcessor | None:
@@ -257,9 +282,10 @@ def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
         filter=_filter(config.filter),
         limits=msgspec.structs.replace(assembly.sinks[config.name].limits(), **config.limits),
         delivery=config.delivery,
-        on_exception=guard.failed,
+        on_exception=guard.record_failure,
         on_answer=guard.succeeded,
         ensure_started=assembly.starters[config.name].ensure,
+        measure=_meter(assembly, config, "sink", "send").measure,
     )
 
 
@@ -274,7 +300,9 @@ def _filter(settings: FilterSettings) -> RecordFilter:
 
 async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     for component in assembly.config.sources.values():
-        source = _contained(assembly, make(assembly.config, component, metrics, directory), component, "source")
+        source = _contained(
+            assembly, make_component(assembly.config, component, metrics, directory), component, "source"
+        )
         assert isinstance(source, Source)
         source.door = _ingest_gate(assembly, component, metrics, directory)
         source.judge = assembly.judge
@@ -284,6 +312,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
             "source",
             component.type,
             why_not_started=lambda name=component.name: assembly.why_not_started(name),  # type: ignore[misc]
+            **_measured(assembly, component),
         )
         assembly.notices[component.name] = _unwanted(source, component)
         assembly.sources.append(source)
@@ -292,10 +321,23 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
     directory.keep_feeds([API_FEED, RECORDS_FEED, *assembly.config.collectors])
     for collector_config in assembly.config.collectors.values():
         await _start_collector(assembly, collector_config, metrics, directory)
+    for analyzer_config in assembly.config.analyzers.values():
+        await _start_analyzer(assembly, analyzer_config, metrics, directory)
+
+
+def _meter(assembly: Assembly, config: ComponentConfig, kind: ComponentKind, function: str) -> CallMeter:
+    return assembly.memory.meter(config.name, function, assembly.host.owner_of(kind, config.type) or config.type)
+
+
+def _measured(assembly: Assembly, config: ComponentConfig) -> dict[str, Any]:
+    """Measure the requests of third parties' sources; those of built-in ones are too many for it."""
+    if assembly.host.is_built_in("source", config.type):
+        return {}
+    return {"measure": _meter(assembly, config, "source", "a request").measure}
 
 
 def _unwanted(source: Source, config: ComponentConfig) -> str:
-    """What a source brings for nothing; said once to those who wrote the source down, and shown to whoever looks."""
+    """Return why a source is not needed; logged once for those who configured it, and shown in the status."""
     assert isinstance(source.door, IngestGate)
     kinds = [kind for kind in source.brings if not source.door.wants(kind)]
     if not kinds:
@@ -308,27 +350,65 @@ def _unwanted(source: Source, config: ComponentConfig) -> str:
 async def _start_collector(
     assembly: Assembly, config: CollectorConfig, metrics: SelfMetrics, directory: Directory
 ) -> None:
-    collector = make(assembly.config, config, metrics, directory)
+    collector = make_component(assembly.config, config, metrics, directory)
     assert isinstance(collector, Collector)
     _make_folder(collector, "collector")
     starter = None if collector.isolated else _starter(assembly, collector, "collector")
     if starter is not None:
         await starter.tried()
+    gate = _ingest_gate(assembly, config, metrics, directory)
+    _run_polled(assembly, config, collector, gate, starter)
+
+
+async def _start_analyzer(
+    assembly: Assembly, config: AnalyzerConfig, metrics: SelfMetrics, directory: Directory
+) -> None:
+    """Start an analyzer; without a store there is nothing to analyze."""
+    if assembly.store is None:
+        if config.written:
+            logger.warning("No sink answers queries, so the analyzer has nothing to ask. analyzer=%s", config.name)
+        return
+    analyzer = make_component(assembly.config, config, metrics, directory)
+    assert isinstance(analyzer, Analyzer)
+    analyzer.store = assembly.store
+    _make_folder(analyzer, "analyzer")
+    assembly.analyzers.append(analyzer)
+    starter = _starter(assembly, analyzer, "analyzer")
+    await starter.tried()
+    assembly.guards[config.name] = Guard(
+        assembly.host,
+        "analyzer",
+        config.type,
+        why_not_started=lambda name=config.name: assembly.why_not_started(name),  # type: ignore[misc]
+    )
+    gate = _ingest_gate(assembly, config, metrics, directory)
+    _run_polled(assembly, config, AnalyzerPoll(analyzer), gate, starter)
+
+
+def _run_polled(
+    assembly: Assembly,
+    config: CollectorConfig | AnalyzerConfig,
+    collector: Collector,
+    gate: IngestGate,
+    starter: Starter | None,
+) -> None:
     runner = CollectorRunner(
         collector,
-        _ingest_gate(assembly, config, metrics, directory),
+        gate,
         interval_seconds=config.interval_seconds,
         timeout_seconds=config.timeout_seconds,
         start=starter.until_started if starter is not None else None,
+        measure=_meter(assembly, config, "collector", "collect").measure,
+        plugin_name=config.type,
     )
     assembly.collectors.append(runner)
-    assembly.tasks.append(asyncio.create_task(runner.run(), name=f"collector {config.name}"))
+    assembly.tasks.append(asyncio.create_task(runner.collect_repeatedly(), name=f"{config.type} {config.name}"))
 
 
 def _ingest_gate(
     assembly: Assembly, component: ComponentConfig, metrics: SelfMetrics, directory: Directory
 ) -> IngestGate:
-    fed = [name for name, pipeline in assembly.config.pipelines.items() if component.name in pipeline.sources]
+    fed = assembly.fed_by(component.name)
     pipelines = [pipeline for pipeline in assembly.pipelines if pipeline.name in fed]
     reasons = component.plugin.rejects if issubclass(component.plugin, Source) else ()
     return IngestGate(component.name, pipelines, metrics=metrics, identity=directory, reasons=reasons)
@@ -347,7 +427,7 @@ async def _run_source(assembly: Assembly, source: Source) -> None:
             assembly.source_errors[name] = str(error) or type(error).__name__
             assembly.source_error_times[name] = time.time()
             source.context.logger.exception("Source failed. source=%s", name)
-            guard.failed(error)
+            guard.record_failure(error)
         else:
             return
         if time.monotonic() - started > RUN_IS_WELL_SECONDS:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from ..base.self_metrics import SelfMetrics
 from ..plugin_host.host import PluginHost
 from ..plugin_host.loading import Plugin
-from .loop_watch import LoopHold
+from .loop_watch import HeldFrame, LoopHold
 
 logger = logging.getLogger("lens.blame")
 
 _LOG_AT_MOST_EVERY_SECONDS = 5.0
+_MAX_FRAMES = 40
 _OWN_PACKAGES = {"lens_core", "lens_plugins"}
 
 
@@ -43,7 +46,7 @@ class Blame:
         self._blockers: dict[tuple[str, str], Blocker] = {}
         self._logged_at: dict[str, float] = {}
 
-    def record(self, hold: LoopHold) -> None:
+    def record_hold(self, hold: LoopHold) -> None:
         """Count a hold for the plugin whose code is on its stack, if it is a plugin's."""
         if hold.is_idle:
             return
@@ -69,6 +72,19 @@ class Blame:
         """The plugins that held the loop, the worst first."""
         return sorted(self._blockers.values(), key=lambda one: -one.longest_seconds)
 
+    def describe_tasks(self, loop: asyncio.AbstractEventLoop | None) -> str:
+        """Describe the tasks of a loop that still wait in a plugin's code; safe in other threads."""
+        if loop is None:
+            return "none"
+        found = []
+        for task in asyncio.all_tasks(loop):
+            frames = coroutine_frames(task.get_coro())
+            owner = self.owner(LoopHold(began_at=0.0, seconds=0.0, stack=frames))
+            if owner is not None:
+                plugin, function = owner
+                found.append(f"plugin {plugin.origin}: {function}, which waits in {frames[0]}")
+        return "; ".join(sorted(found)) or "none of a plugin's"
+
     def owner(self, hold: LoopHold) -> tuple[Plugin, str] | None:
         """The plugin whose code is nearest to what held the loop, and its function that the host had called."""
         packages = [(package, plugin) for plugin in self._host.loaded() for package in _packages(plugin)]
@@ -79,6 +95,20 @@ class Blame:
             return None
         frames = [frame for frame, owner in zip(hold.stack, owners, strict=True) if owner is nearest]
         return nearest, frames[-1].function
+
+
+def coroutine_frames(coroutine: Any) -> list[HeldFrame]:
+    """Return the frames of a coroutine that waits, the innermost first."""
+    frames: list[HeldFrame] = []
+    while coroutine is not None and len(frames) < _MAX_FRAMES:
+        frame = getattr(coroutine, "cr_frame", None)
+        if frame is not None:
+            module = str(frame.f_globals.get("__name__", ""))
+            frames.append(HeldFrame(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name, module))
+        measured = getattr(coroutine, "gi_frame", None)  # a call that is measured step by step
+        inside = measured.f_locals.get("self") if measured is not None else None
+        coroutine = getattr(inside, "asked", None) if inside is not None else getattr(coroutine, "cr_await", None)
+    return frames[::-1]
 
 
 def _packages(plugin: Plugin) -> set[str]:

@@ -18,10 +18,10 @@ from ..base.data_dir import DataDirLock
 from ..base.errors import ConfigurationError, LensError, PluginError, Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
-from ..delivery.loss_periods import end_quiet_periods
+from ..delivery.ledger import end_quiet_periods
 from ..directory.directory import API_FEED, Directory
 from ..http.app import build_app, build_metrics_app
-from ..http.directory import restore, save_pods
+from ..http.directory import restore_pods, save_pods
 from ..http.errors import error_response
 from ..http.server import HttpServer, TlsFiles, bind
 from ..http.state import ApiState
@@ -30,12 +30,16 @@ from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
 from .assembly import Assembly, assemble
 from .blame import Blame
+from .call_meter import MemoryWatch
 from .erasing import erase
 from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
 from .stopping import ExitTimer
+from .thread_watch import ThreadWatch
 
 logger = logging.getLogger("lens.daemon")
+
+WATCH_SECONDS = 5.0
 
 
 class Daemon:
@@ -61,7 +65,9 @@ class Daemon:
         self.started_at = time.time()
         self.tap = Tap()
         self.blame = Blame(host, self.metrics)
+        self.memory = MemoryWatch(self.metrics)
         self.loop_watch = LoopWatch(on_hold=self._count_hold)
+        self.threads = ThreadWatch(self.blame, self.metrics)
         self._exit_timer = ExitTimer(self._why_still_running)
         self.state = "starting"
         self.url = ""
@@ -74,24 +80,26 @@ class Daemon:
         self._reload_wanted = asyncio.Event()
         self._servers: list[HttpServer] = []
         self._failure: LensError | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, exit_with_pid: int | None = None) -> None:
         """Run until SIGTERM, SIGINT or `stop`, or until the process `exit_with_pid` is gone."""
         self._lock.acquire()
+        self._loop = asyncio.get_running_loop()
         self.loop_watch.start()
         try:
             tls = tls_files(self.config)
             if tls is not None:
-                tls.check()
+                tls.check_files()
             # The addresses are taken first: a port that is in use is said before a database is started.
             listener = bind(self.config.server.listen)
             extra = bind(self.config.server.metrics_listen) if self.config.server.metrics_listen else None
-            restore(self.directory, self._directory_file)
-            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory)
+            restore_pods(self.directory, self._directory_file)
+            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory, self.memory)
             self._servers = [HttpServer(listener, self._app(), tls)]
             if extra is not None:
                 self._servers.append(HttpServer(extra, self._metrics_app(), tls))
-            await self._run(exit_with_pid)
+            await self._run_until_stopped(exit_with_pid)
             if self._failure is not None:
                 raise self._failure
         finally:
@@ -139,7 +147,7 @@ class Daemon:
     def _count_hold(self, hold: LoopHold) -> None:
         self.metrics.loop_holds.inc()
         self.metrics.loop_held_seconds.inc(hold.seconds)
-        self.blame.record(hold)
+        self.blame.record_hold(hold)
 
     def _count_down(self) -> None:
         self._exit_timer.start(self.config.server.shutdown_deadline_seconds)
@@ -147,12 +155,12 @@ class Daemon:
     def _why_still_running(self) -> str:
         hold = self.loop_watch.current()
         if hold is None:
-            return "tasks that ignore their cancellation"
+            return f"tasks ignore their cancellation: {self.blame.describe_tasks(self._loop)}"
         found = self.blame.owner(hold)
         owner = f"plugin {found[0].origin}: {found[1]} blocks; " if found is not None else ""
         return owner + describe_hold(hold)
 
-    async def _run(self, exit_with_pid: int | None) -> None:
+    async def _run_until_stopped(self, exit_with_pid: int | None) -> None:
         for server in self._servers:
             await server.start()
         self.url = self._servers[0].url
@@ -160,7 +168,7 @@ class Daemon:
         self.state = "running"
         with _signals(self._stop, self._reload_wanted, self._count_down):
             self._announce(self)
-            helpers = [asyncio.create_task(self._reload_loop())]
+            helpers = [asyncio.create_task(self._reload_loop()), asyncio.create_task(self._watch_plugins())]
             if exit_with_pid is not None:
                 helpers.append(asyncio.create_task(self._watch_parent(exit_with_pid)))
             try:
@@ -173,7 +181,7 @@ class Daemon:
     async def _shut_down(self) -> None:
         """Readiness fails first, then no new request, then the pipelines drain; one deadline for all of it."""
         self.state = "stopping"
-        self.tap.close()
+        self.tap.close_listeners()
         ends = time.monotonic() + self.config.server.shutdown_deadline_seconds
         for server in self._servers:
             await server.stop(max(0.1, ends - time.monotonic()))
@@ -206,6 +214,7 @@ class Daemon:
             guards=assembly.guards,
             rules=assembly.rules,
             sinks=list(assembly.sinks.values()),
+            analyzers=assembly.analyzers,
             api_gate=assembly.api_gate,
             directory_file=self._directory_file,
             tap=self.tap,
@@ -222,6 +231,13 @@ class Daemon:
     def _metrics_app(self) -> Starlette:
         assert self.assembly is not None
         return build_metrics_app(self._api_state(self.assembly))
+
+    async def _watch_plugins(self) -> None:
+        """Look again and again for plugins that take more memory or processor than they should."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            self.memory.check()
+            self.threads.check()
 
     async def _reload_loop(self) -> None:
         while True:
@@ -272,7 +288,7 @@ class Daemon:
         self._servers[0].app = _comes_back
         await self.assembly.stop(self.config.server.shutdown_deadline_seconds)
         try:
-            await self._begin(config)
+            await self._start_config(config)
             logger.info("Reloaded. pipelines=%s", ",".join(config.pipelines))
         except Exception as error:
             logger.error(
@@ -283,11 +299,11 @@ class Daemon:
             await self._begin_again(error)
         self.state = "running"
 
-    async def _begin(self, config: Config) -> None:
+    async def _start_config(self, config: Config) -> None:
         """Start what a configuration describes in place of what has stopped; whatever it raises, nothing is left."""
         before, self.config = self.config, config
         try:
-            self.assembly = await assemble(config, self.host, self.metrics, self.directory)
+            self.assembly = await assemble(config, self.host, self.metrics, self.directory, self.memory)
             apps = [self._app(), self._metrics_app()]
         except BaseException:
             if self.assembly is not None:
@@ -299,7 +315,7 @@ class Daemon:
 
     async def _begin_again(self, reason: Exception) -> None:
         try:
-            await self._begin(self.config)
+            await self._start_config(self.config)
         except Exception as error:
             raise LensError(
                 f"reload failed ({reason}), and the configuration before it cannot be started either: {error}"

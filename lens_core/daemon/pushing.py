@@ -84,7 +84,9 @@ def only_sinks(config: Config, collector: str) -> Config:
     }
     if not pipelines:
         raise LensError(f"no pipeline takes from {collector!r}, so there is nowhere to send to; see `pipelines`")
-    return msgspec.structs.replace(config, sources={}, collectors={}, detectors={}, pipelines=pipelines, store=None)
+    return msgspec.structs.replace(
+        config, sources={}, collectors={}, detectors={}, analyzers={}, pipelines=pipelines, store=None
+    )
 
 
 def sinks_of_environment(config: Config, host: PluginHost, collector: str, environ: Mapping[str, str]) -> Config | None:
@@ -105,7 +107,7 @@ async def _drained(assembly: Assembly, deadline_seconds: float) -> None:
     """Wait until no sink has anything pending; raises LensError that says which sink refused what, and why."""
     ends = time.monotonic() + deadline_seconds
     while True:
-        sinks = [sink for pipeline in assembly.pipelines for sink in pipeline.status().sinks]
+        sinks = [sink for pipeline in assembly.pipelines for sink in pipeline.pipeline_status().sinks]
         refused = [f"{sink.name}: {sink.last_error}" for sink in sinks if sink.dead_letters or sink.ledger.dropped]
         if refused:
             raise LensError("refused by " + "; ".join(refused))

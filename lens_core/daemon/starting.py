@@ -39,7 +39,7 @@ class Starter:
             return
         attempt = self._attempt
         if attempt is None or attempt.done():
-            attempt = self._attempt = asyncio.create_task(self._start(), name=f"start of {self.name}")
+            attempt = self._attempt = asyncio.create_task(self._start_daemon(), name=f"start of {self.name}")
         await asyncio.wait({attempt}, timeout=WAIT_SECONDS)
         if not attempt.done():
             self.error = f"has been starting for more than {WAIT_SECONDS:g} s"
@@ -66,7 +66,7 @@ class Starter:
         if self._attempt is not None:
             self._attempt.cancel()
 
-    async def _start(self) -> None:
+    async def _start_daemon(self) -> None:
         kind = self.component.name
         try:
             await self.component.start()

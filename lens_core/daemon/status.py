@@ -14,7 +14,9 @@ from ..pipeline.isolated import IsolatedSink, IsolatedSource
 from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
 from .blame import Blame, Blocker
+from .call_meter import MemoryGrowth, MemoryWatch
 from .loop_watch import LoopWatch, LoopWatchStatus
+from .thread_watch import BusyThread, ThreadWatch
 
 if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
     from ..config.loading import Config
@@ -23,7 +25,7 @@ if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
 
 
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A source or collector: what came in, where it goes. Times in seconds since the epoch."""
+    """A source, collector or analyzer: what came in, where it goes. Times in seconds since the epoch."""
 
     name: str
     type: str
@@ -69,11 +71,13 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     blockers: Sequence[Blocker] = ()
     problems: Mapping[str, str] = {}
     processes: Sequence[ProcessStatus] = ()
+    memory_growth: Sequence[MemoryGrowth] = ()
+    busy_threads: Sequence[BusyThread] = ()
     event_loop: LoopWatchStatus
 
 
 class Running(Protocol):
-    """What is asked of a daemon."""
+    """The interface of the daemon for its routes."""
 
     config: Config
     host: PluginHost
@@ -83,6 +87,8 @@ class Running(Protocol):
     started_at: float
     loop_watch: LoopWatch
     blame: Blame
+    memory: MemoryWatch
+    threads: ThreadWatch
     metrics: SelfMetrics
 
     def ready(self) -> str:
@@ -110,13 +116,15 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         uptime_seconds=time.time() - daemon.started_at,
         store=config.store,
         store_notice=assembly.store.notice() if assembly and assembly.store else "",
-        sources=_sources(assembly) if assembly else [],
-        pipelines=[pipeline.status() for pipeline in assembly.pipelines] if assembly else [],
+        sources=_source_statuses(assembly) if assembly else [],
+        pipelines=[pipeline.pipeline_status() for pipeline in assembly.pipelines] if assembly else [],
         plugins=daemon.host.plugins(),
         event_loop=daemon.loop_watch.status(),
         blockers=daemon.blame.blockers(),
         problems=dict(daemon.metrics.problems),
         processes=_processes(assembly) if assembly else [],
+        memory_growth=[*daemon.memory.found()],
+        busy_threads=daemon.threads.busy(),
     )
 
 
@@ -134,7 +142,7 @@ def _processes(assembly: Assembly) -> list[ProcessStatus]:
     ]
 
 
-def _sources(assembly: Assembly) -> list[SourceStatus]:
+def _source_statuses(assembly: Assembly) -> list[SourceStatus]:
     gates = assembly.gates()
     found = []
     for source in assembly.sources:
@@ -143,7 +151,7 @@ def _sources(assembly: Assembly) -> list[SourceStatus]:
         at = assembly.source_error_times.get(name)
         found.append(_source(assembly, name, source.name, error, at, gates[name].ledger))
     for runner in assembly.collectors:
-        name, kind = runner.name, runner.collector.name
+        name, kind = runner.name, runner.plugin_name
         error = assembly.why_not_started(name) or runner.last_error
         found.append(_source(assembly, name, kind, error, runner.last_error_at, runner.gate.ledger))
     return found
@@ -156,7 +164,7 @@ def _source(
         name=name,
         type=kind,
         state="failed" if error else "running",
-        pipelines=[pipeline.name for pipeline in assembly.config.pipelines.values() if name in pipeline.sources],
+        pipelines=assembly.fed_by(name),
         received=ledger.received,
         accepted=ledger.accepted,
         filtered=ledger.filtered,

@@ -67,12 +67,12 @@ class ExitTimer:
         if self._thread is not None:
             return
         seconds = deadline_seconds + GRACE_SECONDS
-        self._thread = threading.Thread(target=self._run, args=(seconds,), name="lens-exit", daemon=True)
+        self._thread = threading.Thread(target=self._wait_and_exit, args=(seconds,), name="lens-exit", daemon=True)
         self._thread.start()
         if sys.stderr is not None:
             faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr)
 
-    def _run(self, seconds: float) -> None:
+    def _wait_and_exit(self, seconds: float) -> None:
         time.sleep(seconds)
         logger.error("The daemon did not end within its deadline and is ended now: %s", self._explain() or "no reason")
         logging.shutdown()

@@ -1,4 +1,11 @@
-"""Counting: every component has a ledger, exact integers here and the same numbers in Lens' own metrics.
+"""Counts what each component received and what became of it, and logs periods of loss.
+
+Periods in which a component loses or refuses records: a warning when one begins, another with the sum when it ends.
+
+A line for each lost record would hide everything else in the log, and a line for the first one alone would not say
+how much was lost.
+
+Counting: every component has a ledger, exact integers here and the same numbers in Lens' own metrics.
 
 At the gate `received = filtered + rejected + accepted`; at a sink
 `accepted + recovered = delivered + filtered + rejected + dropped + pending`.
@@ -6,6 +13,7 @@ At the gate `received = filtered + rejected + accepted`; at a sink
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +22,70 @@ from typing import Any
 import msgspec
 
 from ..base.self_metrics import SelfMetrics
-from .loss_periods import LossPeriods
+
+logger = logging.getLogger("lens.loss")
+
+# A period is over when nothing was lost for so long.
+QUIET_SECONDS = 60.0
+
+_BEGINS = {
+    "dropped": "%s is losing records. reason=%s",
+    "rejected": "%s is refusing records. reason=%s",
+    "discarded": "%s has too many dead letters and discards the oldest; see spool.max_dead_letter_bytes.%s",
+}
+_ENDS = {
+    "dropped": "%s lost %d records. reason=%s seconds=%.0f",
+    "rejected": "%s refused %d records. reason=%s seconds=%.0f",
+    "discarded": "%s discarded %d dead letters.%s seconds=%.0f",
+}
+
+
+class _Period:
+    """One kind of loss for one reason, from the first record to the last."""
+
+    def __init__(self, now: float) -> None:
+        self.began_at = self.last_at = now
+        self.records = 0
+
+
+class LossPeriods:
+    """The open periods of one component; `last_at` is when it last lost something, None for never."""
+
+    def __init__(self, component: str, clock: Callable[[], float] = time.time) -> None:
+        self.last_at: float | None = None
+        self._component = component
+        self._clock = clock
+        self._open: dict[tuple[str, str], _Period] = {}
+
+    def record_loss(self, kind: str, reason: str, records: int) -> None:
+        """Count records that were `dropped`, `rejected` or `discarded`; the first of a period is logged."""
+        now = self._clock()
+        period = self._open.get((kind, reason))
+        if period is None:
+            period = self._open[kind, reason] = _Period(now)
+            logger.warning(_BEGINS[kind], self._component, reason)
+        period.records += records
+        period.last_at = now
+        if kind != "rejected":
+            self.last_at = now
+
+    def end_quiet(self, quiet_seconds: float = QUIET_SECONDS) -> None:
+        """Log and close the periods in which nothing was lost for so long."""
+        now = self._clock()
+        for (kind, reason), period in [*self._open.items()]:
+            if now - period.last_at >= quiet_seconds:
+                del self._open[kind, reason]
+                seconds = period.last_at - period.began_at
+                logger.warning(_ENDS[kind], self._component, period.records, reason, seconds)
+
+
+def end_quiet_periods(ledgers: Mapping[str, object], quiet_seconds: float = QUIET_SECONDS) -> None:
+    """Close the quiet periods of all ledgers (`SelfMetrics.ledgers`); 0 seconds closes every period."""
+    for ledger in ledgers.values():
+        losses = getattr(ledger, "losses", None)
+        if isinstance(losses, LossPeriods):
+            losses.end_quiet(quiet_seconds)
+
 
 COUNTED = ("received", "accepted", "recovered", "merged", "derived", "delivered", "filtered", "discarded")
 # Reasons that components give by themselves. Each counts from 0 on: `increase()` does not see a counter that begins at
@@ -54,7 +125,7 @@ class RateMeter:
         self._started = clock()
         self._seconds: deque[list[int]] = deque()
 
-    def add(self, count: int) -> None:
+    def count_records(self, count: int) -> None:
         """Count now."""
         second = int(self._clock())
         if self._seconds and self._seconds[-1][0] == second:
@@ -106,7 +177,7 @@ class Ledger:
                 self._child(name, reason)
 
     @classmethod
-    def of(
+    def for_component(
         cls,
         component: str,
         metrics: SelfMetrics,
@@ -132,7 +203,7 @@ class Ledger:
         self.drop("not_found_again", max(0, self._left_pending - found))
         self._left_pending = 0
 
-    def add(self, counts: Mapping[tuple[str, str], int]) -> None:
+    def merge_counts(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Count what a spool says, by (name, reason)."""
         for (name, reason), amount in counts.items():
             if name == "rejected":
@@ -148,9 +219,9 @@ class Ledger:
             setattr(self, name, getattr(self, name) + amount)
             self._child(name).inc(amount)
             if name == self._rated:
-                self.rate.add(amount)
+                self.rate.count_records(amount)
             if name == "discarded":
-                self.losses.record("discarded", "", amount)
+                self.losses.record_loss("discarded", "", amount)
 
     def reject(self, reason: str, amount: int = 1) -> None:
         """Count items that were refused."""
@@ -159,14 +230,14 @@ class Ledger:
                 reason = "other"
             self.rejected[reason] = self.rejected.get(reason, 0) + amount
             self._child("rejected", reason).inc(amount)
-            self.losses.record("rejected", reason, amount)
+            self.losses.record_loss("rejected", reason, amount)
 
     def drop(self, reason: str, amount: int = 1) -> None:
         """Count records that were lost."""
         if amount:
             self.dropped[reason] = self.dropped.get(reason, 0) + amount
             self._child("dropped", reason).inc(amount)
-            self.losses.record("dropped", reason, amount)
+            self.losses.record_loss("dropped", reason, amount)
 
     def _child(self, name: str, reason: str = "") -> Any:
         child = self._children.get((name, reason))
@@ -175,7 +246,7 @@ class Ledger:
             child = self._children[name, reason] = getattr(self._metrics, name).labels(**labels)
         return child
 
-    def status(self) -> LedgerStatus:
+    def ledger_status(self) -> LedgerStatus:
         """The counts now."""
         counts = {name: getattr(self, name) for name in COUNTED}
         return LedgerStatus(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -18,19 +19,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..base.errors import RequestError
 from ..base.self_metrics import SelfMetrics
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Route as PluginRoute
 from ..plugin_api.components import Sink, Source
 from ..plugin_host.info import summary_of
 from .checking import RefuseControlCharacters, with_known_parameters
+from .collisions import refuse_collisions
 from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
 from .direct_ingest import DirectIngest, ingest_routes
 from .directory import DirectoryRoutes
+from .disconnects import CancelOnDisconnect
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .fair_share import FairShare
 from .ingest import ingest_endpoint
 from .openapi import PREFIX, DeclaredRoute, openapi_document
-from .openapi_routes import query_of
+from .openapi_routes import QUESTIONS, query_of
 from .page.headers import SecurityHeaders
 from .page.live import LiveRoutes
 from .page.overview import OverviewRoutes
@@ -98,7 +102,7 @@ def _cross_origin(state: ApiState) -> list[Middleware]:
 
 
 def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
-    """The routes below the prefixes, and those at the root."""
+    """The routes below the prefixes, and those at the root. Raises LensError for two that take the same requests."""
     queries = QueryRoutes(state)
     status = StatusRoutes(state)
     pods = PodRoutes(state)
@@ -114,23 +118,30 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
         """This document."""
         return json_response(document)
 
+    for routes in (below, root):
+        refuse_collisions(routes)
     below.insert(0, Route("/openapi.json", openapi, methods=["GET"]))
     document = openapi_document(below, root)
     return below, root
 
 
 def _checked(route: Route) -> Route:
-    """The route, which refuses parameters that are not documented for it; bodies with questions come with any."""
+    """The route, which refuses parameters that are not documented for it; bodies with questions come with any.
+
+    One that only reads is cancelled when its client goes away.
+    """
     methods = sorted(route.methods or ())
-    if "POST" in methods:
-        return route
     path = route.path.replace(":path}", "}")
-    known = {name for method in methods for name in query_of(method, path)}
-    return Route(route.path, with_known_parameters(route.endpoint, known), methods=methods, name=route.name)
+    is_reading = "GET" in methods or path in QUESTIONS
+    endpoint = route.endpoint
+    if path not in QUESTIONS:
+        endpoint = with_known_parameters(endpoint, {name for method in methods for name in query_of(method, path)})
+    middleware = [Middleware(CancelOnDisconnect)] if is_reading else []
+    return Route(route.path, endpoint, methods=methods, name=route.name, middleware=middleware)
 
 
 def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
-    components: list[Source | Sink] = [*state.sources, *state.sinks]
+    components: list[Source | Sink | Analyzer] = [*state.sources, *state.sinks, *state.analyzers]
     return [
         _declared(route, path, component, state)
         for component in components
@@ -148,12 +159,12 @@ def count_from_zero(routes: Sequence[BaseRoute], metrics: SelfMetrics) -> None:
                 metrics.http_requests.labels(route.path, status)
 
 
-def _declared(route: PluginRoute, path: str, component: Source | Sink, state: ApiState) -> DeclaredRoute:
+def _declared(route: PluginRoute, path: str, component: Source | Sink | Analyzer, state: ApiState) -> DeclaredRoute:
     endpoint = ingest_endpoint(route, state, component.context.name)
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
     found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")
-    found.declared = route
+    found.declared, found.component = route, f"{component.context.name} ({component.name})"
     return found
 
 
@@ -180,6 +191,7 @@ class CountRequests:
     def __init__(self, app: ASGIApp, state: ApiState) -> None:
         self._app = app
         self._requests = state.metrics.http_requests
+        self._counters: dict[tuple[str, int], Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on and note the status of its answer."""
@@ -190,7 +202,13 @@ class CountRequests:
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 route = scope.get("route")
-                self._requests.labels(getattr(route, "path", "none"), str(message["status"])).inc()
+                self._count(getattr(route, "path", "none"), message["status"])
             await send(message)
 
         await self._app(scope, receive, noting)
+
+    def _count(self, path: str, status: int) -> None:
+        counter = self._counters.get((path, status))
+        if counter is None:
+            counter = self._counters[path, status] = self._requests.labels(path, str(status))
+        counter.inc()

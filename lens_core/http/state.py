@@ -1,4 +1,4 @@
-"""What the routes need of the daemon."""
+"""State that the routes share: the daemon's parts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..base.self_metrics import SelfMetrics
 from ..detection.detectors import EvidenceRules
 from ..directory.directory import Directory
 from ..pipeline.tap import Tap
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Door, Sink, Source
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
@@ -42,6 +43,7 @@ class ApiState:
     guards: Mapping[str, Guard] = field(default_factory=dict)
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     sinks: Sequence[Sink] = ()
+    analyzers: Sequence[Analyzer] = ()
     api_gate: Door | None = None
     directory_file: Path | None = None
     tap: Tap = field(default_factory=Tap)

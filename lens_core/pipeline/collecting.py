@@ -1,4 +1,4 @@
-"""Running a collector: on its interval with jitter, one run at a time, its failures its own."""
+"""Running a collector, or an analyzer as one: on its interval with jitter, one run at a time, its failures its own."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from ..base.errors import LensError
 from ..model.records import Record, decode_envelope, encode_envelope
-from ..plugin_api.components import Collector
+from ..plugin_api.components import Collector, Partial
 from .ingest_gate import IngestGate
 from .isolation import run_isolated
 
@@ -23,29 +24,80 @@ INVALID = "invalid"
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one call of a collector: its valid records, and the reasons against the others."""
+    """The result of one call of a collector: its valid records, and the reasons against the others.
+
+    `counted` are items that the collector itself rejected, by reason; `problem` is what it could not get.
+    """
 
     records: Sequence[Record]
     rejected: Sequence[str] = ()
+    counted: Mapping[str, int] = {}
+    problem: str = ""
+
+
+# A call that was cancelled may clean up for so long.
+OBEY_SECONDS = 5.0
+_Answer = Sequence[Record] | Partial
+_left_behind: weakref.WeakKeyDictionary[Collector, asyncio.Task[_Answer]] = weakref.WeakKeyDictionary()
+_Collecting = Coroutine[Any, Any, _Answer]
+Measure = Callable[[_Collecting], _Collecting]
+
+
+def _unmeasured(asked: _Collecting) -> _Collecting:
+    return asked
 
 
 class Take(Protocol):
-    """What is done with records before the collector is told that they are stored."""
+    """A callback for the records, called before the collector is told that they are stored."""
 
     async def __call__(self, found: Collected) -> None:
         """Raises when they could not be taken."""
         ...
 
 
-async def collect_once(collector: Collector, timeout_seconds: float) -> Collected:
+async def collect_once(collector: Collector, timeout_seconds: float, measure: Measure = _unmeasured) -> Collected:
     """One call, in a process of its own if the collector is isolated. Raises what went wrong, in words."""
     if collector.isolated:
-        records, rejected = await run_isolated(collector, timeout_seconds)
-        return Collected(records=records, rejected=rejected)
-    return validate(await asyncio.wait_for(_call(collector), timeout_seconds))
+        partial, rejected = await run_isolated(collector, timeout_seconds)
+        return Collected(records=partial.records, rejected=rejected, counted=partial.rejected, problem=partial.problem)
+    answer = await _call_within(collector, timeout_seconds, measure)
+    if not isinstance(answer, Partial):
+        return validate(answer)
+    found = validate(answer.records)
+    return msgspec.structs.replace(found, counted=dict(answer.rejected), problem=answer.problem)
 
 
-async def _call(collector: Collector) -> Sequence[Record]:
+async def _call_within(collector: Collector, timeout_seconds: float, measure: Measure) -> Sequence[Record] | Partial:
+    """One call within its time. Raises LensError for a collector that ignores that its time is up.
+
+    Such a call is left behind; until it ends no other one is begun.
+    """
+    if (still := _left_behind.get(collector)) is not None and not still.done():
+        raise LensError("its last call ignores its cancellation and still goes on; it is not called again meanwhile")
+    task = asyncio.ensure_future(measure(_call(collector)))
+    try:
+        await asyncio.wait({task}, timeout=timeout_seconds)
+        if task.done():
+            return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            try:
+                await asyncio.wait({task}, timeout=OBEY_SECONDS)
+            finally:
+                if not task.done():
+                    collector.context.logger.error("collect ignores its cancellation; it is left behind.")
+    if not task.done():
+        _left_behind[collector] = task
+        raise LensError(
+            f"took longer than {timeout_seconds:g} s and ignores its cancellation: it goes on {OBEY_SECONDS:g} s later"
+        )
+    if not task.cancelled():
+        return task.result()
+    raise TimeoutError
+
+
+async def _call(collector: Collector) -> Sequence[Record] | Partial:
     try:
         return await collector.collect()
     except SystemExit as error:
@@ -53,17 +105,26 @@ async def _call(collector: Collector) -> Sequence[Record]:
         raise LensError(f"called sys.exit({error.code!r})") from None
 
 
-async def collect_all(collector: Collector, timeout_seconds: float, take: Take, *, remember: bool = True) -> None:
-    """One run: calls for as long as the collector has more. Raises what went wrong.
+async def collect_all(
+    collector: Collector,
+    timeout_seconds: float,
+    take: Take,
+    *,
+    remember: bool = True,
+    measure: Measure = _unmeasured,
+) -> None:
+    """One run: calls for as long as the collector has more. Raises what went wrong, after what was found is stored.
 
     Without `remember` the collector is not told that anything is stored, and is called only once.
     """
     while True:
-        await take(await collect_once(collector, timeout_seconds))
-        if not remember:
-            return
-        await collector.stored()
-        if collector.isolated or not collector.more:
+        found = await collect_once(collector, timeout_seconds, measure)
+        await take(found)
+        if remember:
+            await collector.stored()
+        if found.problem:
+            raise LensError(found.problem)
+        if not remember or collector.isolated or not collector.more:
             return
 
 
@@ -72,7 +133,7 @@ def validate(records: Sequence[Record]) -> Collected:
     try:
         decoded = decode_envelope(encode_envelope(records))
     except Exception:  # noqa: BLE001 - whatever a record holds that cannot be encoded; found out one by one
-        return _one_by_one(records)
+        return _check_singly(records)
     if not decoded.rejected:
         return Collected(records=records)
     bad = dict(decoded.rejected)
@@ -80,7 +141,7 @@ def validate(records: Sequence[Record]) -> Collected:
     return Collected(records=good, rejected=list(bad.values()))
 
 
-def _one_by_one(records: Sequence[Record]) -> Collected:
+def _check_singly(records: Sequence[Record]) -> Collected:
     good: list[Record] = []
     rejected: list[str] = []
     for record in records:
@@ -114,8 +175,12 @@ class CollectorRunner:
         interval_seconds: float,
         timeout_seconds: float,
         start: Callable[[], Awaitable[None]] | None = None,
+        measure: Measure = _unmeasured,
+        plugin_name: str | None = None,
     ) -> None:
         self.collector = collector
+        self.plugin_name = collector.name if plugin_name is None else plugin_name
+        self._measure = measure
         self._start = start
         self.name = collector.context.name
         self.gate = gate
@@ -136,7 +201,7 @@ class CollectorRunner:
         self._errors = metrics.collector_errors.labels(self.name)
         self._records = metrics.collector_records.labels(self.name)
 
-    async def run(self) -> None:
+    async def collect_repeatedly(self) -> None:
         """Collect until cancelled; the first time as soon as it is started, then with a tenth of jitter."""
         if self._start is not None:
             await self._start()
@@ -150,9 +215,9 @@ class CollectorRunner:
             started = time.monotonic()
             self._runs.inc()
             try:
-                await collect_all(self.collector, self._timeout_seconds, self._submit)
+                await collect_all(self.collector, self._timeout_seconds, self._submit, measure=self._measure)
             except Exception as error:  # noqa: BLE001 - a failing collector never touches another
-                self._failed(error)
+                self._record_failure(error)
             else:
                 self._succeeded()
             self.last_duration_seconds = time.monotonic() - started
@@ -160,9 +225,11 @@ class CollectorRunner:
             return not self.last_error
 
     async def _submit(self, found: Collected) -> None:
-        rejected = {INVALID: len(found.rejected)} if found.rejected else {}
+        rejected = {reason: count for reason, count in found.counted.items() if count > 0}
+        if found.rejected:
+            rejected[INVALID] = rejected.get(INVALID, 0) + len(found.rejected)
         if found.records or rejected:
-            received = len(found.records) + len(found.rejected)
+            received = len(found.records) + sum(rejected.values())
             await self.gate.submit(found.records, received=received, rejected=rejected)
         if found.rejected:
             logger.warning("Records refused. collector=%s first=%s", self.name, found.rejected[0])
@@ -175,7 +242,7 @@ class CollectorRunner:
         self._up.set(1)
         self._last_success.set(self.last_success_at)
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         reason = reason_of(error, self._timeout_seconds) or type(error).__name__
         self.errors += 1
         self._errors.inc()

@@ -10,6 +10,7 @@ from ..base.errors import LensError, Unavailable
 from ..model.failures import merge_failures
 from ..model.queries import (
     PROBE_WORKLOAD,
+    SHORTEST_SPAN_SECONDS,
     EventRow,
     MetricInfo,
     MetricPoint,
@@ -22,6 +23,7 @@ from ..model.queries import (
     WorkloadPage,
     as_columns,
     metric_name,
+    percentile_of,
     progress_of,
     sources_of,
     stored_name,
@@ -29,11 +31,26 @@ from ..model.queries import (
 from ..model.records import Detection, Diagnosis, Origin, Record
 from .components import Sink
 
-__all__ = ["PROBE_WORKLOAD", "Store", "merge_failures", "metric_name", "progress_of", "sources_of", "stored_name"]
+__all__ = [
+    "PROBE_WORKLOAD",
+    "SHORTEST_SPAN_SECONDS",
+    "Store",
+    "merge_failures",
+    "metric_name",
+    "percentile_of",
+    "progress_of",
+    "sources_of",
+    "stored_name",
+]
 
 
 class Store(Sink):
-    """A sink that also answers the query routes."""
+    """A sink that also answers the query routes.
+
+    `point_options` names what of `PointQuery.options` it knows; a question that needs another one is refused.
+    """
+
+    point_options: frozenset[str] = frozenset()
 
     @abstractmethod
     async def metric_sources(self, workload_uid: str) -> list[SourceCount]:
@@ -60,11 +77,32 @@ class Store(Sink):
         return as_columns(self.iteration_times(query))
 
     def notice(self) -> str:
-        """What those who run Lens should know of the way to the answers, for `lens status`; '' for nothing."""
+        """Return a notice about the path to the answers, for `lens status`; '' for nothing."""
         return ""
 
+    async def changed_workloads(self, cursor: str) -> tuple[list[str], str]:
+        """The workloads that something was written about since `cursor` ('': all), and the cursor to go on from.
+
+        A workload may come again without a change. By default those whose newest time is not before the cursor, from
+        the list of workloads, which knows nothing of rows that come late: a store that can should say it better.
+        Since 1.3.
+        """
+        since = int(cursor) if cursor else None
+        found: list[str] = []
+        newest, page_cursor = since or 0, ""
+        while True:
+            page = await self.workloads(limit=1000, cursor=page_cursor)
+            recent = [one for one in page.workloads if since is None or one.last_seen >= since]
+            found += [one.workload_uid for one in recent]
+            newest = max([newest, *(one.last_seen for one in recent)])
+            page_cursor = page.next_cursor
+            if not page_cursor or len(recent) < len(page.workloads):
+                return found, str(newest)
+
     async def news(self, query: PointQuery, cursor: str) -> News:
-        """What came since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters count."""
+        """Return the news since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters
+        count.
+        """
         raise Unavailable(f"the store {self.name!r} cannot say what is new")
 
     def beside_daemon(self) -> Store:
@@ -96,11 +134,11 @@ class Store(Sink):
         raise LensError(f"the store {self.name!r} cannot be exported")
 
     async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
-        """How far the attempt is that each workload logged last; those are missing of which nothing can be said."""
+        """Return the progress of the attempt that each workload logged last; workloads without any are missing."""
         return {}
 
     async def run_progress(self, query: PointQuery) -> list[Progress]:
-        """How far each attempt of a query's runs is."""
+        """Return the progress of each attempt of a query's runs."""
         return []
 
     @abstractmethod
@@ -113,10 +151,10 @@ class Store(Sink):
 
     @abstractmethod
     async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
-        """What happened to a workload, newest first."""
+        """Return the events of a workload, newest first."""
 
     async def count_events(self, workload_uid: str) -> int | None:
-        """How many events of a workload there are; None where the store does not count them."""
+        """Count the events of a workload; None where the store does not count them."""
         return None
 
     @abstractmethod

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from .host import PluginHost
 from .info import ComponentKind
@@ -15,10 +16,14 @@ PAUSE_AFTER = 20
 PAUSE_SECONDS = 60.0
 
 
+Measure = Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
+
+
 class Guard:
     """One component's guard. A paused component is tried again after `pause_seconds`; one success ends the pause.
 
-    Sinks are never paused here: the delivery's own backoff waits longer and longer, and nothing of theirs may be lost.
+    `measure` wraps each call of a handler. Sinks are never paused here: the delivery's own backoff waits longer and
+    longer, and nothing of theirs may be lost.
     """
 
     def __init__(
@@ -31,8 +36,10 @@ class Guard:
         pause_after: int = PAUSE_AFTER,
         pause_seconds: float = PAUSE_SECONDS,
         why_not_started: Callable[[], str] = lambda: "",
+        measure: Measure = lambda asked: asked,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.measure = measure
         self._why_not_started = why_not_started
         self._host = host
         self._kind = kind
@@ -44,7 +51,7 @@ class Guard:
         self._paused_until = 0.0
         self._in_a_row = 0
 
-    def failed(self, error: BaseException) -> None:
+    def record_failure(self, error: BaseException) -> None:
         """The component's own code raised."""
         self._in_a_row = self._host.record_failure(self._name, error, kind=self._kind)
         if self._pauses and self._in_a_row >= self._pause_after:

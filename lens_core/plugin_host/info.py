@@ -7,18 +7,20 @@ from typing import Any, Literal
 import msgspec
 
 from ..base.deprecation import deprecation_in
-from ..base.expectations import describe, field_documentation, field_types, is_secret, split_annotation
+from ..base.expectations import describe_type, field_documentation, field_types, is_secret, split_annotation
+from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Detector, Sink, Source
 from ..plugin_api.store import Store
 
 PluginState = Literal["loaded", "disabled", "unavailable", "failed", "conflicting"]
-ComponentKind = Literal["source", "collector", "detector", "sink"]
+ComponentKind = Literal["source", "collector", "detector", "sink", "analyzer"]
 
 KINDS: dict[ComponentKind, type[Component]] = {
     "source": Source,
     "collector": Collector,
     "detector": Detector,
     "sink": Sink,
+    "analyzer": Analyzer,
 }
 # Keys of the configuration that the host reads itself; a plugin's settings may not use them.
 HOST_KEYS: dict[ComponentKind, tuple[str, ...]] = {
@@ -26,6 +28,7 @@ HOST_KEYS: dict[ComponentKind, tuple[str, ...]] = {
     "collector": ("type", "interval_seconds", "timeout_seconds"),
     "detector": ("type", "enabled"),
     "sink": ("type", "required", "filter", "limits", "delivery", "isolate"),
+    "analyzer": ("type", "interval_seconds", "timeout_seconds", "enabled"),
 }
 # Keys that came after API 1.0: a plugin whose settings have one keeps it, and the host's is not for that plugin.
 YIELDING_KEYS = frozenset({"isolate"})
@@ -87,7 +90,7 @@ def host_keys(component: type[Component]) -> tuple[str, ...]:
 
 
 def kind_of(component: type[Component]) -> ComponentKind:
-    """Return which of the four kinds a class is."""
+    """Return which kind a class is."""
     return next(kind for kind, base in KINDS.items() if issubclass(component, base))
 
 
@@ -109,7 +112,7 @@ def settings_in(settings: type[msgspec.Struct]) -> list[SettingInfo]:
     found = [
         SettingInfo(
             name=field.encode_name,
-            type=describe(types[field.encode_name]),
+            type=describe_type(types[field.encode_name]),
             required=field.required,
             default=_default(field, secret=is_secret(types[field.encode_name])),
             documentation=documentation.get(field.encode_name, ""),

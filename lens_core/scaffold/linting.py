@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import msgspec.inspect
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..base.deprecation import uses_of
 from ..base.expectations import field_types, is_secret, split_annotation
-from ..base.secrets import Secret
 from ..plugin_api.components import API_VERSION, Component, Detector
 from ..plugin_host.info import settings_of, summary_of
 from ..plugin_host.loading import OWN_DISTRIBUTION, Plugin
@@ -59,7 +57,7 @@ def lint(plugin: Plugin) -> list[Finding]:
         return [Finding("state", "failed", plugin.name, f"{plugin.state}: {plugin.reason}")]
     found = [Finding("state", "ok", plugin.name, f"loaded, {len(plugin.classes)} of its classes announced")]
     for check in (
-        _names,
+        _check_names,
         _documentation,
         _api,
         _deprecations,
@@ -79,7 +77,7 @@ def _where(component: type[Component]) -> str:
     return f"{component.__module__}.{component.__qualname__}"
 
 
-def _names(plugin: Plugin) -> Iterator[Finding]:
+def _check_names(plugin: Plugin) -> Iterator[Finding]:
     if all(plugin.name != component.name for component in plugin.classes) and len(plugin.classes) == 1:
         text = f"the entry point is {plugin.name}, the component {plugin.classes[0].name}; one name is easier to find"
         yield Finding("names", "warning", plugin.name, text)
@@ -123,8 +121,6 @@ def _setting(name: str, documentation: str, kind: Any) -> Iterator[tuple[State, 
         yield "failed", "says nothing; Annotated[…, Meta(description=…)] or the docstring of Settings documents it"
     if _SECRET_NAME.search(name) and not is_secret(kind):
         yield "failed", "looks like a secret; the type lens_core.Secret keeps it out of logs and errors"
-    if any(isinstance(part, msgspec.inspect.CustomType) and part.cls is not Secret for part in _inspected(kind)):
-        yield "failed", "has a type that no configuration can give; take text, numbers, lists, mappings or a Struct"
     is_number = bool({int, float} & {split_annotation(part)[0] for part in _parts(kind)})
     if is_number and _NEEDS_UNIT.search(name) and not _UNITS.search(name):
         yield "warning", "is a quantity; end its name with the unit, such as _seconds or _bytes"
@@ -133,11 +129,6 @@ def _setting(name: str, documentation: str, kind: Any) -> Iterator[tuple[State, 
 def _parts(kind: Any) -> Sequence[Any]:
     bare = split_annotation(kind)[0]
     return [bare, *getattr(bare, "__args__", ())]
-
-
-def _inspected(kind: Any) -> Sequence[msgspec.inspect.Type]:
-    found = msgspec.inspect.type_info(split_annotation(kind)[0])
-    return found.types if isinstance(found, msgspec.inspect.UnionType) else [found]
 
 
 def _contract(plugin: Plugin) -> Iterator[Finding]:

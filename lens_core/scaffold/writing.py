@@ -29,12 +29,14 @@ _SUMMARIES: Mapping[ComponentKind, str] = {
     "detector": "Teaches Lens to recognise {title} and to read its log lines",
     "sink": "A sink for Lens that sends training metrics to {title}",
     "source": "A source for Lens that takes training metrics from {title}",
+    "analyzer": "An analyzer for Lens that works out {title} from stored training metrics",
     "collector": "A collector for Lens that gets numbers from {title}",
 }
 _REQUIREMENTS: Mapping[ComponentKind, tuple[str, ...]] = {
     "detector": (),
     "sink": ("httpx>=0.27", "msgspec>=0.19"),
     "source": ("msgspec>=0.19",),
+    "analyzer": ("msgspec>=0.19",),
     "collector": ("httpx>=0.27", "msgspec>=0.19"),
 }
 

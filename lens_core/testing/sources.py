@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
-from ..base.errors import Overloaded, RequestError
+from ..base.errors import LensError, Overloaded, RequestError
+from ..base.self_metrics import SelfMetrics
+from ..http.app import routes_of
 from ..http.openapi_types import parameters_of, schemas_of
+from ..http.state import ApiState
+from ..http.tokens import TokenStore
 from ..model.records import Record, encode_envelope
-from ..plugin_api.components import IngestRequest, Reply, Route, Source
-from .watching import started, unblocked, within
+from ..plugin_api.components import Component, IngestRequest, Reply, Route, Sink, Source
+from ..plugin_host.host import PluginHost
+from ..plugin_host.info import needs_settings
+from .hosts import make_context
+from .watching import check_idle, give_up, started, unblocked, within
 
 _GARBAGE: tuple[bytes, ...] = (
     b"",
@@ -84,11 +94,24 @@ async def _check_running(source: Source, good: Sequence[IngestRequest]) -> None:
     try:
         routes = _check_routes(source)
         await _good_requests_are_taken(routes, good, door)
+        await _idle_is_idle(source)
         await _nothing_is_acknowledged_when_the_door_is_shut(routes, good, door)
         await _garbage_is_refused_politely(routes, good, door)
         await _good_requests_are_taken(routes, good, door)
     finally:
         await within(source.stop(), "stop()")
+
+
+async def _idle_is_idle(source: Source) -> None:
+    """Let the source's own task run without anything to do."""
+    running = asyncio.ensure_future(source.run())
+    try:
+        await check_idle(source, "the source")
+    finally:
+        is_obedient = await give_up(running)
+    assert is_obedient, "run() swallowed its cancellation"
+    if running.done() and not running.cancelled() and (error := running.exception()) is not None:
+        raise AssertionError(f"run() raised {type(error).__name__}: {error}") from error
 
 
 def _check_routes(source: Source) -> dict[str, Route]:
@@ -100,11 +123,36 @@ def _check_routes(source: Source) -> dict[str, Route]:
             assert path not in routes or set(route.methods).isdisjoint(routes[path].methods), f"{path} is there twice"
             routes[path] = route
         _check_description(route)
+    _check_neighbours(source)
     return routes
 
 
+def _check_neighbours(source: Source) -> None:
+    """Nothing else that is installed, and no route of Lens' own, answers a path of this source."""
+    host = PluginHost.load()
+    kinds: list[type[Component]] = [host.source(name) for name in host.names("source") if name != source.name]
+    kinds += [host.sink(name) for name in host.names("sink")]
+    with tempfile.TemporaryDirectory() as folder:
+        usable = [kind for kind in kinds if not needs_settings(kind)]
+        others = [kind(kind.Settings(), make_context(kind.name, Path(folder))) for kind in usable]
+        state = ApiState(
+            metrics=SelfMetrics(),
+            tokens=TokenStore(Path(folder)),
+            directory=source.context.directory,
+            sources=[*(one for one in others if isinstance(one, Source)), source],
+            sinks=[one for one in others if isinstance(one, Sink)],
+            status=dict,
+            ready=str,
+            replay=lambda sink: None,
+        )
+        try:
+            routes_of(state)
+        except LensError as error:
+            raise AssertionError(f"two take the same requests: {error}") from None
+
+
 def _check_description(route: Route) -> None:
-    """What a route says of itself can stand in the OpenAPI document."""
+    """Check that a route's description can stand in the OpenAPI document."""
     for media_type, kind in route.bodies.items():
         assert "/" in media_type, f"{route.paths}: {media_type!r} is no content type"
         assert kind is bytes or schemas_of([kind])[0], f"{route.paths}: {kind!r} has no JSON schema; take bytes"
@@ -154,7 +202,7 @@ async def _garbage_is_refused_politely(
 
 
 async def _status(route: Route, request: IngestRequest) -> int:
-    """What a request is answered; an exception that is no RequestError would be 500 and is a finding."""
+    """Return the status of a request's answer; an exception that is no RequestError would be 500 and is a finding."""
     try:
         reply = await within(route.handler(request), request.path)
     except AssertionError:

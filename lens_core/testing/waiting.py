@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-async def until(condition: Callable[[], bool], what: str, *, seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], what: str, *, seconds: float = 120.0) -> None:
     """Return as soon as the condition holds; raises AssertionError that names `what` when the time is up."""
     ends = time.monotonic() + seconds
     while not condition():

@@ -11,9 +11,9 @@ from lens_core import Collector, hookimpl
 from lens_core.plugin_api.diagnosis import pods_of
 
 from .diagnosis.base import AgentOptions, DataCollector
-from .diagnosis.metric import TIMEOUT_SECONDS, MetricCollector
 from .diagnosis.plugin import DiagnosisCollector, DiagnosisSettings
 from .diagnosis.processes import Owner, find_ranks
+from .diagnosis.readers import TIMEOUT_SECONDS, MetricCollector
 
 
 class XpuTimerSettings(DiagnosisSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class XpuTimer(DiagnosisCollector):
         """The agent's own."""
         return MetricCollector()
 
-    def make(self) -> DataCollector:
+    def make_collector(self) -> DataCollector:
         """The collector behind it."""
         return MetricCollector(self.settings.port, self.settings.scrape_timeout_seconds)
 

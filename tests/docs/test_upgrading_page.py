@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
 import pytest
 
 from lens_core.base.data_dir import read_address
 from tests.docs.pages import ROOT, blocks, run_console
-from tests.end_to_end.running_lens import PLAIN, metrics_body, wait_for
+from tests.end_to_end.running_lens import http_get, http_post, metrics_body, wait_for
 
 PAGE = "upgrading.md"
 TOOLS = Path(sys.executable).parent
@@ -61,12 +60,12 @@ class Machine:
     def store(self, workload: str) -> None:
         """Send rows and wait until they are stored."""
         body = metrics_body(workload, range(5))
-        assert httpx.post(f"{self.url}/api/v1/wandb/metrics", json=body, timeout=30, verify=PLAIN).is_success
-        wait_for(lambda: workload in self.stored(), 60, "the rows")
+        assert http_post(f"{self.url}/api/v1/wandb/metrics", json=body).is_success
+        wait_for(lambda: workload in self.stored(), 240, "the rows")
 
     def stored(self) -> set[str]:
         """The workloads that the store knows."""
-        answer = httpx.get(f"{self.url}/api/v1/overview", timeout=30, verify=PLAIN)
+        answer = http_get(f"{self.url}/api/v1/overview")
         return {line["workload_uid"] for line in answer.json()["workloads"]} if answer.is_success else set()
 
 
@@ -86,10 +85,10 @@ def test_a_daemon_is_installed_backed_up_upgraded_and_taken_back(machine: Machin
     machine.give(export)
     assert (machine.root / "everything.jsonl.gz").stat().st_size > 100
     machine.give(copy)
-    wait_for(lambda: machine.stored() == {"before"}, 60, "the store after the copy")
+    wait_for(lambda: machine.stored() == {"before"}, 240, "the store after the copy")
     machine.give(upgrade)
     machine.store("after")
     machine.give(restore)
-    wait_for(lambda: machine.stored() == {"before"}, 60, "the store as it was")
+    wait_for(lambda: machine.stored() == {"before"}, 240, "the store as it was")
     machine.give(between)
-    wait_for(lambda: machine.stored() == {"before", "after"}, 60, "what came in between")
+    wait_for(lambda: machine.stored() == {"before", "after"}, 240, "what came in between")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -15,9 +16,29 @@ from typing import Any, TypeVar
 
 import httpx
 
+from tests.forked import ForkedLens
+from tests.side_by_side import made_once
+
 T = TypeVar("T")
+# Makes a database directory in the folder that is its argument, as the daemon does.
+_INITIALISE = """
+import asyncio, logging, pathlib, sys
+from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
+
+async def main():
+    path = pathlib.Path(sys.argv[1], "postgresql")
+    server = EmbeddedPostgres(path, logging.getLogger(), shared_buffers=16 << 20, max_wal=64 << 20)
+    await server.start()
+    await server.stop()
+
+asyncio.run(main())
+"""
 # For `verify`: what httpx makes for TLS takes 20 ms of CPU with every client, and http:// needs none of it.
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+# Of httpx, with the patience that a busy machine needs.
+http_get = functools.partial(httpx.get, timeout=240, verify=PLAIN)
+http_post = functools.partial(httpx.post, timeout=240, verify=PLAIN)
+http_put = functools.partial(httpx.put, timeout=240, verify=PLAIN)
 
 
 def wait_for(condition: Callable[[], T | None], seconds: float = 240.0, what: str = "the condition") -> T:
@@ -41,7 +62,7 @@ class RunningLens:
         self._config = data_dir.with_suffix(".yaml") if config is not None else None
         if self._config is not None and config is not None:
             self._config.write_text(config)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: ForkedLens | None = None
 
     def configure(self, config: str) -> None:
         """Write another configuration; SIGHUP or a restart takes it up."""
@@ -50,19 +71,27 @@ class RunningLens:
 
     def start(self, listen: str = "127.0.0.1:0", **environment: str) -> RunningLens:
         """Start it and wait until it answers."""
-        command = [sys.executable, "-m", "lens_core.cli", "up", "--announce-json", "--data-dir", str(self.data_dir)]
-        command += ["--listen", listen, "--exit-with-parent", str(os.getpid())]
+        command = ["up", "--announce-json", "--data-dir", str(self.data_dir), "--listen", listen]
+        command += ["--exit-with-parent", str(os.getpid())]
         if self._config is not None:
             command += ["--config", str(self._config)]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}
-            )
-        assert self.process.stdout is not None
+        else:
+            self._copy_database()
+        self.process = ForkedLens(command, self.log, {**os.environ, **environment})
         line = self.process.stdout.readline()
         assert line, f"the daemon did not start:\n{self.log.read_text()[-3000:]}"
         self.url = json.loads(line)["listening"]
         return self
+
+    def _copy_database(self) -> None:
+        """Have a fresh directory of the embedded PostgreSQL: making one costs as much as all else of a first start."""
+        place = self.data_dir / "plugins" / "store" / "postgresql"
+        if not self.data_dir.exists():
+            made = made_once(
+                "embedded", lambda folder: subprocess.run([sys.executable, "-c", _INITIALISE, folder], check=True)
+            )
+            place.parent.mkdir(parents=True)
+            subprocess.run(["cp", "-a", made / "postgresql", place], check=True)
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
@@ -87,26 +116,25 @@ class RunningLens:
     def _gone(self) -> int:
         assert self.process is not None
         code = self.process.wait(timeout=240)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self.process.stdout.close()
         return code
 
     def get(self, path: str, **parameters: Any) -> Any:
         """The JSON of a GET below /api/v1."""
-        response = httpx.get(f"{self.url}/api/v1{path}", params=parameters, timeout=240, verify=PLAIN)
+        response = http_get(f"{self.url}/api/v1{path}", params=parameters)
         assert response.status_code == 200, response.text
         return response.json()
 
     def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         """The response of a POST of JSON below /api/v1."""
-        return httpx.post(f"{self.url}/api/v1{path}", json=body, headers=headers, timeout=240, verify=PLAIN)
+        return http_post(f"{self.url}/api/v1{path}", json=body, headers=headers)
 
     def points(self, workload: str, **parameters: Any) -> list[dict[str, Any]]:
         """The points of a workload; an unready store is asked again."""
 
         def answer() -> tuple[list[dict[str, Any]]] | None:
             url = f"{self.url}/api/v1/workloads/{workload}/metrics/data"
-            response = httpx.get(url, params=parameters, timeout=240, verify=PLAIN)
+            response = http_get(url, params=parameters)
             return (response.json()["data"],) if response.status_code == 200 else None
 
         return wait_for(answer, 240, "an answer of the store")[0]

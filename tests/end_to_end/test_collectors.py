@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
-from tests.end_to_end.running_lens import RunningLens, ledgers_come_to_add_up, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_get, ledgers_come_to_add_up, wait_for
 from tests.plugins.collectors.tensorboard.test_tensorboard import copy_events, written
 from tests.plugins.collectors.wandb_cloud.test_figures import EXPECTED
 from tests.plugins.collectors.wandb_cloud.wandb_server import KEY, WandbServer, serving, table
@@ -84,7 +83,7 @@ def test_a_hanging_collector_is_killed_and_touches_no_other(
         assert sources["machine"]["state"] == "running"
         assert named(intake, "host.")
         assert not named(intake, "wandb.")
-        metrics = httpx.get(f"{lens.url}/metrics").text
+        metrics = http_get(f"{lens.url}/metrics").text
         assert 'lens_collector_up{collector="ci"} 0.0' in metrics
         assert 'lens_collector_up{collector="machine"} 1.0' in metrics
     finally:

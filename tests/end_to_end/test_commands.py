@@ -11,26 +11,26 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 from lens_plugins.sinks.postgresql import embedded_launcher
 
-from tests.end_to_end.running_lens import PLAIN, RunningLens, ledgers_add_up, metrics_body, wait_for
+from tests.end_to_end.running_lens import (
+    RunningLens,
+    http_get,
+    http_post,
+    ledgers_add_up,
+    metrics_body,
+    wait_for,
+)
+from tests.forked import run_lens
 
 LAUNCHER = Path(embedded_launcher.__file__)
 LENS = [sys.executable, "-m", "lens_core.cli"]
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*LENS, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, **environment},
-        check=False,
-    )
+    return run_lens(*arguments, environ={**os.environ, **environment})
 
 
 def test_a_second_daemon_on_the_same_directory_is_told_who_has_it(lens: RunningLens) -> None:
@@ -88,10 +88,10 @@ def test_tokens_made_on_the_command_line_work_at_once(lens: RunningLens) -> None
     assert [(item["name"], item["role"]) for item in listed] == [("grafana", "read")]
     assert token not in run("token", "list", *directory).stdout
     headers = {"Authorization": f"Bearer {token}"}
-    assert httpx.get(f"{lens.url}/api/v1/status", headers=headers).status_code == 200
-    assert httpx.post(f"{lens.url}/api/v1/replay", headers=headers).status_code == 403
+    assert http_get(f"{lens.url}/api/v1/status", headers=headers).status_code == 200
+    assert http_post(f"{lens.url}/api/v1/replay", headers=headers).status_code == 403
     assert run("token", "revoke", "grafana", *directory).returncode == 0
-    assert httpx.get(f"{lens.url}/api/v1/status", headers=headers).status_code == 401
+    assert http_get(f"{lens.url}/api/v1/status", headers=headers).status_code == 401
 
 
 def test_wrong_usage_is_2_and_a_bad_configuration_is_78(tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_an_etag_saves_the_answer_until_something_changes(lens: RunningLens) -> 
     lens.post("/wandb/metrics", metrics_body("w", range(3)))
     lens.drained()
     url = f"{lens.url}/api/v1/workloads/w/metrics/data?metrics=m0"
-    first = httpx.get(url)
-    again = httpx.get(url, headers={"If-None-Match": first.headers["etag"]})
+    first = http_get(url)
+    again = http_get(url, headers={"If-None-Match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     lens.post("/wandb/metrics", metrics_body("w", range(3, 5)))
     lens.drained()
-    changed = httpx.get(url, headers={"If-None-Match": first.headers["etag"]})
+    changed = http_get(url, headers={"If-None-Match": first.headers["etag"]})
     assert (changed.status_code, changed.json()["total_count"]) == (200, 5)
 
 
@@ -143,7 +143,7 @@ def test_sighup_takes_a_new_file_and_refuses_a_broken_one(
     lens.configure(f"sinks: {{file: {{type: jsonl, path: '{out}'}}, two: {{type: jsonl, path: '{other}'}}}}\n")
     lens.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "Reloaded." in lens.log.read_text(), what="the reload")
-    wait_for(lambda: httpx.get(f"{lens.url}/readyz", verify=PLAIN).status_code == 200)
+    wait_for(lambda: http_get(f"{lens.url}/readyz").status_code == 200)
     lens.post("/wandb/metrics", metrics_body("w", range(4, 6)))
     ledgers_add_up(lens.drained())
 
@@ -189,7 +189,7 @@ def test_sighup_loads_a_file_that_is_new_in_the_folder_of_plugins(
     lens.configure(f"sinks: {{count: {{type: counting, path: '{out}'}}}}\n")
     lens.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "Reloaded." in lens.log.read_text(), what="the reload")
-    wait_for(lambda: httpx.get(f"{lens.url}/readyz", verify=PLAIN).status_code == 200)
+    wait_for(lambda: http_get(f"{lens.url}/readyz").status_code == 200)
     lens.post("/wandb/metrics", metrics_body("w", range(3)))
     lens.drained()
     assert sum(map(int, out.read_text().split())) == 3
@@ -220,8 +220,8 @@ def test_an_ordinary_user_has_an_embedded_postgresql_too(tmp_path_factory: pytes
             assert process.stdout is not None
             url = json.loads(process.stdout.readline())["listening"]
             assert psutil.Process(process.pid).uids().effective == account.pw_uid
-            httpx.post(f"{url}/v1/wandb/metrics", json=metrics_body("w", range(5))).raise_for_status()
-            data = wait_for(lambda: httpx.get(f"{url}/v1/workloads/w/metrics/data", verify=PLAIN).json().get("data"))
+            http_post(f"{url}/v1/wandb/metrics", json=metrics_body("w", range(5))).raise_for_status()
+            data = wait_for(lambda: http_get(f"{url}/v1/workloads/w/metrics/data").json().get("data"))
             assert len(data) == 25
             process.terminate()
     finally:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
-
-from tests.end_to_end.running_lens import RunningLens, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_post, http_put, wait_for
 
 # Seed 000, appendix A.1.
 SEED_EVIDENCE: dict[str, Any] = {
@@ -53,7 +51,7 @@ def test_the_seeds_example_is_primus_over_megatron_and_a_person_has_the_last_wor
     assert verdict(lens, "abc-123") == found
 
     for framework in ("nemo", "deepspeed"):
-        stated = httpx.put(f"{lens.url}/api/v1/workloads/abc-123/detection", json={"base_framework": framework})
+        stated = http_put(f"{lens.url}/api/v1/workloads/abc-123/detection", json={"base_framework": framework})
         assert stated.status_code == 200
         said = verdict(lens, "abc-123")  # who asks next finds what was said
         assert {"success": True, **said} | stated.json() == {"success": True, **said}
@@ -63,14 +61,14 @@ def test_the_seeds_example_is_primus_over_megatron_and_a_person_has_the_last_wor
 
 def test_a_stated_detection_that_says_nothing_is_400(lens: RunningLens) -> None:
     for wrong in ({}, {"framework": 5}, {"framework": "x", "confidence": 2}, {"framwork": "x"}):
-        answer = httpx.put(f"{lens.url}/api/v1/workloads/w/detection", json=wrong)
+        answer = http_put(f"{lens.url}/api/v1/workloads/w/detection", json=wrong)
         assert (answer.status_code, answer.json()["code"]) == (400, "RequestParameterInvalid")
 
 
 def test_a_log_line_becomes_a_step_and_an_opinion_and_nobody_knows_is_unknown(lens: RunningLens) -> None:
     kubernetes = {"pod_name": "p-0", "namespace_name": "team", "pod_id": "uid-0", "host": "n"}
     entry = {"date": 1_700_000_000.5, "stream": "stdout", "logtag": "F", "message": LINE, "kubernetes": kubernetes}
-    assert httpx.post(f"{lens.url}/logs", json=[entry]).json()["accepted"] == 1
+    assert http_post(f"{lens.url}/logs", json=[entry]).json()["accepted"] == 1
     points = wait_for(lambda: lens.points("uid-0", metrics="lm_loss"), what="the loss")
     assert (points[0]["iteration"], points[0]["value"], points[0]["data_source"]) == (126, 6.548988e-03, "log")
     assert points[0]["timestamp"] == 1_700_000_000_500

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from tests.end_to_end.running_lens import PLAIN, RunningLens, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_get, http_post, wait_for
 
 POD = """
 pods:
@@ -22,15 +20,13 @@ pods:
 
 
 def losses(lens: RunningLens, workload: str) -> list[float]:
-    answer = httpx.get(
-        f"{lens.url}/api/v1/workloads/{workload}/metrics/data", params={"metrics": "loss"}, verify=PLAIN
-    ).json()
+    answer = http_get(f"{lens.url}/api/v1/workloads/{workload}/metrics/data", params={"metrics": "loss"}).json()
     return [point["value"] for point in answer["data"]]
 
 
 def log(lens: RunningLens, step: int, **origin: str) -> None:
     body: dict[str, Any] = {**origin, "run_id": "r", "logs": [{"step": step, "data": {"loss": step / 2}}]}
-    httpx.post(f"{lens.url}/api/v1/wandb/logs", json=body).raise_for_status()
+    http_post(f"{lens.url}/api/v1/wandb/logs", json=body).raise_for_status()
 
 
 def test_data_before_and_after_the_pod_is_known(lens_on: Callable[..., RunningLens], tmp_path: Path) -> None:
@@ -44,7 +40,7 @@ def test_data_before_and_after_the_pod_is_known(lens_on: Callable[..., RunningLe
     os.utime(file, (1, 1))
     wait_for(lambda: losses(lens, "w-1") == [0.5, 1.0], what="the rows from before")
     assert losses(lens, "w-0") == [0.5, 1.0]
-    assert httpx.get(f"{lens.url}/pods/workload/cache").json() == {"llama-0": [["llama", "w-1"], ["llama", "w-0"]]}
+    assert http_get(f"{lens.url}/pods/workload/cache").json() == {"llama-0": [["llama", "w-1"], ["llama", "w-0"]]}
     file.write_text("pods: []\n")
     os.utime(file, (2, 2))
     log(lens, 3, pod_uid="u-1")

@@ -6,13 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import httpx
 import pytest
 from click.testing import CliRunner
 
 from lens_core.cli import main
 from tests.end_to_end.conftest import make_lens
-from tests.end_to_end.running_lens import PLAIN, RunningLens, metrics_body, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_get, metrics_body, wait_for
 from tests.lens_core.config.test_passwords import is_not_in
 
 __all__ = ["make_lens"]
@@ -61,9 +60,9 @@ def test_no_password_leaves_the_daemon(make_lens: Callable[..., RunningLens], ec
         sinks = lens.get("/status")["pipelines"][0]["sinks"]
         return all(sink["last_error"] for sink in sinks if sink["name"] != "prom")
 
-    wait_for(all_failed, 60, "an error of each sink")
-    said = [httpx.get(f"{lens.url}{path}", verify=PLAIN, timeout=10).text for path in ("/api/v1/status", "/readyz")]
-    said.append(httpx.get(f"{lens.url}/api/v1/overview", verify=PLAIN, timeout=20).text)
+    wait_for(all_failed, 240, "an error of each sink")
+    said = [http_get(f"{lens.url}{path}").text for path in ("/api/v1/status", "/readyz")]
+    said.append(http_get(f"{lens.url}/api/v1/overview").text)
     environment = {"LENS_PW": password, "LENS_ASCII": plain}
     for arguments in (["status"], ["top", "--once"], ["doctor"]):
         said.append(_output([*arguments, "--url", lens.url], environment))

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests import planted
-from tests.end_to_end.running_lens import RunningLens, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_get, http_post, wait_for
 
 Make = Callable[..., RunningLens]
 CONFIG = """
@@ -40,7 +39,7 @@ def configured(make: Make, folder: Path, *, sources: str = "", sinks: str = "", 
 
 
 def send(lens: RunningLens, text: str = LINE) -> None:
-    answer = httpx.post(f"{lens.url}/logs?workload_uid=job", json=[{"message": text}], timeout=30)
+    answer = http_post(f"{lens.url}/logs?workload_uid=job", json=[{"message": text}])
     assert answer.is_success, answer.text
 
 
@@ -70,14 +69,14 @@ def test_an_exception_in_start_disables_that_component_until_it_can_be_started(
     )
     assert "no such account" in found["bad_sink"]["last_error"]
     assert found["bad_sink"]["pending_records"] > 0
-    ready = httpx.get(f"{lens.url}/readyz")
+    ready = http_get(f"{lens.url}/readyz")
     assert (ready.status_code, "sink bad_sink is not started: RuntimeError: no such account" in ready.text) == (
         503,
         True,
     )
     assert "planted.py" in lens.log.read_text()
     (tmp_path / "broken").unlink()
-    wait_for(lambda: httpx.get(f"{lens.url}/readyz").status_code == 200)
+    wait_for(lambda: http_get(f"{lens.url}/readyz").status_code == 200)
     wait_for(lambda: states(lens)["bad_sink"]["pending_records"] == 0)
     wait_for(lambda: all(one["state"] != "failed" for one in states(lens).values()))
     assert lens.stop() == 0
@@ -87,7 +86,7 @@ def test_an_optional_sink_that_cannot_be_started_is_no_reason_to_be_unready(
     make_lens: Make, tmp_path: Path, plugins: dict[str, str]
 ) -> None:
     lens = configured(make_lens, tmp_path, sinks=", bad_sink: {type: broken_sink, required: false}").start(**plugins)
-    assert httpx.get(f"{lens.url}/readyz").status_code == 200
+    assert http_get(f"{lens.url}/readyz").status_code == 200
     assert lens.stop() == 0
 
 
@@ -99,7 +98,7 @@ def test_a_plugin_that_blocks_the_loop_is_named(make_lens: Make, tmp_path: Path,
     assert (blocker["plugin"], blocker["function"]) == ("planted", "send")
     assert blocker["longest_seconds"] > 0.5
     assert "planted.py: send blocked the event loop for" in lens.log.read_text()
-    assert 'lens_plugin_blocked_loop_seconds_total{plugin="planted"}' in httpx.get(f"{lens.url}/metrics").text
+    assert 'lens_plugin_blocked_loop_seconds_total{plugin="planted"}' in http_get(f"{lens.url}/metrics").text
     assert lens.stop() == 0
 
 
@@ -130,6 +129,55 @@ def test_sigterm_ends_the_daemon_within_its_deadline(
     assert "lm_loss" in (tmp_path / "out.jsonl").read_text()
 
 
+def test_a_deaf_collector_is_named_while_the_daemon_runs_and_at_its_end(
+    make_lens: Make, tmp_path: Path, plugins: dict[str, str]
+) -> None:
+    deaf = "deaf: {type: deaf_collector, timeout_seconds: 0.5, interval_seconds: 0.5}"
+    lens = configured(make_lens, tmp_path, collectors=deaf).start(**plugins)
+    wait_for(lambda: "ignores its cancellation" in states(lens)["deaf"]["last_error"])
+    assert "collect ignores its cancellation; it is left behind" in lens.log.read_text()
+    wait_for(lambda: "it is not called again meanwhile" in states(lens)["deaf"]["last_error"])
+    lens.stop()
+    assert "planted.py: collect, which waits in asyncio.tasks.sleep" in lens.log.read_text()
+
+
+def test_a_sink_that_leaks_is_named(make_lens: Make, tmp_path: Path, plugins: dict[str, str]) -> None:
+    lens = configured(make_lens, tmp_path, sinks=", leak: {type: leaking_sink, required: false}").start(**plugins)
+    for number in range(9):
+        send(lens, LINE.replace("100/", f"{100 + number}/"))
+        wait_for(lambda: states(lens)["leak"]["ledger"]["delivered"] > number)  # noqa: B023 - it is asked at once
+    (found,) = wait_for(lambda: lens.get("/status")["memory_growth"])
+    assert (found["component"], found["function"]) == ("leak", "send")
+    assert found["grown_bytes"] > 256 * 1024 * 1024
+    assert "planted.py: send of leak grew the daemon's memory by" in lens.log.read_text()
+    metrics = http_get(f"{lens.url}/metrics").text
+    assert 'lens_component_memory_growth_bytes{component="leak"}' in metrics
+    assert 'lens_component_call_seconds_count{component="leak"} 9.0' in metrics
+    assert lens.stop() == 0
+
+
+def test_an_isolated_sink_that_sleeps_for_ever_stops_nothing(
+    make_lens: Make, tmp_path: Path, plugins: dict[str, str]
+) -> None:
+    sinks = ", hung: {type: hanging_sink, required: false, isolate: true, delivery: {send_timeout_seconds: 0.5}}"
+    lens = configured(make_lens, tmp_path, sinks=sinks).start(**plugins)
+    send(lens)
+    wait_for(lambda: "lm_loss" in (tmp_path / "out.jsonl").read_text())
+    wait_for(lambda: lens.get("/status")["processes"][0]["restarts"] > 0)
+    assert "send ignored its cancellation, so its process was killed" in lens.log.read_text()
+    assert lens.get("/status")["blockers"] == []
+    started = time.monotonic()
+    assert lens.stop() == 0
+    assert time.monotonic() - started < 12
+
+
+def test_a_busy_helper_is_named(make_lens: Make, tmp_path: Path, plugins: dict[str, str]) -> None:
+    lens = configured(make_lens, tmp_path, sources=", busy: {type: busy_helper}").start(**plugins)
+    wait_for(lambda: "planted.py: compute has kept a thread busy" in lens.log.read_text())
+    assert lens.get("/status")["busy_threads"][0]["function"] == "compute"
+    assert lens.stop() == 0
+
+
 def test_a_line_that_a_pattern_cannot_stand_stops_nothing(
     make_lens: Make, tmp_path: Path, plugins: dict[str, str]
 ) -> None:
@@ -138,10 +186,10 @@ def test_a_line_that_a_pattern_cannot_stand_stops_nothing(
         send(lens, f"evil step {number} " + "a" * 4000)
     send(lens)
     wait_for(lambda: "lm_loss" in (tmp_path / "out.jsonl").read_text())
-    assert httpx.get(f"{lens.url}/livez").status_code == 200
+    assert http_get(f"{lens.url}/livez").status_code == 200
     assert "Patterns paused" in lens.log.read_text()
     (plugin,) = [one for one in lens.get("/status")["plugins"] if one["name"] == "planted"]
     (detector,) = [one for one in plugin["components"] if one["kind"] == "detector"]
     assert "took more than" in detector["paused"]
-    assert 'lens_detector_overruns_total{detector="evil_detector"} 5.0' in httpx.get(f"{lens.url}/metrics").text
+    assert 'lens_detector_overruns_total{detector="evil_detector"} 5.0' in http_get(f"{lens.url}/metrics").text
     assert lens.stop() == 0

@@ -8,10 +8,9 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.end_to_end.running_lens import PLAIN, RunningLens, ledgers_add_up, metrics_body, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_get, ledgers_add_up, metrics_body, wait_for
 
 MakeLens = Callable[..., RunningLens]
 
@@ -54,7 +53,7 @@ def reload(lens: RunningLens) -> None:
 
 
 def wait_until_ready(lens: RunningLens) -> None:
-    wait_for(lambda: httpx.get(f"{lens.url}/readyz", verify=PLAIN).status_code == 200, what="readiness")
+    wait_for(lambda: http_get(f"{lens.url}/readyz").status_code == 200, what="readiness")
 
 
 @pytest.mark.parametrize("trouble", ["folder", "constructor", "routes", "spool"])
@@ -98,7 +97,7 @@ def test_a_daemon_that_can_go_neither_way_ends_with_an_error(make_lens: MakeLens
     (lens.data_dir / "plugins" / "file").write_text("a file in the way of a folder")
     reload(lens)
     assert lens.process is not None
-    assert lens.process.wait(timeout=30) == 1
+    assert lens.process.wait(timeout=240) == 1
     assert lens.process.stdout is not None
     lens.process.stdout.close()
     assert "the configuration before it cannot be started either" in lens.log.read_text()

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.end_to_end.prometheus_world import PROGRAMS, Program, World, scraping, world_in
-from tests.end_to_end.running_lens import RunningLens, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_get, http_post, http_put, wait_for
 
 POD = {
     "uid": "u-0",
@@ -47,7 +47,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def lens_writing_to(make_lens: Callable[..., RunningLens], **urls: str) -> RunningLens:
     sinks = "".join(f'  {name}: {{type: prometheus, url: "{url}"}}\n' for name, url in urls.items())
     lens = make_lens(f"sources: {{remote_write: {{}}, records_api: {{}}}}\nsinks:\n{sinks}").start()
-    httpx.put(f"{lens.url}/api/v1/directory", json={"pods": [POD]}).raise_for_status()
+    http_put(f"{lens.url}/api/v1/directory", json={"pods": [POD]}).raise_for_status()
     return lens
 
 
@@ -88,7 +88,7 @@ def test_attached_series_come_back_from_both_kinds_of_store(
     assert_same(values(store), sender_values, at_least=300)
     for one in store.query("node_cpu_seconds_total"):
         assert one["metric"].items() >= ATTACHED.items()
-    httpx.get(f"{victoria.url}/internal/force_flush").raise_for_status()
+    http_get(f"{victoria.url}/internal/force_flush").raise_for_status()
     wait_for(lambda: samples(victoria) > 1000, 240, "VictoriaMetrics to show what it has")
     stored = victoria.query('node_cpu_seconds_total{workload_uid="w-job"}')
     assert stored
@@ -100,7 +100,7 @@ def test_attached_series_come_back_from_both_kinds_of_store(
         for stamp, value in shown:
             # VictoriaMetrics keeps decimal numbers of 15 digits.
             assert math.isclose(float(value), float(sent[stamp]), rel_tol=1e-14)
-    text = httpx.get(f"{lens.url}/metrics").text
+    text = http_get(f"{lens.url}/metrics").text
     assert 'lens_remote_write_series_total{result="unattached"} 0.0' in text
 
 
@@ -120,7 +120,7 @@ def test_runs_of_series_of_a_real_sender_are_stored_as_they_are(
 
 def counted(lens: RunningLens, name: str) -> float:
     """A metric of the daemon without labels."""
-    lines = httpx.get(f"{lens.url}/metrics").text.splitlines()
+    lines = http_get(f"{lens.url}/metrics").text.splitlines()
     return next(float(line.removeprefix(name)) for line in lines if line.startswith(f"{name} "))
 
 
@@ -150,7 +150,7 @@ def test_vmagent_is_served_and_late_knowledge_attaches(world: World, make_lens: 
     exporter = world.node_exporter().start()
     store = world.prometheus("store", "global: {}\n").start()
     lens = lens_writing_to(make_lens, store=f"{store.url}/api/v1/write")
-    httpx.put(f"{lens.url}/api/v1/directory", json={"pods": []}).raise_for_status()
+    http_put(f"{lens.url}/api/v1/directory", json={"pods": []}).raise_for_status()
     late = {"namespace": "ml", "pod": "late-0"}
     world.vmagent(exporter.url, late, f"{lens.url}/prometheus").start()
     wait_for(lambda: store.query('up{pod="late-0", workload_uid=""}'), 240, "a series without a workload")
@@ -169,7 +169,7 @@ def test_prometheus_scrapes_the_loss(world: World, make_lens: Callable[..., Runn
         "run_id": "run-1",
         "values": {"train/loss": 2.25},
     }
-    httpx.post(f"{lens.url}/api/v1/records", json={"version": 1, "records": [row]}).raise_for_status()
+    http_post(f"{lens.url}/api/v1/records", json={"version": 1, "records": [row]}).raise_for_status()
     config = scraping(lens.url, {}).replace("job_name: node", "job_name: lens, metrics_path: /federate")
     store = world.prometheus("store", config).start()
     (found,) = wait_for(lambda: store.query('lens_training_loss{workload_uid="w-7"}'), 240, "the loss")

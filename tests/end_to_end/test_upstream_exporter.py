@@ -10,10 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.end_to_end.running_lens import RunningLens
+from tests.end_to_end.running_lens import RunningLens, http_post
 from tests.plugins.sources.wandb_hook.environments import EXPORTER, environment, write_script
 
 TRAIN = """
@@ -52,7 +51,7 @@ def proxy(target: str) -> Iterator[tuple[str, Wire]]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {"Content-Type": self.headers.get("Content-Type", "")}
-            answer = httpx.post(f"{target}{self.path}", content=body, headers=headers)
+            answer = http_post(f"{target}{self.path}", content=body, headers=headers)
             wire.note(self.path, json.loads(body))
             wire.statuses.append(answer.status_code)
             self.send_response(answer.status_code)

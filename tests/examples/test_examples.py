@@ -82,7 +82,7 @@ async def test_they_are_used_in_a_pipeline(environment: FreshEnvironment) -> Non
         text = CONFIGURATION.replace("http://influx:8086", influx.url).replace("[wandb_api]", "[records_api]")
         (environment.folder / "running.yaml").write_text(text)
         with environment.daemon("running.yaml", INFLUX_TOKEN="x") as url:
-            async with httpx.AsyncClient() as client:
+            async with httpx.AsyncClient(timeout=240) as client:
                 answer = await client.post(f"{url}/api/v1/records", json=envelope)
             assert answer.json() == {"success": True, "accepted": 1, "rejected": []}
             await until(lambda: bool(influx.received), "the row arrives at the sink")

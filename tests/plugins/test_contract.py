@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import cramjam
 import psycopg
 import pytest
 from lens_plugins.detectors.pattern import Pattern, PatternSettings
@@ -13,7 +14,11 @@ from lens_plugins.sinks.http import Http, HttpSettings
 from lens_plugins.sinks.jsonl import Jsonl, JsonlSettings
 from lens_plugins.sinks.postgresql import PostgreSQL
 from lens_plugins.sinks.postgresql.settings import PostgreSQLSettings
+from lens_plugins.sinks.prometheus.plugin import Prometheus
+from lens_plugins.sinks.prometheus.settings import PrometheusSettings
 from lens_plugins.sources.records_api import RecordsApi
+from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
+from lens_plugins.sources.remote_write.source import RemoteWrite
 from lens_plugins.sources.wandb_api import WandbApi
 
 from lens_core import IngestRequest, NoSettings, Secret, Sink, StepMetrics
@@ -30,6 +35,8 @@ from lens_core.testing import (
 )
 from lens_core.testing.receiver import Received
 from lens_core.testing.sinks import SinkCheck
+from tests.plugins.sources.remote_write.wire import WriteRequest, labels_of, series
+from tests.plugins.sources.remote_write.wire import request as wire_request
 
 
 class JsonlHarness(SinkHarness):
@@ -87,6 +94,32 @@ class PostgreSQLHarness(SinkHarness):
             return Counter({int(iteration): int(count) for iteration, count in await cursor.fetchall()})
 
 
+class PrometheusHarness(SinkHarness):
+    troubles = ("absent", "busy", "error", "garbage", "hang")
+
+    def __init__(self, receiver: HttpReceiver, folder: Path) -> None:
+        self._receiver = receiver
+        self._folder = folder
+
+    def make_sink(self) -> Sink:
+        settings = PrometheusSettings(url=f"{self._receiver.url}/api/v1/write", timeout_seconds=5.0)
+        sink: Sink = Prometheus(settings, make_context("prometheus", self._folder))
+        return sink
+
+    async def trouble(self, kind: Trouble | None) -> None:
+        await self._receiver.trouble(kind)
+
+    async def stored(self) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for request in self._receiver.received:
+            message = WriteRequest.FromString(bytes(cramjam.snappy.decompress_raw(request.body)))
+            for one in message.timeseries:
+                labels = labels_of(one)
+                if labels["__name__"] == "lens_training_loss" and labels.get("run_id", "run") == "run":
+                    found.update(sample.timestamp // 1000 - 1_700_000_000 for sample in one.samples)
+        return found
+
+
 def answer_of_a_lens(request: Received) -> bytes:
     return b'{"success": true, "accepted": 1, "rejected": []}'
 
@@ -103,6 +136,12 @@ async def test_jsonl(check: SinkCheck, tmp_path: Path) -> None:
 async def test_http(check: SinkCheck, tmp_path: Path) -> None:
     async with HttpReceiver(answer=answer_of_a_lens, max_body_bytes=1500) as receiver:
         await check(HttpHarness(receiver, tmp_path), tmp_path / "road")
+
+
+@every_check
+async def test_prometheus(check: SinkCheck, tmp_path: Path) -> None:
+    async with HttpReceiver(status=204, max_body_bytes=1 << 20) as receiver:
+        await check(PrometheusHarness(receiver, tmp_path), tmp_path / "road")
 
 
 @every_check
@@ -145,6 +184,14 @@ async def test_wandb_api(tmp_path: Path) -> None:
             post("/wandb/batch", {"metrics": metrics, "logs": logs, "detection": detection}),
         ],
     )
+
+
+async def test_remote_write(tmp_path: Path) -> None:
+    source = RemoteWrite(RemoteWriteSettings(), make_context("remote_write", tmp_path))
+    body = wire_request(series({"__name__": "up", "job": "node"}, (1.0, 1_700_000_000_000)))
+    headers = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
+    good = IngestRequest(body=body, path="/write", method="POST", headers=headers, query={})
+    await check_source(source, [good])
 
 
 def test_the_pattern_detector(tmp_path: Path) -> None:

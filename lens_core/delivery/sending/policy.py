@@ -1,10 +1,20 @@
-"""Policies for sending, retrying and finding a poisoned record: pure, with the random numbers injected."""
+"""Decides when and how often to send, and waits with a limit.
+
+Policies for sending, retrying and finding a poisoned record: pure, with the random numbers injected.
+
+Waiting with a limit, without two traps of asyncio.wait_for.
+
+It may swallow a cancellation that comes together with the result (before Python 3.12), and it cannot tell its own
+timeout from one that the awaited code raises (since 3.11).
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
-from collections.abc import Callable, Mapping
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -24,7 +34,7 @@ MOST_ANSWERS_UNTIL_GROWN = 256
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a sink is sent to and tried again: for ever, after delays that double and are shortened at random."""
+    """Delivery to a sink: retries for ever, after delays that double and have full jitter."""
 
     retry_base_seconds: Annotated[
         float,
@@ -184,3 +194,64 @@ def _is_count(value: object, most: int) -> bool:
 
 def _nonsense(what: str, size: int) -> Retry:
     return Retry(f"the sink's answer to {size} records makes no sense: {what}")
+
+
+T = TypeVar("T")
+logger = logging.getLogger("lens.delivery")
+
+# How long code that was cancelled has to clean up.
+CANCEL_GRACE_SECONDS = 5.0
+
+
+class NoAnswer(Exception):
+    """The other side did not answer within its time, or gave up by itself."""
+
+
+class TimedOut(NoAnswer):
+    """The other side did not answer within its time."""
+
+
+async def answer_within(seconds: float, asked: Coroutine[Any, Any, T], halt: asyncio.Event) -> T:
+    """Return or raise the result of `asked`. After `seconds`, or when `halt` is set, it is cancelled.
+
+    Raises NoAnswer when it ends without an answer because of that, or gives up by itself.
+    """
+    task = asyncio.ensure_future(asked)
+    halted = asyncio.ensure_future(halt.wait())
+    try:
+        await asyncio.wait({task, halted}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        await _end_task(task)
+        raise
+    finally:
+        halted.cancel()
+    by_itself = task.done()
+    if not by_itself:
+        await _end_task(task)
+    if task.done() and not task.cancelled():
+        return task.result()
+    if by_itself:
+        raise NoAnswer("it gave up by itself")
+    if halt.is_set():
+        raise NoAnswer("stopped before it answered")
+    raise TimedOut(f"no answer within {seconds:g} s")
+
+
+async def _end_task(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
+    if not done:
+        logger.error("a sink ignores that its send was cancelled; it is left to itself")
+    elif not task.cancelled():
+        task.exception()  # it is looked at, so that asyncio does not complain that nobody has
+
+
+async def is_set_within(seconds: float, event: asyncio.Event) -> bool:
+    """Wait for an event, at most so long; whether it is set."""
+    if not event.is_set():
+        waiting = asyncio.ensure_future(event.wait())
+        try:
+            await asyncio.wait({waiting}, timeout=seconds)
+        finally:
+            waiting.cancel()
+    return event.is_set()

@@ -1,4 +1,8 @@
-"""One task per sink: read what is next, send it, and account for every record of it.
+"""Sends what a sink has to get, and says how it is doing.
+
+The health of a sender: its state, its last error and success, and the gauges that say so.
+
+One task per sink: read what is next, send it, and account for every record of it.
 
 Batches of a sink are in the order of the spool and one at a time. A batch that is sent again has the same start and
 end as before, or is a half of it (after Poisoned and after timeouts), or a half of that. A sink that fails is tried
@@ -11,7 +15,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,15 +25,125 @@ from ...base.self_metrics import SelfMetrics
 from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ...plugin_api.components import Sink
 from ...plugin_api.sink_answers import Answer, Batch, BatchLimits, Poisoned, Retry
-from ..ledger import SINK_LOSSES, SINK_REASONS, Ledger
-from ..spool.sink_state import SinkSnapshot
+from ..ledger import SINK_LOSSES, SINK_REASONS, Ledger, LedgerStatus
+from ..spool.sink_state import Pending, SinkSnapshot
 from ..spool.spool import Spool
-from ..waiting import CANCEL_GRACE_SECONDS, NoAnswer, TimedOut, answer_within, is_set_within
 from .batch_delivery import BatchDelivery, SendContext
-from .cursor_committer import CursorCommitter
-from .policy import Backoff, DeliverySettings, PartLimit, seconds_until_ready, sensible
-from .prefetcher import Prefetcher
-from .sender_status import Health, SinkStatus
+from .cursor import CursorCommitter, Prefetcher
+from .policy import (
+    CANCEL_GRACE_SECONDS,
+    Backoff,
+    DeliverySettings,
+    NoAnswer,
+    PartLimit,
+    TimedOut,
+    answer_within,
+    is_set_within,
+    seconds_until_ready,
+    sensible,
+)
+
+SinkState = Literal["starting", "idle", "sending", "retrying", "failing", "stopped"]
+
+
+class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One sink of one pipeline. Times are seconds since the epoch, None for never.
+
+    `dead_letter_reason` says why the newest of the dead letters was refused.
+    """
+
+    name: str
+    required: bool
+    state: SinkState
+    pending_records: int
+    pending_bytes: int
+    lag_seconds: float
+    delivered_per_second: float
+    retries: int
+    failures_in_a_row: int
+    last_error: str
+    last_error_at: float | None
+    last_success_at: float | None
+    dead_letters: int
+    ledger: LedgerStatus
+    dead_letter_reason: str = ""
+
+
+class Health:
+    """State and recent history of one sender."""
+
+    def __init__(self, component: str, metrics: SelfMetrics, failing_after: int) -> None:
+        self.state: SinkState = "starting"
+        self.last_error = ""
+        self.last_error_at: float | None = None
+        self.last_success_at: float | None = None
+        self.failures = 0
+        self.retries = 0
+        self._failing_after = failing_after
+        self._retries = metrics.retries.labels(component=component)
+        self._pending = metrics.pending.labels(component=component)
+        self._lag = metrics.lag.labels(component=component)
+        self._last_success = metrics.last_success.labels(component=component)
+        self._dead_letters = metrics.dead_letters.labels(component=component)
+
+    def sending(self) -> None:
+        """A batch is on its way."""
+        if self.failures == 0:
+            self.state = "sending"
+
+    def answered(self, now: float, *, stored: bool) -> None:
+        """The sink gave a verdict on a batch."""
+        self.state = "idle"
+        self.failures = 0
+        if stored:
+            self.last_success_at = now
+            self._last_success.set(now)
+
+    def record_failure(self, reason: str, now: float) -> bool:
+        """A try failed; whether that is worth a line in the log (the first of a row, and when it gets serious)."""
+        self.failures += 1
+        self.last_error, self.last_error_at = reason, now
+        self.state = "failing" if self.failures >= self._failing_after else "retrying"
+        return self.failures in (1, self._failing_after)
+
+    def retried(self) -> None:
+        """A batch has to be sent again."""
+        self.retries += 1
+        self._retries.inc()
+
+    def update_gauges(self, snapshot: SinkSnapshot, now: float) -> None:
+        """Show what waits."""
+        self._pending.set(snapshot.pending.records)
+        self._lag.set(lag_of(snapshot.pending, now))
+        self._dead_letters.set(snapshot.dead_letters)
+
+    def make_sink_status(
+        self, name: str, required: bool, ledger: Ledger, snapshot: SinkSnapshot, now: float
+    ) -> SinkStatus:
+        """All of it."""
+        return SinkStatus(
+            name=name,
+            required=required,
+            state=self.state,
+            pending_records=snapshot.pending.records,
+            pending_bytes=snapshot.pending.bytes,
+            lag_seconds=lag_of(snapshot.pending, now),
+            delivered_per_second=ledger.rate.per_second(),
+            retries=self.retries,
+            failures_in_a_row=self.failures,
+            last_error=self.last_error,
+            last_error_at=self.last_error_at,
+            last_success_at=self.last_success_at,
+            dead_letters=snapshot.dead_letters,
+            ledger=ledger.ledger_status(),
+            dead_letter_reason=snapshot.dead_letter_reason,
+        )
+
+
+def lag_of(pending: Pending, now: float) -> float:
+    """Age of the oldest record that waits; 0 when none does."""
+    return max(0.0, now - pending.oldest_at) if pending.oldest_at is not None else 0.0
+
 
 logger = logging.getLogger("lens.delivery")
 
@@ -41,6 +156,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
 
     `on_exception` and `on_answer` are told when the sink's own code raised, and when it answered. `ensure_started`
     raises while the sink could not be started; until then it is asked nothing and the spool keeps its records.
+    `measure` wraps each call of the sink's `send`.
     """
 
     name: str
@@ -52,6 +168,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
     on_exception: Callable[[BaseException], object] | None = None
     on_answer: Callable[[], object] | None = None
     ensure_started: Callable[[], Awaitable[None]] | None = None
+    measure: Callable[[Coroutine[Any, Any, Answer]], Coroutine[Any, Any, Answer]] = lambda asked: asked
 
 
 class Sender:
@@ -68,7 +185,7 @@ class Sender:
         rng: Callable[[], float] = random.random,
     ) -> None:
         self.slot = slot
-        self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
+        self.ledger = Ledger.for_component(f"{pipeline}/{slot.name}", metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
         self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
         self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
         self._spool = spool
@@ -79,7 +196,7 @@ class Sender:
         self._halt = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._prefetcher = Prefetcher(slot.name, spool, self.matcher)
-        self._committer = CursorCommitter(slot.name, spool, Backoff(slot.delivery, rng), self._failed)
+        self._committer = CursorCommitter(slot.name, spool, Backoff(slot.delivery, rng), self._record_failure)
         limit = PartLimit(slot.delivery.send_timeout_seconds)
         self._turn = asyncio.Lock()
         self._context = SendContext(
@@ -89,7 +206,7 @@ class Sender:
             backoff=self._backoff,
             committer=self._committer,
             limit=limit,
-            send=self._send,
+            send=self._send_safely,
             pause=self._pause,
             marks=spool.marks,
             turn=self._turn,
@@ -103,12 +220,12 @@ class Sender:
     def start(self) -> None:
         """Begin to deliver; the spool must be open."""
         self.ledger.recover(self._spool.sink_state(self.slot.name).recovered)
-        self._task = asyncio.create_task(self._run(), name=f"sender-{self.ledger.component}")
+        self._task = asyncio.create_task(self._deliver_until_stopped(), name=f"sender-{self.ledger.component}")
 
     def flush(self) -> None:
         """Send what there is without waiting for more, then end."""
         self._flush.set()
-        self._spool.wake(self.slot.name)
+        self._spool.wake_sink(self.slot.name)
 
     async def stop(self, deadline_seconds: float) -> None:
         """End within the deadline; what is not delivered by then stays in the spool.
@@ -122,7 +239,7 @@ class Sender:
             await asyncio.wait([self._task], timeout=CANCEL_GRACE_SECONDS + SETTLE_GRACE_SECONDS)
             self._task.cancel()
             await asyncio.wait([self._task])
-        await self._prefetcher.stop()
+        await self._prefetcher.discard()
         await self._committer.cancel()
         self.health.state = "stopped"
         self.ledger.close(self.take_snapshot().pending.records)
@@ -135,16 +252,16 @@ class Sender:
     def take_snapshot(self) -> SinkSnapshot:
         """Bring the ledger and the gauges up to what the spool says; what waits is of the same moment."""
         snapshot = self._spool.sink_state(self.slot.name).take_snapshot()
-        self.ledger.add(snapshot.counts)
-        self.health.gauge(snapshot, self._clock())
+        self.ledger.merge_counts(snapshot.counts)
+        self.health.update_gauges(snapshot, self._clock())
         return snapshot
 
-    def status(self) -> SinkStatus:
+    def sink_status(self) -> SinkStatus:
         """For `lens status`."""
         snapshot = self.take_snapshot()
-        return self.health.status(self.slot.name, self.slot.required, self.ledger, snapshot, self._clock())
+        return self.health.make_sink_status(self.slot.name, self.slot.required, self.ledger, snapshot, self._clock())
 
-    async def _run(self) -> None:
+    async def _deliver_until_stopped(self) -> None:
         if not await self._find_position():
             return
         self.health.state = "idle"
@@ -153,12 +270,12 @@ class Sender:
             try:
                 going_on = await self._wait_until_ready() and await self._deliver_next()
             except Exception as error:
-                self._failed(f"the spool: {error}" if isinstance(error, LensError) else describe(error))
+                self._record_failure(f"the spool: {error}" if isinstance(error, LensError) else describe_error(error))
                 if not isinstance(error, LensError):
                     logger.exception("%s failed in an unexpected way", self.ledger.component)
-                await self._committer.finish()
+                await self._committer.finish_commit()
                 going_on = await self._pause(self._backoff.next_delay()) and await self._take_back()
-        await self._committer.finish()
+        await self._committer.finish_commit()
 
     async def _take_back(self) -> bool:
         """Begin again behind what is accounted for; False when stopped before the spool could say where that is."""
@@ -166,7 +283,7 @@ class Sender:
             try:
                 await self._spool.take_back(self.slot.name)
             except LensError as error:
-                self._failed(f"the spool: {error}")
+                self._record_failure(f"the spool: {error}")
                 if not await self._pause(self._backoff.next_delay()):
                     return False
             else:
@@ -174,7 +291,7 @@ class Sender:
 
     async def _deliver_next(self) -> bool:
         """Send what comes next until it is settled; False when stopped before that."""
-        unpacked = await self._prefetcher.take(self.limits)
+        unpacked = await self._prefetcher.next_batch(self.limits)
         if unpacked is None:
             return True
         self._prefetcher.look_ahead(self.limits)
@@ -193,7 +310,7 @@ class Sender:
                     if position is not None:
                         await self._spool.skip_to(self.slot.name, position, epoch)
             except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
-                self._failed(describe(error))
+                self._record_failure(describe_error(error))
                 if not await self._pause(self._backoff.next_delay()):
                     return False
             else:
@@ -220,12 +337,13 @@ class Sender:
             if alarm is not None:
                 alarm.cancel()
 
-    async def _send(self, batch: Batch) -> Answer:
+    async def _send_safely(self, batch: Batch) -> Answer:
         """The sink's answer, whatever it does: an exception, no answer in time and nonsense count as Retry."""
         seconds = self.slot.delivery.send_timeout_seconds
         self.health.sending()
         try:
-            answer = sensible(await answer_within(seconds, self.slot.sink.send(batch), self._halt), len(batch.records))
+            asked = self.slot.measure(self.slot.sink.send(batch))
+            answer = sensible(await answer_within(seconds, asked, self._halt), len(batch.records))
             if self.slot.on_answer is not None:
                 self.slot.on_answer()
         except NoAnswer as error:
@@ -234,11 +352,11 @@ class Sender:
                 return answer
         except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
             # asyncio's own is another class before Python 3.11.
-            answer = Retry(describe(error), timed_out=isinstance(error, TimeoutError | asyncio.TimeoutError))
+            answer = Retry(describe_error(error), timed_out=isinstance(error, TimeoutError | asyncio.TimeoutError))
             if self.slot.on_exception is not None:
                 self.slot.on_exception(error)
         if isinstance(answer, Retry):
-            self._failed(answer.reason)
+            self._record_failure(answer.reason)
             self.health.retried()
         else:
             self._backoff.reset()
@@ -254,12 +372,12 @@ class Sender:
         await is_set_within(seconds, self._flush)
         return True
 
-    def _failed(self, reason: str) -> None:
-        if self.health.failed(reason, self._clock()):
+    def _record_failure(self, reason: str) -> None:
+        if self.health.record_failure(reason, self._clock()):
             logger.warning("%s cannot deliver: %s", self.ledger.component, reason)
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception in one line, for people."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__

@@ -1,4 +1,6 @@
-"""State of one sink that the spool keeps in memory: its cursor and the backlog behind it.
+"""State that the spool keeps in memory: each sink's cursor and backlog, and bytes that submissions have reserved.
+
+State of one sink that the spool keeps in memory: its cursor and the backlog behind it.
 
 The writer thread changes a state after each commit, the reader thread when it hands records out, so every change
 is made under the lock.
@@ -6,6 +8,10 @@ is made under the lock.
 Records that were handed out (up to `in_flight_end`) belong to the sender until it says what became of them: when
 the spool is full and an optional sink has to skip, those are not counted as dropped here, because they may just be
 arriving.
+
+Bytes of a spool that are reserved for a submission before it is appended; no other submission gets them.
+
+A submission that goes into several spools reserves bytes in all of them first, so none stores what another refuses.
 """
 
 from __future__ import annotations
@@ -104,7 +110,7 @@ class SinkState:
             reason = self.dead_letter_reason if self.dead_letters else ""
             return SinkSnapshot(counts, pending, self.dead_letters, reason)
 
-    def load(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
+    def restore_counts(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
         """Take over what the file says when it is opened."""
         with self._lock:
             self.cursor = cursor
@@ -185,7 +191,7 @@ class SinkState:
             if self.in_flight_end is not None and end >= self.in_flight_end:
                 self.in_flight_end = None
 
-    def forget(self) -> int:
+    def discard_pending(self) -> int:
         """Nothing waits any more (a spool in memory is closed); returns how many records did."""
         with self._lock:
             self._counts["dropped", "memory_spool_closed"] += self.records
@@ -220,3 +226,35 @@ class SinkState:
                     self.bytes = max(0, self.bytes - batch.bytes)
                 self.cursor = max(self.cursor, Position(batch.id, batch.records))
             self.oldest_at = oldest_at if self.records else None
+
+
+class Reservations:
+    """Counts the bytes that one spool has reserved. The writer thread reserves them, in the order of its requests."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.bytes = 0
+
+
+class Reservation:
+    """A request for `size` bytes, granted or not yet."""
+
+    def __init__(self, reservations: Reservations, size: int) -> None:
+        self.size = size
+        self._held = 0
+        self._reservations = reservations
+        self._is_wanted = True
+
+    def hold(self) -> None:
+        """Count the bytes as reserved unless the request was released; a second call changes nothing."""
+        with self._reservations.lock:
+            if self._is_wanted and not self._held:
+                self._held = self.size
+                self._reservations.bytes += self.size
+
+    def release(self) -> None:
+        """Return the bytes when the submission is appended or given up; a second call changes nothing."""
+        with self._reservations.lock:
+            self._reservations.bytes -= self._held
+            self._held = 0
+            self._is_wanted = False

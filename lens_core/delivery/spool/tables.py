@@ -12,12 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...plugin_api.sink_answers import Position
-from . import queries as spool_queries
-from .chunk import DeadLetter, NewBatch
-from .packing import Stored, pack
-from .recent import RecentBatches
-from .reservation import Reservation, Reservations
-from .sink_state import Outcome, SinkState, SpooledBatch
+from . import file as spool_file
+from .batches import DeadLetter, NewBatch, RecentBatches, Stored, pack
+from .sink_state import Outcome, Reservation, Reservations, SinkState, SpooledBatch
 
 # What a batch costs beyond its stored body: its row, its page's slack.
 BATCH_OVERHEAD_BYTES = 64
@@ -82,7 +79,7 @@ class SpoolTables:
         self._max_dead_letter_bytes = max_dead_letter_bytes
         self._pack_from_bytes = pack_from_bytes
 
-    def count(self, connection: sqlite3.Connection) -> None:
+    def count_contents(self, connection: sqlite3.Connection) -> None:
         """Count what the file holds; looks at every batch."""
         self.live_bytes = connection.execute(
             "SELECT coalesce(sum(length(body) + ?), 0) FROM batches", (BATCH_OVERHEAD_BYTES,)
@@ -90,14 +87,14 @@ class SpoolTables:
         self.dead_letter_bytes = connection.execute("SELECT coalesce(sum(bytes), 0) FROM dead_letters").fetchone()[0]
 
     def mark(self) -> tuple[int, int]:
-        """What follows the open transaction."""
+        """Return a mark to which the counts can be restored if the transaction is rolled back."""
         return self.live_bytes, self.dead_letter_bytes
 
     def restore(self, mark: tuple[int, int]) -> None:
         """The transaction was taken back."""
         self.live_bytes, self.dead_letter_bytes = mark
 
-    def append(
+    def append_batches(
         self,
         connection: sqlite3.Connection,
         batches: Sequence[NewBatch],
@@ -165,11 +162,11 @@ class SpoolTables:
         for skip in done.skips:
             self.sink_states[skip.sink].skipped(skip.batches, skip.oldest_at)
         for batch, body, packed in done.batches:
-            self.recent.add(batch, body, packed)
+            self.recent.append_batch(batch, body, packed)
             for sink_state in self.sink_states.values():
                 sink_state.appended(batch)
 
-    def advance(
+    def advance_cursor(
         self,
         connection: sqlite3.Connection,
         sink: str,
@@ -181,7 +178,7 @@ class SpoolTables:
         now: float,
     ) -> Advanced:
         """Move a cursor forward and keep what the sink refused."""
-        cursor = end if self._move(connection, sink, end) else spool_queries.cursor_of(connection, sink)
+        cursor = end if self._move(connection, sink, end) else spool_file.cursor_of(connection, sink)
         for letter in dead_letters:
             connection.execute(
                 "INSERT INTO dead_letters (sink, reason, created_at, bytes, body) VALUES (?, ?, ?, ?, ?)",
@@ -189,7 +186,7 @@ class SpoolTables:
             )
             self.dead_letter_bytes += len(letter.body)
         discarded = self._bound_dead_letters(connection) if dead_letters else {}
-        oldest_at = spool_queries.oldest_after(connection, sink, cursor)
+        oldest_at = spool_file.oldest_after(connection, sink, cursor)
         self.untidy = True
         reason = dead_letters[-1].reason if dead_letters else ""
         return Advanced(sink, end, records, size, oldest_at, len(dead_letters), discarded, outcome, reason)
@@ -230,8 +227,8 @@ class SpoolTables:
 
     def skip_to(self, connection: sqlite3.Connection, sink: str, position: Position) -> Advanced:
         """A sink has stored more than its cursor says: believe the sink."""
-        start = spool_queries.cursor_of(connection, sink)
-        before, after = (spool_queries.pending_of(connection, sink, place) for place in (start, max(start, position)))
+        start = spool_file.cursor_of(connection, sink)
+        before, after = (spool_file.pending_of(connection, sink, place) for place in (start, max(start, position)))
         self._move(connection, sink, position)
         records = before.records - after.records
         done = Outcome(delivered=records)
@@ -239,11 +236,11 @@ class SpoolTables:
 
     def purge(self, connection: sqlite3.Connection) -> None:
         """Delete the batches that every cursor has passed."""
-        floor = spool_queries.floor(connection)
+        floor = spool_file.floor(connection)
         passed = "id < ?" if floor is not None else "? IS NULL"
         self._delete(connection, passed, floor)
         for sink in self.sink_states:
-            cursor = spool_queries.cursor_of(connection, sink)
+            cursor = spool_file.cursor_of(connection, sink)
             self._delete(
                 connection,
                 "only_sink = ? AND (id < ? OR (id = ? AND records <= ?))",
@@ -264,12 +261,12 @@ class SpoolTables:
     def _give_room(self, connection: sqlite3.Connection, need: int, kept: int) -> list[Skip] | None:
         """Delete what was passed, then what only optional sinks still want; None when that is not enough."""
         self.purge(connection)
-        cursors = {sink: spool_queries.cursor_of(connection, sink) for sink in self.sink_states}
+        cursors = {sink: spool_file.cursor_of(connection, sink) for sink in self.sink_states}
         victims: list[SpooledBatch] = []
         free = self._max_bytes - self.live_bytes - kept
         limit = OLDEST_AT_ONCE
         while free < need:
-            oldest = spool_queries.oldest_batches(connection, limit)[len(victims) :]
+            oldest = spool_file.oldest_batches(connection, limit)[len(victims) :]
             if not oldest and kept:
                 return None
             if not oldest:
@@ -300,6 +297,6 @@ class SpoolTables:
             lost = [batch for batch in victims if sink in self._wanting(batch, cursors)]
             if lost:
                 self._move(connection, sink, end)
-                skips.append(Skip(sink, lost, spool_queries.oldest_after(connection, sink, end)))
+                skips.append(Skip(sink, lost, spool_file.oldest_after(connection, sink, end)))
         self._delete(connection, "id <= ?", end.batch)
         return skips

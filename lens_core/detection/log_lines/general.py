@@ -153,7 +153,7 @@ class GeneralReader:
     def __init__(self) -> None:
         self._columns = Columns({"l.r.": Field("learning_rate")}, _LOSS_NAMES)
 
-    def read(self, text: str) -> Reading | None:
+    def parse_line(self, text: str) -> Reading | None:
         """Return the step, the announcement or the numbers of a line; None where it is nothing of these."""
         found = self._look(text)
         return found if isinstance(found, Reading) else None
@@ -188,7 +188,7 @@ class GeneralReader:
             for name, cell in numbers
             if (kind := counter_of(name.split("/")[-1])) and (number := parse_whole(cell)) is not None
         }
-        values = self._columns.read(numbers)
+        values = self._columns.read_pairs(numbers)
         iteration = counted.get("global") if _STEPS_OF_CELLS.search(text) else None
         return Reading(format=CELL, iteration=iteration, values=values, joins="cell", text=text)
 
@@ -277,7 +277,7 @@ class GeneralReader:
                 own.append((name, text))
             elif (number := parse_number(text)) is not None:
                 evaluated[kept] = number
-        values = self._columns.read(own)
+        values = self._columns.read_pairs(own)
         if "lm_loss" not in values and is_named:
             named = [name for name in values if "loss" in name.lower() and not _NO_LOSS.search(name)]
             named = [name for name in named if not name.endswith("_avg")]
@@ -309,7 +309,7 @@ def _count_and_measure(
 
 
 def _why_no_step(text: str, before: str, measures: Collection[str]) -> str:
-    """Why a line cannot be a step of a training, whatever its numbers are; empty if it may."""
+    """Say why a line cannot be a step of a training, whatever its numbers are; empty if it may."""
     if before and (other := _OTHER_WORK.search(before)):
         return f"`{other.group()}` stands before its counter: that is other work than a training's step"
     if _speaks_of_evaluation(text, measures):

@@ -171,7 +171,7 @@ def _normal(label: str) -> str:
 
 
 def counter_of(label: str) -> str:
-    """What a label counts: `global`, `step`, `batch`, `epoch`, `total`; empty if nothing."""
+    """Return the counter that a label names: `global`, `step`, `batch`, `epoch`, `total`; empty if there is none."""
     plain = "_".join(label.lower().split())
     if plain in _GLOBAL:
         return "global"
@@ -236,7 +236,7 @@ def parse_whole(text: str) -> int | None:
 
 
 def words_beside(text: str, pairs: Collection[tuple[str, str, str]]) -> int:
-    """How many words stand on a line beside labels, levels, and what follows a number closely."""
+    """Count the words of a line beside labels, levels, and those that follow a number closely."""
     labels = {word for name, _, _ in pairs for word in re.split(r"[^a-z]+", name.lower())}
     words = re.findall(r"(?<![\w.])[a-z]{3,}", TIMES.sub(" ", text[:512]).lower().replace("_", " "))
     return sum(word not in labels and word not in _PLAIN_WORDS and word not in _TIME_WORDS for word in words)

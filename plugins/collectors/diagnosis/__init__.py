@@ -7,14 +7,10 @@ agent.start()
 
 from __future__ import annotations
 
-from .actions import DiagnosisAction, DiagnosisActionType
-from .agent import DiagnosisAgent
-from .base import AgentOptions, DataCollector, DiagnosisClient
-from .data import DiagnosisDataType, WorkerTrainingMetric
-from .log import LogCollector
+from .agent import DiagnosisAction, DiagnosisActionType, DiagnosisAgent
+from .base import AgentOptions, DataCollector, DiagnosisClient, DiagnosisDataType, WorkerTrainingMetric
 from .master_client import EmbeddedClient, LensClient, MasterClient
-from .metric import MetricCollector
-from .stack import StackCollector
+from .readers import LogCollector, MetricCollector, StackCollector
 
 __all__ = [
     "AgentOptions",

@@ -14,7 +14,7 @@ from lens_core.plugin_api.http_answers import is_lens_success
 
 from ...dlrover import MasterConnection, MasterError, Report, Wire, report_to_wire
 from ...dlrover.client import DEADLINE_SECONDS, GRPC
-from .data import cut_text, get_node_id, get_node_type
+from .base import cut_text, get_node_id, get_node_type
 
 logger = logging.getLogger("lens.diagnosis")
 
@@ -141,7 +141,7 @@ def client_from_environment() -> MasterClient | LensClient | EmbeddedClient | No
 
 
 def own_origin() -> Origin:
-    """Who this process is, by its environment."""
+    """Return the origin of this process, by its environment."""
     get = os.environ.get
     return Origin(
         workload_uid=get("WORKLOAD_UID", ""),

@@ -2,14 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
-from lens_core import Collector, hookimpl
+from lens_core import Collector, Measurement, Origin, Record, hookimpl
 
-from .collector import Host
-from .settings import HostSettings
+from ..catalogue import units
+from .gpus import GpuReader, find_readers
+from .machine import HostSettings, Processes, Rates, Value, read_machine
 
 __all__ = ["Host", "HostSettings", "lens_collectors"]
+
+# Between two looks at a counter; less says little about a processor.
+_MIN_SECONDS = 0.5
+
+
+class Host(Collector):
+    """Processors, memory, disks, network and GPUs of this machine, and of each training process on it."""
+
+    name = "host"
+    also_called = ("host_metrics", "hostmetrics", "node_exporter", "node_exporter_metrics")
+    Settings = HostSettings
+    interval_seconds: ClassVar[float] = 15.0
+    timeout_seconds: ClassVar[float] = 10.0
+
+    settings: HostSettings
+
+    async def start(self) -> None:
+        """Find the GPUs and look at all counters for the first time."""
+        # One thread: when a driver hangs, the next run waits for it and fails in time, and no threads pile up.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lens-host")
+        self._rates = Rates()
+        self._processes = Processes(self.settings.max_processes)
+        self._readers: list[GpuReader] = []
+        node = self.settings.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
+        self._origin = Origin(node=node)
+        await self._run_in_thread(self._read_first_values)
+
+    async def stop(self) -> None:
+        """Leave the thread alone if it hangs."""
+        if hasattr(self, "_thread"):
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def collect(self) -> Sequence[Record]:
+        """All values now."""
+        await asyncio.sleep(max(0.0, self._looked_at + _MIN_SECONDS - time.monotonic()))
+        return self._measurements(await self._run_in_thread(self._read_values))
+
+    async def _run_in_thread(self, work: Callable[[], list[Value]]) -> list[Value]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _read_first_values(self) -> list[Value]:
+        if self.settings.gpus:
+            self._readers = find_readers(lambda text: self.context.logger.info("%s", text))
+        return self._read_values()
+
+    def _read_values(self) -> list[Value]:
+        values = list(read_machine(self.settings, self._rates))
+        gpu_bytes: dict[int, float] = {}
+        for reader in self._readers:
+            values += reader.read_gpus()
+            if self.settings.processes:
+                gpu_bytes.update(reader.processes())
+        if self.settings.processes:
+            values += self._processes.read_processes(gpu_bytes, self._rates)
+        self._rates.next_round()
+        self._looked_at = time.monotonic()
+        return values
+
+    def _measurements(self, values: Sequence[Value]) -> list[Record]:
+        now = time.time()
+        known = units()
+        return [
+            Measurement(
+                origin=self._origin,
+                name=value.name,
+                value=value.value,
+                unit=known.get(value.name, ""),
+                event_time=now,
+                tags={**self.settings.tags, **dict(value.tags)},
+            )
+            for value in values
+        ]
 
 
 @hookimpl

@@ -1,4 +1,11 @@
-"""Scalars out of events: protobuf by hand (tensorflow/core/util/event.proto, framework/summary.proto, tensor.proto).
+"""Reads TensorBoard's event files: frames of a file, events of a frame.
+
+The frames of an event file: TFRecord (tensorflow/core/lib/io/record_writer.h).
+
+A frame is a length (u64), the masked CRC-32C of these eight bytes, the data, and the masked CRC-32C of the data; all
+little endian. A file that is being written ends anywhere.
+
+Scalars out of events: protobuf by hand (tensorflow/core/util/event.proto, framework/summary.proto, tensor.proto).
 
 Event: 1 wall_time (double), 2 step, 5 summary. Summary: 1 value. Value: 1 tag, 2 simple_value (float), 8 tensor,
 9 metadata. Metadata: 1 plugin_data (1 plugin_name), 4 data_class (1 is scalar). Tensor: 1 dtype, 4 content, 5 floats,
@@ -7,10 +14,103 @@ Event: 1 wall_time (double), 2 step, 5 summary. Summary: 1 value. Value: 1 tag, 
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
+from typing import BinaryIO, NamedTuple
 
 from lens_core.plugin_api.protobuf import DELIMITED, FIXED32, FIXED64, WireError, fields, packed, read_varint
+
+try:
+    from google_crc32c import value as _fast_crc
+except ImportError:  # then lengths are checked, data is not: in Python that would take longer than all the rest
+    _fast_crc = None
+
+_HEADER = struct.Struct("<QI")
+_FOOTER = struct.Struct("<I")
+_OVERHEAD = _HEADER.size + _FOOTER.size
+_MASK = 0xA282EAD8
+
+
+class Frames(NamedTuple):
+    """The frames read: the end of the last whole frame, their number, and the fault behind them, or ''.
+
+    `skipped` frames were larger than what may be read at once (images, graphs): they are stepped over, unread.
+    """
+
+    end: int
+    frames: int
+    skipped: int
+    problem: str
+    has_more: bool
+
+
+def read_frames(file: BinaryIO, start: int, max_bytes: int, take: Callable[[bytes, int], None]) -> Frames:
+    """Hand the data of whole frames from `start` on to `take`, with the offset behind each."""
+    size = os.fstat(file.fileno()).st_size
+    file.seek(start)
+    data = file.read(max_bytes)
+    place, count, available = 0, 0, len(data)
+    known: dict[int, int] = {}
+    while place + _HEADER.size <= available:
+        length, checksum = _HEADER.unpack_from(data, place)
+        if known.get(length) != checksum:
+            if masked(crc32c(data[place : place + 8])) != checksum:
+                return Frames(start + place, count, 0, f"no frame begins at byte {start + place}", False)
+            known[length] = checksum
+        first = place + _HEADER.size
+        last = first + length
+        if last + _FOOTER.size > available:
+            break
+        content = data[first:last]
+        if _fast_crc is not None and masked(_fast_crc(content)) != _FOOTER.unpack_from(data, last)[0]:
+            return Frames(start + place, count, 0, f"the frame at byte {start + place} is damaged", False)
+        place = last + _FOOTER.size
+        take(content, start + place)
+        count += 1
+    return _unread_frames(start, place, count, data, size, max_bytes)
+
+
+def _unread_frames(start: int, place: int, count: int, data: bytes, size: int, max_bytes: int) -> Frames:
+    """Classify the bytes behind the last whole frame: nothing yet, the next piece, or a frame too large."""
+    end = start + place
+    if place + _HEADER.size > len(data):
+        return Frames(end, count, 0, "", end + _OVERHEAD <= size and len(data) == max_bytes)
+    (length, _) = _HEADER.unpack_from(data, place)
+    behind = end + length + _OVERHEAD
+    if behind > size:
+        return Frames(end, count, 0, "", False)
+    if length + _OVERHEAD > max_bytes:
+        return Frames(behind, count, 1, "", behind < size)
+    return Frames(end, count, 0, "", True)
+
+
+def masked(checksum: int) -> int:
+    """A checksum in the form in which it is stored."""
+    return (((checksum >> 15) | (checksum << 17)) + _MASK) & 0xFFFFFFFF
+
+
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for number in range(256):
+        for _ in range(8):
+            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)
+        table.append(number)
+    return tuple(table)
+
+
+_TABLE = _crc_table()
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C (Castagnoli)."""
+    if _fast_crc is not None:
+        return int(_fast_crc(data))
+    checksum = 0xFFFFFFFF
+    for byte in data:
+        checksum = _TABLE[(checksum ^ byte) & 0xFF] ^ checksum >> 8
+    return checksum ^ 0xFFFFFFFF
+
 
 # step, wall time in seconds, tag, value
 Take = Callable[[int, float, str, float], None]
@@ -32,7 +132,7 @@ class EventReader:
         self._take = take
         self._tags: dict[bytes, str] = {}
 
-    def read(self, event: bytes) -> None:
+    def read_scalars(self, event: bytes) -> None:
         """Hand every scalar of an event to `take`. Raises lens_core.plugin_api.protobuf.WireError for a damaged one."""
         try:
             usual = self._read_usual(event)
@@ -63,7 +163,7 @@ class EventReader:
         if event[middle] != 0x15 or step >= 1 << 63:
             return False
         name = event[place + 5 : middle]
-        tag = self._tags.get(name) or self._text(name)
+        tag = self._tags.get(name) or self._decode_name(name)
         self._take(step, _DOUBLE.unpack_from(event, 1)[0], tag, _FLOAT.unpack_from(event, middle + 1)[0])
         return True
 
@@ -111,13 +211,13 @@ class EventReader:
             middle = place + 2 + data[place + 1]
             if data[place] == 0x0A and middle + 5 == last and data[middle] == 0x15:
                 name = data[place + 2 : middle]
-                tag = self._tags.get(name) or self._text(name)
+                tag = self._tags.get(name) or self._decode_name(name)
                 self._take(step, wall, tag, _FLOAT.unpack_from(data, middle + 1)[0])
             else:
-                self._value(data[place:last], step, wall)
+                self._parse_value(data[place:last], step, wall)
             place = last
 
-    def _value(self, value: bytes, step: int, wall: float) -> None:
+    def _parse_value(self, value: bytes, step: int, wall: float) -> None:
         name = b""
         number: float | None = None
         is_scalar = True
@@ -131,9 +231,9 @@ class EventReader:
             elif field.number == 9 and field.kind == DELIMITED:
                 is_scalar = _says_scalar(field.value)
         if number is not None and name and is_scalar:
-            self._take(step, wall, self._text(name), number)
+            self._take(step, wall, self._decode_name(name), number)
 
-    def _text(self, name: bytes) -> str:
+    def _decode_name(self, name: bytes) -> str:
         text = self._tags.get(name)
         if text is None:
             if len(self._tags) > 100_000:

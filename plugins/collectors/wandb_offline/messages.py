@@ -1,4 +1,13 @@
-"""Messages of a `.wandb` file (wandb/proto/wandb_internal.proto), read by hand, of wandb 0.16 to 0.31.
+"""Reads the messages of a `run-ID.wandb` file.
+
+The framing of a `.wandb` file: a header of 7 bytes, then the log format of LevelDB in blocks of 32 KiB.
+
+Header: `:W&B`, 0xBEE1 (u16), version 0. A chunk is checksum (u32), length (u16), type, data; it never crosses the end
+of a block (blocks count from the start of the file), and fewer than 7 bytes at a block's end are padding. Types: 1 is
+a whole record, 2, 3 and 4 are its first, middle and last part. The checksum is CRC-32 (zlib's) over type and data.
+All little endian (wandb/sdk/internal/datastore.py up to 0.29, core/internal/transactionlog since).
+
+Messages of a `.wandb` file (wandb/proto/wandb_internal.proto), read by hand, of wandb 0.16 to 0.31.
 
 Record: 2 history, 7 stats, 12 metric, 17 run, 18 exit. History: 1 item, 2 step (1 number). Item: 1 key, 2 nested_key,
 16 value_json; typed forms since 0.31: 4 bool, 5 int (zigzag), 6 double. Stats: 2 timestamp, 3 item. Metric: 1 name,
@@ -10,12 +19,98 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
-from typing import Any
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from lens_core.plugin_api.protobuf import DELIMITED, FIXED64, VARINT, WireError, fields, zigzag
+
+
+class WandbOfflineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the wandb_offline collector.
+
+    `paths`: directories below which `run-ID.wandb` files are looked for (a WANDB_DIR, a home, a shared disk).
+    `workload`: whose rows these are; `{entity}`, `{project}` and `{run}` stand for what the file says. `online`: read
+    the logs of runs that were online too; leave it off where the hook sees those. `system_metrics`: wandb's own
+    measurements of the machine as metrics `wandb.system.NAME`. `bytes_at_once`: so much is read and held in memory at
+    one time. `max_files`: logs that are followed.
+    """
+
+    paths: Annotated[list[str], Meta(min_length=1)]
+    workload: str = "{run}"
+    online: bool = False
+    system_metrics: bool = False
+    bytes_at_once: Annotated[int, Meta(ge=64 * 1024, le=256 * 1024 * 1024)] = 4 * 1024 * 1024
+    max_files: Annotated[int, Meta(ge=1)] = 10_000
+
+
+BLOCK = 32 * 1024
+HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
+_CHUNK = struct.Struct("<IHB")
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+
+
+class Framed(NamedTuple):
+    """The records read: the end of the last whole record, and how many chunks were damaged."""
+
+    end: int
+    records: int
+    damaged: int
+
+
+def read_records(data: bytes, start: int, take: Callable[[bytes, int], None]) -> Framed:
+    """Hand the whole records in `data`, which stands at `start` of its file, to `take`, with the offset behind each.
+
+    A chunk that is damaged is waited for as long as its block may still be written; once there are bytes behind its
+    block, the rest of the block is given up, as LevelDB does.
+    """
+    place, end, records, damaged = 0, 0, 0, 0
+    parts: list[bytes] | None = None
+    size = len(data)
+    while place < size:
+        room = BLOCK - (start + place) % BLOCK
+        if room < _CHUNK.size:
+            place += room
+            continue
+        chunk = _chunk(data, place, room)
+        if chunk is None:
+            if place + room >= size:
+                break
+            damaged += 1
+            place += room
+            parts = None
+            end = place
+            continue
+        kind, content = chunk
+        place += _CHUNK.size + len(content)
+        if kind in (_FULL, _FIRST):
+            parts = []
+        if parts is None:
+            end = place  # the rest of a record whose beginning is lost
+            continue
+        parts.append(content)
+        if kind in (_FULL, _LAST):
+            take(b"".join(parts), start + place)
+            parts, end = None, place
+            records += 1
+    return Framed(start + end, records, damaged)
+
+
+def _chunk(data: bytes, place: int, room: int) -> tuple[int, bytes] | None:
+    """Type and data of a chunk; None when it is not whole, or damaged."""
+    if place + _CHUNK.size > len(data):
+        return None
+    checksum, length, kind = _CHUNK.unpack_from(data, place)
+    last = place + _CHUNK.size + length
+    if not _FULL <= kind <= _LAST or _CHUNK.size + length > room or last > len(data):
+        return None
+    if zlib.crc32(data[place + 6 : last]) != checksum:
+        return None
+    return kind, data[place + _CHUNK.size : last]
+
 
 HISTORY, STATS, METRIC, RUN, EXIT = 2, 7, 12, 17, 18
 WANTED = frozenset((HISTORY, STATS, METRIC, RUN, EXIT))
@@ -72,7 +167,7 @@ def read_stats(body: bytes) -> tuple[float | None, dict[str, float]]:
 
 
 def read_metric(body: bytes) -> tuple[str, str] | None:
-    """What `define_metric` said: (name or pattern, the metric that is its axis); None without an axis."""
+    """Parse a `define_metric`: (name or pattern, the metric that is its axis); None without an axis."""
     found = _texts(body, (1, 2, 4))
     name = found.get(1) or found.get(2, "")
     axis = found.get(4, "")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lens_core import Sink, hookimpl
 
-from .settings import DatadogSettings
+from .series import DatadogSettings
 from .sink import Datadog
 
 __all__ = ["Datadog", "DatadogSettings", "lens_sinks"]

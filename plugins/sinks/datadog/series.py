@@ -1,18 +1,73 @@
-"""From records to the intake's series (POST /api/v2/series), each encoded once; what is bad is left out singly."""
+"""Makes Datadog's series of records."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from lens_core import Measurement, Origin, Record, StepMetrics
+from lens_core import Measurement, Origin, Record, Secret, StepMetrics
 
-from .naming import metric_name, tag
-from .settings import DatadogSettings
+
+class DatadogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the datadog sink.
+
+    `api_key`: DD_API_KEY when left out, else it comes from AWS. `aws_secret`: a secret of AWS (a JSON object with
+    DD_API_KEY, or the key as plain text). `aws_region`: where that secret is. `site`: DD_SITE, else datadoghq.com;
+    others are us3.datadoghq.com, datadoghq.eu …
+    `url`: another intake or a proxy, instead of `https://api.SITE`.
+
+    `tags`: on every metric, as `key:value`. `env`: a tag `env:…`; DD_ENV when left out. `prefix`: before every name.
+    `rows`: send training rows too, each value as the gauge `ROWS_PREFIX.NAME`; every run is a custom metric of its
+    own then. `rows_prefix`: what names of rows begin with. `compression`: gzip, zstd or none. `timeout_seconds`: for
+    one request. `max_records`: when a batch is full. `max_payload_bytes`: the limit of the intake, compressed;
+    `max_body_bytes`: the limit decompressed; `max_points`: points per payload.
+    """
+
+    api_key: Secret | None = None
+    aws_secret: str = ""
+    aws_region: str = ""
+    site: str = ""
+    url: str = ""
+    tags: list[str] = []
+    env: str = ""
+    prefix: str = ""
+    rows: bool = False
+    rows_prefix: str = "lens.training"
+    compression: Literal["gzip", "zstd", "none"] = "gzip"
+    timeout_seconds: Annotated[float, Meta(gt=0)] = 30.0
+    max_records: Annotated[int, Meta(ge=1)] = 5_000
+    max_payload_bytes: Annotated[int, Meta(ge=1024, le=512_000)] = 512_000
+    max_body_bytes: Annotated[int, Meta(ge=1024, le=5_242_880)] = 5_242_880
+    max_points: Annotated[int, Meta(ge=1)] = 10_000
+
+
+MAX_LENGTH = 200
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.]")
+_BEFORE_NAMES = re.compile(r"^[^A-Za-z]+")
+_NOT_IN_TAGS = re.compile(r"[^\w\-:./]")
+_BEFORE_TAGS = re.compile(r"^[\W\d_]+")
+_UNDERSCORES = re.compile(r"__+")
+
+
+@lru_cache(maxsize=20_000)
+def metric_name(text: str) -> str:
+    """A metric's name: ASCII letters, digits, `_` and `.`, a letter first, at most 200; '' when nothing is left."""
+    return _BEFORE_NAMES.sub("", _NOT_IN_NAMES.sub("_", text))[:MAX_LENGTH]
+
+
+@lru_cache(maxsize=20_000)
+def tag(text: str) -> str:
+    """A tag: lower case, letters, digits and `_-:./`, a letter first, at most 200; '' when nothing is left."""
+    clean = _UNDERSCORES.sub("_", _NOT_IN_TAGS.sub("_", text.lower()))
+    return _BEFORE_TAGS.sub("", clean)[:MAX_LENGTH].rstrip("_")
+
 
 # The intake takes points from one hour ago to ten minutes ahead. A little less, because sending takes time too.
 MAX_AGE_SECONDS = 3600.0 - 30.0
@@ -40,7 +95,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """What a series is about; version 2 of the intake has no field for the host."""
+    """The resource of a series; version 2 of the intake has no field for the host."""
 
     name: str
     type: str
@@ -97,7 +152,7 @@ class Builder:
         oldest, newest = now - MAX_AGE_SECONDS, now + MAX_AHEAD_SECONDS
         for index, record in enumerate(records):
             assert isinstance(record, (Measurement, StepMetrics))
-            values = self._values(record)
+            values = self._record_values(record)
             at = record.event_time or now
             if not values:
                 built.filtered += 1
@@ -131,21 +186,22 @@ class Builder:
         if not sent:
             built.rejected[index] = reason
 
-    def _values(self, record: Measurement | StepMetrics) -> Sequence[_Value]:
+    def _record_values(self, record: Measurement | StepMetrics) -> Sequence[_Value]:
         host = record.origin.node
         if isinstance(record, Measurement):
             if record.value is None:
                 return ()
             tags = _merged(self._tags_of(record.origin), tuple(record.tags.items()))
             kind, unit = _TYPES.get(record.kind, 3), _UNITS.get(record.unit, "")
-            return (_Value(self._name(record.name), record.value, kind, unit, tags, host),)
+            return (_Value(self._metric_name(record.name), record.value, kind, unit, tags, host),)
         if not self._settings.rows:
             return ()
         more = (("data_source", record.data_source), ("run_id", record.run_id))
         tags = _merged(self._tags_of(record.origin), more)
         prefix = self._settings.rows_prefix
         return [
-            _Value(self._name(f"{prefix}.{name}"), number, 3, "", tags, host) for name, number in record.values.items()
+            _Value(self._metric_name(f"{prefix}.{name}"), number, 3, "", tags, host)
+            for name, number in record.values.items()
         ]
 
     def _tags_of(self, origin: Origin) -> tuple[str, ...]:
@@ -161,7 +217,7 @@ class Builder:
             self._last_origin = origin
         return self._last_tags
 
-    def _name(self, text: str) -> str:
+    def _metric_name(self, text: str) -> str:
         return metric_name(self._settings.prefix + text)
 
 

@@ -1,11 +1,11 @@
-"""The sink: build, pack, post, understand the answer."""
+"""The Datadog sink: payloads within the intake's limits, sending."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -30,11 +30,57 @@ from lens_core import (
     StepMetrics,
 )
 from lens_core.plugin_api.credentials import find_credentials
+from lens_core.plugin_api.encoding import compress
 from lens_core.plugin_api.http_answers import is_web_page
 
-from .payloads import ENCODINGS, Payload, TooLarge, pack
-from .series import Builder, Built, Series
-from .settings import DatadogSettings
+from .series import Builder, Built, DatadogSettings, Series
+
+ENCODINGS = {"gzip": "gzip", "zstd": "zstd1", "none": ""}
+_OPEN, _CLOSE = b'{"series":[', b"]}"
+_encoder = msgspec.json.Encoder()
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """A compressed body, and which of the series are in it (from `first` on, `count` of them)."""
+
+    body: bytes
+    first: int
+    count: int
+
+
+class TooLarge(ValueError):
+    """One series alone is over the limits; `args[0]` is its index."""
+
+
+def pack_payloads(series: Sequence[Series], settings: DatadogSettings) -> Iterator[Payload]:
+    """Bodies that hold all series in their order. Raises TooLarge."""
+    encoded = [_encoder.encode(one) for one in series]
+    first = size = points = 0
+    for index, text in enumerate(encoded):
+        count = len(series[index].points)
+        full = size + len(text) + 1 > settings.max_body_bytes - len(_OPEN + _CLOSE)
+        if index > first and (full or points + count > settings.max_points):
+            yield from _fit(encoded, first, index, settings)
+            first, size, points = index, 0, 0
+        size += len(text) + 1
+        points += count
+    if first < len(encoded):
+        yield from _fit(encoded, first, len(encoded), settings)
+
+
+def _fit(encoded: Sequence[bytes], first: int, end: int, settings: DatadogSettings) -> Iterator[Payload]:
+    """One body, or halves of it for as long as it is too large when compressed."""
+    text = _OPEN + b",".join(encoded[first:end]) + _CLOSE
+    body = compress(text, settings.compression)
+    if len(body) <= settings.max_payload_bytes and len(text) <= settings.max_body_bytes:
+        yield Payload(body, first, end - first)
+    elif end - first == 1:
+        raise TooLarge(first)
+    else:
+        middle = (first + end) // 2
+        yield from _fit(encoded, first, middle, settings)
+        yield from _fit(encoded, middle, end, settings)
+
 
 _DEFAULT_SITE = "datadoghq.com"
 _KEY_PAUSE_SECONDS = 60.0
@@ -84,7 +130,7 @@ class Datadog(Sink):
             common.append(f"cluster:{self.context.cluster}")
         self._builder = Builder(self.settings, common)
         try:
-            await self._open()
+            await self._make_client()
         except ConfigurationError:
             raise
         except LensError as error:
@@ -96,7 +142,7 @@ class Datadog(Sink):
             await self._client.aclose()
             self._client = None
 
-    async def _open(self) -> httpx.AsyncClient:
+    async def _make_client(self) -> httpx.AsyncClient:
         if self._client is None:
             headers = {"DD-API-KEY": await asyncio.to_thread(self._key), "Accept": "application/json"}
             headers["Content-Type"] = "application/json"
@@ -110,7 +156,7 @@ class Datadog(Sink):
         """Ask whether the key is valid; raises LensError that says so."""
         await self.start()
         try:
-            response = await (await self._open()).get(f"{self._base}/api/v1/validate")
+            response = await (await self._make_client()).get(f"{self._base}/api/v1/validate")
         except httpx.HTTPError as error:
             raise LensError(f"{self._base}: {type(error).__name__}: {error}") from None
         finally:
@@ -126,7 +172,7 @@ class Datadog(Sink):
     async def send(self, batch: Batch) -> Answer:
         """Post a batch; bad values are left out singly and counted."""
         built = self._builder.build(batch.records, time.time())
-        self._count(built.dropped)
+        self._count_dropped(built.dropped)
         answer = await self._send_all(built)
         if answer is not None:
             return answer
@@ -139,13 +185,15 @@ class Datadog(Sink):
         left, owners = built.series, built.owners
         while left:
             try:
-                payloads = list(pack(left, self.settings))
+                payloads = list(pack_payloads(left, self.settings))
             except TooLarge as error:
                 left, owners = self._without(built, left, owners, error.args[0])
                 continue
             for payload in payloads:
                 series = left[payload.first : payload.first + payload.count]
-                answer = await self._post(payload, series, owners[payload.first : payload.first + payload.count], built)
+                answer = await self._post_payload(
+                    payload, series, owners[payload.first : payload.first + payload.count], built
+                )
                 if answer is not None:
                     return answer
             return None
@@ -157,11 +205,11 @@ class Datadog(Sink):
         built.rejected.update(dict.fromkeys(owners[index], TOO_LARGE))
         return series[:index] + series[index + 1 :], owners[:index] + owners[index + 1 :]
 
-    async def _post(
+    async def _post_payload(
         self, payload: Payload, series: list[Series], owners: list[list[int]], built: Built
     ) -> Answer | None:
         try:
-            response = await (await self._open()).post(f"{self._base}/api/v2/series", content=payload.body)
+            response = await (await self._make_client()).post(f"{self._base}/api/v2/series", content=payload.body)
         except httpx.HTTPError as error:
             return Retry(f"{type(error).__name__}: {error}", timed_out=isinstance(error, httpx.TimeoutException))
         except LensError as error:
@@ -179,9 +227,9 @@ class Datadog(Sink):
             return None
         middle = len(series) // 2
         for part in (slice(0, middle), slice(middle, None)):
-            for payload in pack(series[part], self.settings):
+            for payload in pack_payloads(series[part], self.settings):
                 chosen = slice(payload.first, payload.first + payload.count)
-                answer = await self._post(payload, series[part][chosen], owners[part][chosen], built)
+                answer = await self._post_payload(payload, series[part][chosen], owners[part][chosen], built)
                 if answer is not None:
                     return answer
         return None
@@ -195,7 +243,7 @@ class Datadog(Sink):
         if status in (200, 202):
             self._refused = False
             if errors:
-                self._count({"said_by_the_intake": len(errors)})
+                self._count_dropped({"said_by_the_intake": len(errors)})
                 self.context.logger.warning("Datadog took a payload with errors. errors=%s", "; ".join(errors)[:500])
             return None
         if status in (401, 403):
@@ -230,7 +278,7 @@ class Datadog(Sink):
             raise ConfigurationError("datadog needs an API key: the setting `api_key`, DD_API_KEY, or `aws_secret`")
         return found["DD_API_KEY"].reveal()
 
-    def _count(self, dropped: Mapping[str, int]) -> None:
+    def _count_dropped(self, dropped: Mapping[str, int]) -> None:
         for reason, amount in dropped.items():
             self._metrics.dropped.labels(self.context.name, reason).inc(amount)
 
@@ -252,7 +300,7 @@ def _is_json(body: bytes) -> bool:
 
 
 def _pause(headers: Mapping[str, str]) -> float | None:
-    """When to come again: seconds, in either of the two headers."""
+    """Return the seconds until the next try, from either of the two headers."""
     for name in ("retry-after", "x-ratelimit-reset"):
         text = headers.get(name, "")
         if text.isdigit():

@@ -21,6 +21,7 @@ from lens_core import (
 )
 from lens_core.plugin_api.store import metric_name
 
+from .blocks import HIGHEST_STEP, LOWEST_STEP
 from .database import Database
 from .grouping import LOG_SOURCE
 from .identity import Connection
@@ -29,7 +30,7 @@ _PIECE = 2_000
 _ROWS = """
     select row_step, sequence, event_time_us, updated_us, nullif(iteration, row_step), rank, metrics, tags,
         key_sequences, history
-    from lens_row where stream_id = %s and row_step > %s order by row_step limit %s
+    from lens_row where stream_id = %s and row_step >= %s order by row_step limit %s
 """
 
 
@@ -44,10 +45,12 @@ async def export_records(database: Database, workload_uid: str) -> AsyncGenerato
                 [subject_id],
             )
             for stream in await cursor.fetchall():
-                after = -(2**63)
-                while rows := await (await connection.execute(_ROWS, [stream[0], after, _PIECE])).fetchall():
+                first = LOWEST_STEP
+                while rows := await (await connection.execute(_ROWS, [stream[0], first, _PIECE])).fetchall():
                     yield [record for row in rows for record in _versions(origin, stream, row)]
-                    after = rows[-1][0]
+                    if rows[-1][0] == HIGHEST_STEP:
+                        break
+                    first = rows[-1][0] + 1
             yield await _facts(connection, subject_id, origin)
 
 
@@ -81,7 +84,7 @@ def _versions(origin: Origin, stream: tuple[Any, ...], row: tuple[Any, ...]) -> 
     shared = source == LOG_SOURCE
     tags = tags or {}
 
-    def write(number: int, of_rank: int | None, values: dict[str, Any], time_us: int | None) -> StepMetrics:
+    def make_row(number: int, of_rank: int | None, values: dict[str, Any], time_us: int | None) -> StepMetrics:
         who = of_rank if shared else (None if stream_rank < 0 else stream_rank)
         return StepMetrics(
             origin=_with_rank(origin, pod_uid, who),
@@ -97,15 +100,15 @@ def _versions(origin: Origin, stream: tuple[Any, ...], row: tuple[Any, ...]) -> 
         )
 
     for entry in history or []:
-        yield write(entry["sequence"], entry.get("rank"), entry["values"], first_us)
+        yield make_row(entry["sequence"], entry.get("rank"), entry["values"], first_us)
     others: dict[tuple[int | None, int], dict[str, Any]] = {}
     for name, (of_rank, number) in (key_sequences or {}).items():
         others.setdefault((of_rank, number), {})[name] = metrics.pop(name)
     for (of_rank, number), values in others.items():
-        yield write(number, of_rank, values, first_us)
-    yield write(sequence, rank, metrics, first_us if updated_us is None else updated_us)
+        yield make_row(number, of_rank, values, first_us)
+    yield make_row(sequence, rank, metrics, first_us if updated_us is None else updated_us)
     if updated_us is not None and not history and not others:
-        yield write(sequence, rank, metrics, first_us)
+        yield make_row(sequence, rank, metrics, first_us)
 
 
 def _with_rank(origin: Origin, pod_uid: str, rank: int | None) -> Origin:

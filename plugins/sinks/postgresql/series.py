@@ -28,14 +28,14 @@ class Series(NamedTuple):
     weights: Doubles
 
     @staticmethod
-    def of(rows: Iterable[Integers], values: Doubles, stream: int) -> Series:
+    def from_rows(rows: Iterable[Integers], values: Doubles, stream: int) -> Series:
         """Points of one stream: steps, iterations and times, and the values beside them."""
         steps, iterations, times = rows
         return Series(steps, iterations, times, values, np.full(values.size, stream), np.ones(values.size))
 
     @property
     def size(self) -> int:
-        """How many points there are."""
+        """Return the number of points."""
         return self.values.size
 
     def select(self, which: Any) -> Series:
@@ -49,11 +49,12 @@ class Series(NamedTuple):
 
     def by_step(self) -> Series:
         """Points of one stream in the order of their steps."""
-        return self if (np.diff(self.steps) > 0).all() else self.select(np.argsort(self.steps))
+        # Compared, not subtracted: the difference of two steps may have more than 64 bits.
+        return self if (self.steps[1:] > self.steps[:-1]).all() else self.select(np.argsort(self.steps))
 
     def ordered(self, groups: Integers, sides: Integers) -> Series:
         """The points in the order group, iteration, time, side, step."""
-        if (np.diff(groups) == 0).all() and (np.diff(self.iterations) > 0).all():
+        if (np.diff(groups) == 0).all() and (self.iterations[1:] > self.iterations[:-1]).all():
             return self
         return self.select(np.lexsort((self.steps, sides, self.times, self.iterations, groups)))
 

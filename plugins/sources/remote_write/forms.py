@@ -15,7 +15,7 @@ VARIABLE = "LENS_REMOTE_WRITE_FORM"
 _log = logging.getLogger("lens.remote_write")
 
 
-def choose() -> tuple[str, Any]:
+def choose_form() -> tuple[str, Any]:
     """The name of the form that is used, and its module."""
     if os.environ.get(VARIABLE) == "interpreted":
         return "interpreted", interpreted
@@ -30,5 +30,5 @@ def choose() -> tuple[str, Any]:
 
 
 def source_digest() -> str:
-    """What tells whether a compiled form was built from forward.py as it is now."""
+    """Tells whether a compiled form was built from forward.py as it is now."""
     return hashlib.sha256((Path(__file__).parent / "forward.py").read_bytes()).hexdigest()

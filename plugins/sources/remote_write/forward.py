@@ -1,11 +1,14 @@
 """The hot path: one walk over the bytes of a request of remote write 1.0.
 
 `forward` takes series after series: its label block, the entry of the label-set table, the enriched labels and the
-samples' bytes. Everything unusual is left to the generic parser, one series at a time.
+samples' bytes. Label sets that are new are forwarded without an entry where their layout is known: the same names in
+the usual encoding, so that it is clear where the labels of a pod belong. Everything unusual is left to the generic
+parser, one series at a time.
 
 This file runs as it is. Where the build has a C compiler, Cython compiles it with the types of `forward.pxd`
-(`forms.py` chooses). Both forms only index and slice `bytes`, which checks every access: no damaged body can make it
-read past the end. Values are never touched, so that every kind of NaN keeps its bits.
+(`forms.py` chooses). Both forms index and slice `bytes`, which checks every access; the three functions that use
+pointers where they are compiled check first. No damaged body can make it read past the end. Values are never touched,
+so that every kind of NaN keeps its bits.
 """
 
 from __future__ import annotations
@@ -22,8 +25,12 @@ if TYPE_CHECKING:
     from .finding import Keys
     from .generic_parser import ForwardedBatch, GenericParser
 
-# The labels that a pod gives to its series, in two pieces; the pod, and the keys that it was found by.
-PodLabels: TypeAlias = "tuple[bytes, bytes, Pod | None, Keys]"
+    def memcpy(target: object, source: object, size: int) -> None:
+        """C's own; only the compiled form calls it."""
+
+
+# The labels that a pod gives to its series, in two pieces, and the pod.
+PodLabels: TypeAlias = "tuple[bytes, bytes, Pod | None]"
 # Of a label set's names: each encoded with the tag behind it, and whether such a label may tell the pod; then indices:
 # of the metric's name, and where the labels of a pod and of its workload belong.
 Layout: TypeAlias = "tuple[list[bytes], list[bool], int, int, int]"
@@ -33,8 +40,10 @@ SAMPLE_TAG = 0x12
 VALUE_TAG = 0x09
 TIMESTAMP_TAG = 0x10
 _HEADS = [b"\x0a" + varint(size) for size in range(4096)]
+_COMPILED = __name__.endswith("._forward")
 _SIGNATURE_BITS = 0xFFFFFFFFFFFF
-_MARKS_PER_KEY = 32
+_LOOKS_BEHIND_KNOWN = 64
+_LOOK_EVERY = 32
 # What an entry takes beside its bytes, about.
 _ENTRY_BYTES = 400
 _MEMO_ENTRIES = 50_000
@@ -48,10 +57,10 @@ class LabelSet:
 
     `received` are the label bytes as they came, `forwarded` as they go on (None: only copies do), `copies` the labels
     of further series. `negative`: negative samples are dropped; `reason`: why nothing of it is forwarded. `pod` was
-    found by `keys`. `place` is its index among the entries; -1 if it is not stored.
+    found by `keys`. `next` is the entry that came behind it the last time: senders repeat their order.
     """
 
-    __slots__ = ("copies", "epoch", "forwarded", "keys", "negative", "place", "pod", "reason", "received")
+    __slots__ = ("copies", "epoch", "forwarded", "is_stored", "keys", "negative", "next", "pod", "reason", "received")
 
     def __init__(self) -> None:
         self.received = b""
@@ -62,15 +71,69 @@ class LabelSet:
         self.negative = False
         self.reason = ""
         self.epoch = 0
-        self.place = -1
+        self.is_stored = False
+        self.next: LabelSet | None = None
+
+    def matches(self, epoch: int, body: bytes, start: int, stop: int) -> bool:
+        """Whether it is of this epoch and of the labels of a series."""
+        rest = start + len(self.received)
+        if rest >= stop or body[rest] == LABEL_TAG or self.epoch != epoch:
+            return False
+        return body.startswith(self.received, start)
+
+
+class Output:
+    """Bytes that are forwarded: the first `size` of a buffer that grows and is used again."""
+
+    __slots__ = ("buffer", "size")
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(64 * 1024)
+        self.size = 0
+
+    def append(self, data: bytes, start: int, stop: int) -> int:
+        """Append a part of bytes; returns the size."""
+        end = self.size + _check(data, start, stop)
+        if end > len(self.buffer):
+            self.buffer.extend(bytes(end))
+        if _COMPILED:
+            source, target = data, self.buffer
+            memcpy(target + self.size, source + start, stop - start)  # type: ignore[operator]
+        else:
+            self.buffer[self.size : end] = data[start:stop]
+        self.size = end
+        return end
+
+    def append_series(self, labels: bytes, data: bytes, start: int, stop: int) -> None:
+        """Append a series of these labels and, as its samples, a part of bytes."""
+        self.append_head(len(labels) + stop - start)
+        self.append(labels, 0, len(labels))
+        self.append(data, start, stop)
+
+    def append_head(self, size: int) -> None:
+        """Append tag and length of a series."""
+        head = _HEADS[size] if size < 4096 else b"\x0a" + varint(size)
+        self.append(head, 0, len(head))
+
+
+class Placed:
+    """The places in the labels of a series whose layout is known, and what its pod adds there.
+
+    The labels of the pod belong before `pod_at`, those of its workload before `workload_at`.
+    """
+
+    def __init__(self) -> None:
+        self.name_from = self.name_to = self.pod_at = self.workload_at = 0
+        self.telling = self.pod_labels = self.workload_labels = b""
+        self.pod: Pod | None = None
 
 
 class LabelSets:
     """The label-set table, limited in entries and in bytes.
 
     A table that is full or ten minutes old is cleared: to make the entries anew takes less than to keep them in the
-    order of their use. A label set is stored when it comes for the second time (a Bloom filter tells), because most of
-    what churns comes once.
+    order of their use. A label set is stored when it is looked up for the second time, because most of what churns
+    comes once.
     """
 
     def __init__(self, enricher: Enricher, limit: int, clear_seconds: float, clock: Callable[[], float]) -> None:
@@ -80,158 +143,162 @@ class LabelSets:
         self._clear_seconds = clear_seconds
         self._clock = clock
         self._entries: dict[bytes, LabelSet] = {}
-        # The same as they came: senders repeat their order, so the next series is mostly the next entry.
-        self._order: list[LabelSet] = []
         self._clear()
-        self._marks = bytearray(1 << (limit * _MARKS_PER_KEY // 8 - 1).bit_length())
-        self._marked = 0
-        self._epoch = 0
+        # The hashes of label sets that were looked up once.
+        self._once: set[int] = set()
+        self.epoch = 0
+        # Behind so many new label sets in a row only each 32nd is looked up: senders send known ones together.
+        self.looks = 8
         self._layouts: dict[int, Layout] = {}
+        self._last_layout: Layout | None = None
+        self.placed = Placed()
         self._pod_labels: dict[bytes, PodLabels] = {}
-        self._watched: dict[bytes, bool] = {}
+        enricher.learn = self.learn_layout
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._entries)
 
     def begin(self) -> None:
         """Take up what the directory knows now, and clear an old table; before every portion of series."""
         epoch: int = self._enricher.refresh()
-        if epoch != self._epoch:
-            self._epoch = epoch
+        if epoch != self.epoch:
+            self.epoch = epoch
             self._pod_labels.clear()
         if self._clock() - self._cleared_at >= self._clear_seconds:
             self._clear()
 
-    def find_or_make(self, block: bytes) -> LabelSet | None:
-        """The entry of a label set; None if the generic parser has to say what is wrong with it."""
+    def find(self, body: bytes, start: int, stop: int) -> LabelSet | None:
+        """The entry of the labels of a series; None if there is none yet, or if they are damaged or refused."""
+        rest = _end_of_labels(body, start, stop)
+        if rest <= start:
+            return None
+        block = _slice(body, start, rest)
         stored = self._entries.get(block)
-        if stored is not None:
-            if stored.epoch != self._epoch and self._enricher.pod(stored.keys) is stored.pod:
-                stored.epoch = self._epoch
-            if stored.epoch == self._epoch:
-                return stored
-        entry = self._make_by_layout(block)
-        if entry is None:
-            entry = self._enricher.make(block, self.learn_layout)
-            if entry is None:
-                return None
-        entry.epoch = self._epoch
-        if stored is not None:
-            entry.place = stored.place
-            self._entries[block] = self._order[entry.place] = entry
-        elif self._came_before(block):
-            self._store(entry)
-        return entry
+        if stored is None:
+            return self._remember_entry(block) if self._came_before(block) else None
+        if stored.epoch != self.epoch and self._enricher.pod(stored.keys) is stored.pod:
+            stored.epoch = self.epoch
+        return stored if stored.epoch == self.epoch else self._remember_entry(block)
 
     def learn_layout(self, block: bytes, layout: Layout) -> None:
-        """Make entries of label sets that are laid out like this one without the generic parser from now on."""
-        if len(block) <= _MEMO_ITEM_BYTES and (signature := self._signature(block)) >= 0:
+        """Forward label sets that are laid out like this one without the generic parser from now on."""
+        if len(block) <= _MEMO_ITEM_BYTES and (signature := self._signature(block, 0, len(block))) >= 0:
             if len(self._layouts) >= _MEMO_ENTRIES:
                 self._layouts.clear()
             self._layouts[signature] = layout
 
-    def _store(self, entry: LabelSet) -> None:
-        size = _ENTRY_BYTES + len(entry.received) + sum([len(block) for block in entry.copies])
-        if entry.forwarded is not None and entry.forwarded is not entry.received:
+    def _remember_entry(self, block: bytes) -> LabelSet | None:
+        """Make an entry, and store it in place of an older one if it is not too large."""
+        entry = self._enricher.make_label_set(block)
+        if entry is None:
+            return None
+        entry.epoch = self.epoch
+        size = _ENTRY_BYTES + len(block) + sum([len(copy) for copy in entry.copies])
+        if entry.forwarded is not None and entry.forwarded is not block:
             size += len(entry.forwarded)
-        if size > _LARGEST_ENTRY_BYTES:
-            return
-        if len(self._order) >= self._limit or self._bytes + size > self._limit_bytes:
-            self._clear()
-        entry.place = len(self._order)
-        self._order.append(entry)
-        self._entries[entry.received] = entry
-        self._bytes += size
+        if size <= _LARGEST_ENTRY_BYTES:
+            if len(self._entries) >= self._limit or self._bytes + size > self._limit_bytes:
+                self._clear()
+            self._bytes += 0 if block in self._entries else size
+            entry.is_stored = True
+            self._entries[block] = entry
+        return entry
 
     def _clear(self) -> None:
+        for entry in self._entries.values():
+            entry.next = None
         self._entries.clear()
-        self._order = []
         self._bytes = 0
         self._cleared_at = self._clock()
 
     def _came_before(self, block: bytes) -> bool:
-        """Whether a label set came before (wrong in less than one of thirty cases); from now on it did."""
+        """Whether a label set was looked up before; once it was, it is forgotten, because it is stored now."""
         number = hash(block)
-        place = number >> 6 & len(self._marks) - 1
-        marks = 1 << (number & 7) | 1 << (number >> 3 & 7)
-        if self._marks[place] & marks == marks:
+        if number in self._once:
+            self._once.discard(number)
             return True
-        if self._marked >= self._limit:
-            self._marks = bytearray(len(self._marks))
-            self._marked = 0
-        self._marks[place] |= marks
-        self._marked += 1
+        if len(self._once) >= self._limit:
+            self._once.clear()
+        self._once.add(number)
         return False
 
-    def _signature(self, block: bytes) -> int:
-        """A number for the names of short labels, which different names may share; -1 for other labels."""
-        size = len(block)
-        if not block.isascii():
+    def place_labels(self, body: bytes, start: int, stop: int) -> int:
+        """Find out in `placed` where the labels of a series are and what its pod adds; where they end.
+
+        -1 if their layout is not known, or if they are not ASCII, whose lengths are bytes and which is UTF-8.
+        """
+        rest = -1
+        if self._last_layout is not None:
+            rest = self._walk(self._last_layout, body, start, stop)
+        if rest < 0:
+            rest = _end_of_labels(body, start, stop)
+            layout = self._layouts.get(self._signature(body, start, rest))
+            if layout is None:
+                return -1
+            self._last_layout = layout
+            rest = self._walk(layout, body, start, stop)
+        if rest < 0 or not _is_ascii(body, start, rest):
             return -1
-        place = signature = 0
-        while place < size:
+        self._place_pod(self.placed)
+        return rest
+
+    def _signature(self, body: bytes, start: int, stop: int) -> int:
+        """A number for the names of short labels, which different names may share; -1 for other labels."""
+        place = start
+        signature = 0
+        while place < stop:
             # Tag and length of the label, tag and length of its name, the name.
-            if place + 4 >= size:
+            if place + 4 >= stop:
                 return -1
-            length = block[place + 3]
+            length = body[place + 3]
             last = place + 3 + length
-            if last >= size:
+            if last >= stop:
                 return -1
-            mixed = block[place + 4] << 24 | block[last - length // 2] << 16 | block[last] << 8 | length
+            mixed = body[place + 4] << 24 | body[last - length // 2] << 16 | body[last] << 8 | length
             signature = (signature * 1000003 ^ mixed) & _SIGNATURE_BITS
-            place += 2 + block[place + 1]
+            place += 2 + body[place + 1]
         return signature
 
-    def _make_by_layout(self, block: bytes) -> LabelSet | None:
-        """An entry of a label set whose names are known and whose encoding is the usual one; else None."""
-        layout = self._layouts.get(self._signature(block))
-        if layout is None:
-            return None
+    def _walk(self, layout: Layout, body: bytes, place: int, stop: int) -> int:
+        """Find the end of labels that are laid out so; -1 for others. Notes their places, if they are ASCII."""
         starts, tells, name_index, pod_index, workload_index = layout
-        size = len(block)
-        place = 0
-        pod_at = workload_at = size
-        telling_from = -1
-        telling = name = b""
+        placed = self.placed
+        pod_at = workload_at = telling_from = -1
+        telling = b""
         for index, start in enumerate(starts):
             value = place + 2 + len(start)
             # The name is the same, and the value is not empty and ends where the label ends.
-            if value >= size or not block.startswith(start, place + 2) or not block[value]:
-                return None
-            stop = value + 1 + block[value]
-            if stop != place + 2 + block[place + 1]:
-                return None
+            if value >= stop or body[place] != LABEL_TAG or not body.startswith(start, place + 2) or not body[value]:
+                return -1
+            end = value + 1 + body[value]
+            if end > stop or end != place + 2 + body[place + 1]:
+                return -1
             if index == pod_index:
                 pod_at = place
             if index == workload_index:
                 workload_at = place
             if index == name_index:
-                name = _slice(block, value + 1, stop)
+                placed.name_from = value + 1
+                placed.name_to = end
             if not tells[index]:
                 if telling_from >= 0:
-                    telling += _slice(block, telling_from, place)
+                    telling += _slice(body, telling_from, place)
                 telling_from = -1
             elif telling_from < 0:
                 telling_from = place
-            place = stop
-        if place != size:
-            return None
+            place = end
+        if place < stop and body[place] == LABEL_TAG:
+            return -1
         if telling_from >= 0:
-            telling += _slice(block, telling_from, size)
-        pod_labels, workload_labels, pod, keys = self._pod_labels_by(telling)
-        entry = LabelSet()
-        entry.received = entry.forwarded = block
-        entry.keys = keys
-        entry.pod = pod
-        entry.negative = self._watches(name)
-        if pod is not None:
-            before, between = _slice(block, 0, pod_at), _slice(block, pod_at, workload_at)
-            after = _slice(block, workload_at, size)
-            entry.forwarded = b"".join((before, pod_labels, between, workload_labels, after))
-        return entry
+            telling += _slice(body, telling_from, place)
+        placed.telling = telling
+        placed.pod_at = place if pod_at < 0 else pod_at
+        placed.workload_at = place if workload_at < 0 else workload_at
+        return place
 
-    def _pod_labels_by(self, telling: bytes) -> PodLabels:
-        """The labels that a series gets by those of its own that tell its pod."""
+    def _place_pod(self, placed: Placed) -> None:
+        """Note what a series gets by those of its labels that tell its pod."""
+        telling = placed.telling
         pod_labels = self._pod_labels.get(telling)
         if pod_labels is None:
             pod_labels = self._enricher.pod_labels(telling)
@@ -239,17 +306,7 @@ class LabelSets:
                 self._pod_labels.clear()
             if len(telling) <= _MEMO_ITEM_BYTES:
                 self._pod_labels[telling] = pod_labels
-        return pod_labels
-
-    def _watches(self, name: bytes) -> bool:
-        """Whether negative samples of this metric are dropped."""
-        watched = self._watched.get(name)
-        if watched is None:
-            watched = self._enricher.watches(name.decode())
-            if len(self._watched) >= _MEMO_ENTRIES:
-                self._watched.clear()
-            self._watched[name] = watched
-        return watched
+        placed.pod_labels, placed.workload_labels, placed.pod = pod_labels
 
 
 def forward(body: bytes, place: int, count: int, table: LabelSets, parser: GenericParser, batch: ForwardedBatch) -> int:
@@ -258,11 +315,10 @@ def forward(body: bytes, place: int, count: int, table: LabelSets, parser: Gener
     Raises WireError where a series is damaged.
     """
     size = len(body)
-    pieces = batch.pieces
+    output = batch.output
     done = series = samples = unattached = known = 0
-    expected = 0
-    # Series that go on as they came are copied together: from here.
-    copied_from = place
+    looks = table.looks
+    previous: LabelSet | None = None
     while done < count and place < size and body[place] == SERIES_TAG:
         start = _after_length(body, place + 1, size)
         if start < 0:
@@ -271,51 +327,34 @@ def forward(body: bytes, place: int, count: int, table: LabelSets, parser: Gener
         if stop > size:
             break
         done += 1
-        entry = None
-        rest = start
-        # Mostly it is the label set that followed the last time.
-        if expected < len(table._order):
-            entry = table._order[expected]
-            rest = start + len(entry.received)
-            if (
-                rest >= stop
-                or body[rest] == LABEL_TAG
-                or entry.epoch != table._epoch
-                or not body.startswith(entry.received, start)
-            ):
-                entry = None
-        if entry is None:
-            rest = _end_of_labels(body, start, stop)
-            if rest > start:
-                entry = table.find_or_make(_slice(body, start, rest))
         found = 0
-        if entry is not None and not entry.reason:
-            found = _usual_samples(body, rest, stop, entry.negative)
-        if entry is None or not found or entry.forwarded is not entry.received or entry.copies:
-            if copied_from < place:
-                pieces.append(_slice(body, copied_from, place))
-            copied_from = stop
-        if entry is None or not found:
-            parser.parse(_slice(body, start, stop), entry, batch)
+        # Mostly it is the label set that followed the last time.
+        entry = None if previous is None else previous.next
+        if entry is not None and not entry.matches(table.epoch, body, start, stop):
+            entry = None
+        if entry is None and (looks or not done % _LOOK_EVERY):
+            looks -= looks > 0
+            entry = table.find(body, start, stop)
+        if entry is not None:
+            if entry.is_stored:
+                if previous is not None:
+                    previous.next = entry
+                previous = entry
+                looks = _LOOKS_BEHIND_KNOWN
+            found = _forward_entry(entry, body, place, start + len(entry.received), stop, output)
+            unattached += found > 0 and entry.pod is None
+            known += found > 0 and entry.is_stored
         else:
-            expected = entry.place + 1
+            rest = table.place_labels(body, start, stop)
+            if rest >= 0:
+                found = _forward_placed(table.placed, body, place, start, rest, stop, output, parser)
+                unattached += found > 0 and table.placed.pod is None
+        if found:
             series += 1
             samples += found
-            unattached += entry.pod is None
-            known += entry.place >= 0
-            if copied_from == stop:
-                sample = _slice(body, rest, stop)
-                if entry.forwarded is not None:
-                    pieces.append(_head(len(entry.forwarded) + len(sample)))
-                    pieces.append(entry.forwarded)
-                    pieces.append(sample)
-                for labels in entry.copies:
-                    pieces.append(_head(len(labels) + len(sample)))
-                    pieces.append(labels)
-                    pieces.append(sample)
+        else:
+            parser.parse(_slice(body, start, stop), entry, batch)
         place = stop
-    if copied_from < place:
-        pieces.append(_slice(body, copied_from, place))
     batch.received += done
     batch.known += known
     batch.series += series
@@ -324,21 +363,80 @@ def forward(body: bytes, place: int, count: int, table: LabelSets, parser: Gener
     return place
 
 
-def _slice(data: bytes, start: int, stop: int) -> bytes:
-    """A part of bytes; checked here, because the compiled form copies from a pointer."""
+def _forward_entry(entry: LabelSet, body: bytes, place: int, rest: int, stop: int, output: Output) -> int:
+    """Forward a series with the labels of an entry; returns its number of samples, 0 if it is not a usual one."""
+    if entry.reason:
+        return 0
+    found = _usual_samples(body, rest, stop)
+    if found < 0 and not entry.negative:
+        found = -found
+    if found <= 0:
+        return 0
+    if entry.forwarded is entry.received:
+        output.append(body, place, stop)
+    elif entry.forwarded is not None:
+        output.append_series(entry.forwarded, body, rest, stop)
+    for labels in entry.copies:
+        output.append_series(labels, body, rest, stop)
+    return found
+
+
+def _forward_placed(
+    placed: Placed,
+    body: bytes,
+    place: int,
+    start: int,
+    rest: int,
+    stop: int,
+    output: Output,
+    parser: GenericParser,
+) -> int:
+    """Forward a series whose labels are placed; returns its number of samples, 0 if it is not a usual one."""
+    found = _usual_samples(body, rest, stop)
+    if found < 0 and not parser.watches(_slice(body, placed.name_from, placed.name_to)):
+        found = -found
+    if found <= 0:
+        return 0
+    if placed.pod is None:
+        output.append(body, place, stop)
+        return found
+    output.append_head(len(placed.pod_labels) + len(placed.workload_labels) + stop - start)
+    output.append(body, start, placed.pod_at)
+    output.append(placed.pod_labels, 0, len(placed.pod_labels))
+    output.append(body, placed.pod_at, placed.workload_at)
+    output.append(placed.workload_labels, 0, len(placed.workload_labels))
+    output.append(body, placed.workload_at, stop)
+    return found
+
+
+def _check(data: bytes, start: int, stop: int) -> int:
+    """The size of a part of bytes; raises IndexError if it is not within them: pointers know no end."""
     if not 0 <= start <= stop <= len(data):
         raise IndexError("a part that is not within the bytes")
+    return stop - start
+
+
+def _slice(data: bytes, start: int, stop: int) -> bytes:
+    """A part of bytes."""
+    _check(data, start, stop)
     pointer = data
     return pointer[start:stop]
 
 
-def _head(size: int) -> bytes:
-    """Tag and length of a series."""
-    return _HEADS[size] if size < 4096 else b"\x0a" + varint(size)
+def _is_ascii(data: bytes, start: int, stop: int) -> bool:
+    """Whether a part of bytes is ASCII."""
+    _check(data, start, stop)
+    if not _COMPILED:
+        return data[start:stop].isascii()
+    pointer = data
+    bits = 0
+    for place in range(start, stop):
+        bits |= pointer[place]
+    return bits < 0x80
 
 
 def _after_length(body: bytes, place: int, size: int) -> int:
-    """Where the length that is written at a place ends; -1 if it has more than four bytes or is cut off."""
+    """Return where the length that is written at a place ends; -1 if it has more than four bytes or is cut off."""
     end = min(place + 4, size)
     while place < end:
         if body[place] < 0x80:
@@ -357,7 +455,7 @@ def _length(body: bytes, place: int, after: int) -> int:
 
 
 def _end_of_labels(body: bytes, place: int, stop: int) -> int:
-    """Where the labels at the beginning of a series end; -1 if they are damaged."""
+    """Find the end of the labels at the beginning of a series; -1 if they are damaged."""
     while place < stop and body[place] == LABEL_TAG:
         start = _after_length(body, place + 1, stop)
         if start < 0:
@@ -368,9 +466,10 @@ def _end_of_labels(body: bytes, place: int, stop: int) -> int:
     return place
 
 
-def _usual_samples(body: bytes, place: int, stop: int, negative: bool) -> int:
-    """How many samples follow the labels; 0 if there is something else, too, or with `negative`, a negative value."""
+def _usual_samples(body: bytes, place: int, stop: int) -> int:
+    """Count the samples behind the labels, as a negative number if a value is negative; 0 if more follows."""
     count = 0
+    sign = 1
     while place < stop:
         if stop - place < 2 or body[place] != SAMPLE_TAG:
             return 0
@@ -380,8 +479,10 @@ def _usual_samples(body: bytes, place: int, stop: int, negative: bool) -> int:
         place += 2
         # Value and timestamp; proto3 leaves out what is 0.
         if place < end and body[place] == VALUE_TAG:
-            if end - place < 9 or (negative and body[place + 8] >= 0x80):
+            if end - place < 9:
                 return 0
+            if body[place + 8] >= 0x80:
+                sign = -1
             place += 9
         if place < end:
             if body[place] != TIMESTAMP_TAG or not 2 <= end - place <= 11 or body[end - 1] >= 0x80:
@@ -393,4 +494,4 @@ def _usual_samples(body: bytes, place: int, stop: int, negative: bool) -> int:
                 place += 1
             place = end
         count += 1
-    return count
+    return count * sign

@@ -10,7 +10,7 @@ from lens_core.plugin_api.protobuf import WireError, delimited
 
 from .drops import Drops
 from .enriching import Enricher
-from .forward import LabelSet
+from .forward import LabelSet, Output
 from .labels import RefusedSeries
 from .samples import examine, split_labels
 
@@ -18,13 +18,12 @@ _MESSAGES = 10
 
 
 class ForwardedBatch(msgspec.Struct):
-    """What is forwarded of one request: `pieces` joined are its series; and what was counted.
+    """The forwarded part of one request, in `output`, with its counts.
 
     Of the series `received`, so many were `known`: their entry was in the label-set table.
     """
 
-    pieces: list[bytes] = []
-    compacted: int = 0
+    output: Output
     received: int = 0
     known: int = 0
     series: int = 0
@@ -36,14 +35,13 @@ class ForwardedBatch(msgspec.Struct):
     refused: Counter[str] = msgspec.field(default_factory=Counter)
     messages: list[str] = []
 
-    def compact(self) -> None:
-        """Join the pieces of a portion, each of them once: many small objects take more than their bytes."""
-        self.pieces[self.compacted :] = [b"".join(self.pieces[self.compacted :])]
-        self.compacted += 1
+    def append(self, field: bytes) -> None:
+        """Append a series, or metadata, with its tag."""
+        self.output.append(field, 0, len(field))
 
-    def join(self) -> bytes:
-        """All pieces as one."""
-        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+    def view(self) -> memoryview:
+        """Return a view of the output, valid until something is appended."""
+        return memoryview(self.output.buffer)[: self.output.size]
 
 
 class GenericParser:
@@ -52,6 +50,10 @@ class GenericParser:
     def __init__(self, enricher: Enricher, drops: Drops) -> None:
         self._enricher = enricher
         self._drops = drops
+
+    def watches(self, name: bytes) -> bool:
+        """Whether negative samples of this metric are dropped."""
+        return self._enricher.watches(name.decode())
 
     def parse(self, series: bytes, entry: LabelSet | None, batch: ForwardedBatch) -> None:
         """Forward one series; with the entry of the labels that it begins with, if that is known. Raises WireError."""
@@ -78,7 +80,7 @@ class GenericParser:
             return
         for labels in (entry.forwarded, *entry.copies):
             if labels is not None:
-                batch.pieces.append(delimited(1, labels + examined.rest))
+                batch.append(delimited(1, labels + examined.rest))
         batch.series += 1
         batch.samples += examined.samples
         batch.histograms += examined.histograms

@@ -38,7 +38,7 @@ async def send_series(running: RunningLens, name: str, value: float, *, status: 
     """One sample by remote write, answered with this status."""
     body = packed(request(series({"__name__": name, "node": "n"}, (value, 1_700_000_000_000))))
     headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy"}
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=240) as client:
         answer = await client.post(f"{running.url}/api/v1/write", content=body, headers=headers)
     assert answer.status_code == status, answer.text
 
@@ -97,7 +97,7 @@ async def put_pod(running: RunningLens, devices: list[dict[str, str]] | None = N
         "workloads": [{"uid": "w", "name": "llama", "kind": "Job", "namespace": "ml"}],
         "devices": devices or [],
     }
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=240) as client:
         answer = await client.put(f"{running.url}/api/v1/directory", json={"pods": [pod]})
     assert answer.is_success, answer.text
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tensorboardX import SummaryWriter
 
-from tests.end_to_end.running_lens import RunningLens, ledgers_add_up, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_get, ledgers_add_up, wait_for
+from tests.forked import run_lens
 
 BARE = {"DD_API_KEY": "", "WANDB_DIR": "", "LENS_TENSORBOARD_DIRS": ""}
 
 
 def lens_collect(folder: Path, *arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **BARE, "LENS_DATA_DIR": str(folder / "data"), **environ}
-    command = [sys.executable, "-m", "lens_core.cli", "collect", *arguments]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, check=False)
+    done = run_lens("collect", *arguments, environ=variables)
     assert done.returncode == code, f"{done.returncode}: {done.stdout}\n{done.stderr}"
     return done
 
@@ -185,9 +184,8 @@ def test_a_running_daemon_takes_a_push_and_runs_collectors_itself(tmp_path: Path
         ledgers_add_up(status)
         machine = next(source for source in status["sources"] if source["name"] == "machine")
         assert (machine["state"], machine["type"]) == ("running", "host")
-        import httpx
 
-        text = httpx.get(f"{lens.url}/metrics").text
+        text = http_get(f"{lens.url}/metrics").text
         assert 'lens_collector_up{collector="machine"} 1.0' in text
         assert 'lens_collector_last_success_timestamp_seconds{collector="machine"}' in text
     finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
+from tests.forked import run_lens
 
 WAITING = """
 import sys, threading, time
@@ -55,8 +56,7 @@ def ranks(tmp_path: Path) -> Iterator[list[int]]:
 
 
 def diagnose(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lens_core.cli", "diagnose", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    return run_lens("diagnose", *arguments)
 
 
 def pid_options(pids: list[int]) -> list[str]:

@@ -84,7 +84,7 @@ async def test_a_command_that_fails_is_told_with_its_code_and_last_error(
 ) -> None:
     async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
         process = await start(receiver.url, *python("print('step: 1', flush=True)", *lines))
-        assert await asyncio.wait_for(process.wait(), 30) == (128 - code if code < 0 else code)
+        assert await asyncio.wait_for(process.wait(), 240) == (128 - code if code < 0 else code)
         (event,) = failures(receiver)
     assert (event.type, event.origin.workload_uid, event.data_source) == ("training_failed", "w", "log")
     assert (event.details["exit_code"], event.details["reason"]) == (code, reason)
@@ -95,7 +95,7 @@ async def test_a_command_that_ends_well_is_no_failure() -> None:
     script = ("import traceback", "try: 1 / 0", "except ZeroDivisionError: traceback.print_exc()")
     async with HttpReceiver(max_body_bytes=1 << 20) as receiver:
         process = await start(receiver.url, *python(*script))
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 240) == 0
         assert failures(receiver) == []
 
 
@@ -152,7 +152,7 @@ async def test_what_is_no_lens_neither_takes_nor_refuses_lines() -> None:
             return httpx.Response(status, content=body)
 
     sender = LineSender("http://127.0.0.1:1/logs", "", {"pod_name": "p"})
-    sender.put("stdout", "loss: 1")
+    sender.append_line("stdout", "loss: 1")
     client = cast(httpx.Client, Posted())
-    assert [sender._send(client) for _ in range(3)] == [False, False, True]
+    assert [sender._send_batch(client) for _ in range(3)] == [False, False, True]
     assert sender.dropped == 0

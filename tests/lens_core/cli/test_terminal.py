@@ -27,6 +27,7 @@ from lens_core.cli.tap import line
 from lens_core.cli.wording import ago, amount, bytes_text, plain, sparkline
 from tests.durations import Stopwatch
 from tests.end_to_end.running_lens import RunningLens, metrics_body, wait_for
+from tests.forked import run_lens
 
 
 @pytest.fixture
@@ -115,12 +116,7 @@ def test_tap_shows_records_as_they_pass(lens: RunningLens) -> None:
 def test_tap_ends_with_the_keyboard_and_refuses_unknown_pipelines(
     lens: RunningLens, run: Callable[..., tuple[int, str]]
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lens_core.cli", "tap", "--url", lens.url, "--pipeline", "nonsense"],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = run_lens("tap", "--url", lens.url, "--pipeline", "nonsense")
     assert done.returncode == 1
     assert "there are: default" in done.stderr
 

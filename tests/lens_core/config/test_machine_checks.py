@@ -124,3 +124,8 @@ def test_a_hint_in_seconds_is_what_was_meant(number: int, unit: str) -> None:
     found = re.search(r"write (\d+)$", number_hint("timeout_seconds", f"{number}{unit}"))
     assert found is not None
     assert int(found[1]) == number * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[unit.strip()]
+
+
+def test_two_sources_on_one_path_are_refused(tmp_path: Path) -> None:
+    found = problems(tmp_path, "sources:\n  a: {type: records_api}\n  b: {type: records_api}\n")
+    assert [one for one in found if "sources.b: POST /records is answered by the source a too" in one], found

@@ -20,6 +20,7 @@ from lens_core.base.redaction import hide
 from lens_core.config.loading import Config, InvalidConfiguration, parse_config
 from lens_core.plugin_api.urls import split_login
 from lens_core.plugin_host.host import PluginHost
+from tests.generated import examples
 
 # With a letter at both ends, as a word of YAML or a shell would lose spaces there anyway.
 PASSWORDS = st.builds(
@@ -28,7 +29,7 @@ PASSWORDS = st.builds(
     st.text(st.sampled_from("abXY09@%/:?#&= +'\"\\$;,!~[]{}()<>äßñ√日🙂"), min_size=7, max_size=24),
     st.sampled_from("Zk4"),
 )
-slowly = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+slowly = settings(deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.too_slow])
 HOST = PluginHost.load()
 
 
@@ -121,7 +122,7 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("text", BROKEN)
-@settings(slowly, max_examples=10)
+@settings(slowly, max_examples=examples(10))
 @given(password=PASSWORDS)
 def test_no_problem_of_a_configuration_quotes_a_variable(text: str, password: str) -> None:
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lens_core.delivery.spool.engine import SpoolEngine
-from lens_core.delivery.spool.group_commit import CommitLoop, CommitThread
+from lens_core.delivery.spool.threads import CommitLoop, CommitThread
 
 SYNCED, NOT_SYNCED = 2, 1  # as `PRAGMA synchronous` tells FULL and NORMAL
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_core import StepMetrics
-from lens_core.delivery.spool.packing import Opened, Stored, pack, unpack
+from lens_core.delivery.spool.batches import Opened, Stored, pack, unpack
 from lens_core.model.records import encode_envelope
 
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lens_core import BatchLimits
-from lens_core.delivery.spool.chunk import Chunk
+from lens_core.delivery.spool.batches import Chunk
 from lens_core.delivery.spool.spool import Spool
+from tests.generated import examples
 
 SMALL = BatchLimits(max_records=20)
 PER_BATCH = 10
@@ -39,7 +40,7 @@ class World:
             self.peeked = await spool.peek("a", SMALL)
         elif deed == "hand out":
             peeked, self.peeked = self.peeked, None
-            chunk = peeked if peeked is not None and spool.hand_out("a", peeked) else await spool.read("a", SMALL)
+            chunk = peeked if peeked is not None and spool.hand_out("a", peeked) else await spool.read_chunk("a", SMALL)
             if chunk is not None:
                 self.held.append(chunk)
         elif deed == "settle" and self.held:
@@ -50,7 +51,9 @@ class World:
             await spool.take_back("a")
             del self.held[:]
         elif deed == "lose":
-            await spool.write(lambda c: c.execute("DELETE FROM batches WHERE id % 3 = ?", (number % 3,)) and None)
+            await spool.run_in_writer(
+                lambda c: c.execute("DELETE FROM batches WHERE id % 3 = ?", (number % 3,)) and None
+            )
             await self.mend()
         elif deed == "mend":
             await self.mend()
@@ -58,7 +61,7 @@ class World:
 
     async def mend(self) -> None:
         self.spool.engine._repair_wanted = True
-        await self.spool.write(lambda connection: None)
+        await self.spool.run_in_writer(lambda connection: None)
 
     def add_up(self) -> None:
         snapshot = self.spool.sink_state("a").take_snapshot()
@@ -78,7 +81,7 @@ class World:
         assert await self.spool.peek("a", SMALL) is None, "a batch waits that is not pending"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.tuples(DEED, st.integers(0, 2)), max_size=25))
 def test_every_record_is_counted_once(deeds: list[tuple[str, int]]) -> None:
     async def live() -> None:

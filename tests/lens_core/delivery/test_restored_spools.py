@@ -16,6 +16,7 @@ from lens_core.base.self_metrics import SelfMetrics
 from lens_core.delivery.sending.sender import SinkSlot
 from lens_core.delivery.spool.spool import Spool
 from lens_core.pipeline.pipeline import Pipeline
+from tests.generated import examples
 from tests.lens_core.delivery.test_sender import AT_ONCE, context, rows, until
 
 
@@ -78,7 +79,7 @@ class World:
             self.directories[index] |= {self.next_step, self.next_step + 1}
             self.next_step += 2
         if not away:
-            await until(lambda: pipeline.status().sinks[0].pending_records == 0)
+            await until(lambda: pipeline.pipeline_status().sinks[0].pending_records == 0)
         await pipeline.stop(0.0 if away else 5.0)
         if not away:
             assert self.directories[index] <= set(self.database.rows)
@@ -106,7 +107,7 @@ COPY = st.tuples(st.just("copy"), st.integers(0, 3), st.just(0), st.just(False))
 RESTORE = st.tuples(st.just("restore"), st.integers(0, 3), st.integers(0, 3), st.booleans())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.one_of(RUN, RUN, COPY, RESTORE), max_size=10))
 def test_whatever_a_directory_accepted_is_stored_once(deeds: list[tuple[str, int, int, bool]]) -> None:
     async def live() -> None:

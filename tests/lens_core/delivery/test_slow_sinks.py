@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lens_core import Batch, BatchLimits, Delivered, Position, Retry
 from lens_core.delivery.sending.policy import PartLimit
+from tests.generated import examples
 from tests.lens_core.delivery.test_sender import Scripted, pipeline_of, rows, settle, steps
 
 
@@ -25,7 +26,7 @@ def is_nested(tried: list[tuple[Position, Position]]) -> bool:
     )  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300))
 def test_every_capacity_is_found(size: int, capacity: int) -> None:
     async def judge(batch: Batch) -> object:
@@ -76,7 +77,7 @@ async def test_a_sink_that_raises_its_own_timeout_is_given_halves(tmp_path: Path
     await settle(pipeline)
     await pipeline.stop()
     assert [len(batch.records) for batch in sink.asked] == [4, 4, 2, 2]
-    assert "TimeoutError: its own" in pipeline.status().sinks[0].last_error
+    assert "TimeoutError: its own" in pipeline.pipeline_status().sinks[0].last_error
 
 
 async def test_batches_grow_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

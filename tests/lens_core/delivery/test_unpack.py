@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_core import Event, LogLine, Position, Record, StepMetrics
+from lens_core.delivery.sending.cursor import Unpacked
 from lens_core.delivery.sending.policy import Part
-from lens_core.delivery.spool.chunk import Chunk, Segment
-from lens_core.delivery.spool.unpack import Unpacked
+from lens_core.delivery.spool.batches import Chunk, Segment
 from lens_core.model.record_filter import EVERYTHING, Matcher
 from lens_core.model.records import Envelope, decode_envelope, encode_envelope
 

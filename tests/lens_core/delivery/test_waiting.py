@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lens_core.delivery.waiting import NoAnswer, answer_within, is_set_within
+from lens_core.delivery.sending.policy import NoAnswer, answer_within, is_set_within
 
 
 async def after(seconds: float, result: int = 7) -> int:

@@ -16,8 +16,8 @@ import httpx
 import pytest
 import yaml
 
-from lens_core.base.self_metrics import SelfMetrics
 from tests.end_to_end.prometheus_world import World, scraping
+from tests.exposition import metric_names
 from tests.lens_core.http.query_app import QueryApp
 from tests.lens_core.http.test_grafana import SEED_BODY, fill, post
 
@@ -95,7 +95,7 @@ def test_dashboards_can_be_provisioned() -> None:
 
 
 def test_prometheus_queries_name_metrics_that_exist() -> None:
-    exposed = set(re.findall(r"^# TYPE (\S+)", SelfMetrics().exposition().decode(), re.MULTILINE))
+    exposed = set(metric_names())
     for expression in expressions(BOARDS["lens.json"]):
         names = set(re.findall(r"\b(?:lens|log_analysis|training_performance)_\w+", expression))
         assert names
@@ -110,7 +110,7 @@ async def test_a_real_prometheus_understands_every_query(asked: QueryApp, tmp_pa
         prometheus = await asyncio.to_thread(world.prometheus("p", scraping(asked.url, {})).start)
         for expression in expressions(BOARDS["lens.json"]):
             await asyncio.to_thread(prometheus.query, expression)
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=240) as client:
             for _ in range(200):
                 found = await client.get(f"{prometheus.url}/api/v1/query", params={"query": "lens_http_requests_total"})
                 if found.json()["data"]["result"]:

@@ -13,6 +13,7 @@ import pytest
 from lens_core.base.errors import PluginError
 from lens_core.cli import main
 from lens_core.plugin_host.host import PluginHost
+from tests.forked import run_lens
 
 COLLECTOR = """
 from _helper import VALUE
@@ -33,8 +34,7 @@ def lens_collectors():
 
 
 def lens(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lens_core.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    return run_lens(*arguments)
 
 
 def test_every_file_is_a_plugin_with_a_state(lens_plugins_dir: Path) -> None:

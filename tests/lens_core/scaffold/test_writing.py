@@ -100,7 +100,7 @@ async def test_they_are_used_together_and_gone_when_uninstalled(environment: Fre
         with environment.daemon("together.yaml") as url:
             row = b'[{"workload": "job", "step": 7, "values": {"loss": 0.5}}]'
             line = {"message": "[new_detector] step 10/500 | loss: 2.31", "pod_name": "job-0"}
-            async with httpx.AsyncClient(base_url=url) as client:
+            async with httpx.AsyncClient(base_url=url, timeout=240) as client:
                 assert (await client.post("/api/v1/new_source", content=row)).json()["accepted"] == 1
                 assert (await client.post("/logs", json=[line])).is_success
             await until(lambda: {7, 10} <= steps_of(rows), "both rows arrive at the sink")

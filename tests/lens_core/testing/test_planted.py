@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import pytest
 
 from lens_core import (
     Answer,
     Batch,
     Collector,
+    Context,
     Delivered,
     Detector,
     EventPattern,
@@ -45,6 +48,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for what hangs."""
     monkeypatch.setattr(watching, "CHECK_SECONDS", 8.0)
     monkeypatch.setattr(watching, "CALL_SECONDS", 2.0)
+    monkeypatch.setattr(watching, "HELD_SECONDS", 1.5)
 
 
 class Kept(Sink):
@@ -92,6 +96,73 @@ class BusyHelper(Kept):
             await asyncio.sleep(0.01)
 
 
+class SleepsForEver(Kept):
+    """Sleeps in the loop for ten hours, whatever is raised in it."""
+
+    async def send(self, batch: Batch) -> Answer:
+        while True:
+            try:
+                time.sleep(36_000)
+            except Exception:  # noqa: BLE001 - it is meant to swallow everything
+                continue
+
+
+class ComputesForEver(Kept):
+    """Never ends its computation in the loop."""
+
+    async def start(self) -> None:
+        while True:
+            pass
+
+
+class BusyThread(Kept):
+    """Has a thread that computes all the time, until it is stopped."""
+
+    is_stopped = False
+
+    async def start(self) -> None:
+        threading.Thread(target=self.compute, daemon=True).start()
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+    def compute(self) -> None:
+        while not self.is_stopped:
+            sum(range(1000))
+
+
+class Spinning(Kept):
+    """Has a task that looks again and again, without a pause."""
+
+    async def start(self) -> None:
+        self.task = asyncio.create_task(self.spin())
+
+    async def stop(self) -> None:
+        if hasattr(self, "task"):
+            self.task.cancel()
+
+    async def spin(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+
+class SharedFileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where it writes."""
+
+    path: Path
+
+
+class SharedFile(Kept):
+    """Writes a file that it does not name."""
+
+    Settings = SharedFileSettings
+
+    async def send(self, batch: Batch) -> Answer:
+        with self.settings.path.open("a") as file:
+            file.write("rows")
+        return await super().send(batch)
+
+
 class RaisesInStart(Kept):
     """Cannot be started."""
 
@@ -117,7 +188,8 @@ class Harness(SinkHarness):
         Kept.rows.clear()
 
     def make_sink(self) -> Sink:
-        return self.kind(None, make_context("planted", self.folder))
+        settings = SharedFileSettings(self.folder / "rows.txt") if self.kind is SharedFile else None
+        return self.kind(settings, make_context("planted", self.folder / "own"))
 
     async def stored(self) -> Counter[int]:
         return Counter(row.row_step for row in Kept.rows)
@@ -130,6 +202,12 @@ class Harness(SinkHarness):
         (Hangs, "memory_does_not_grow", r"send\(\) hangs: no answer within 2 s; it waits in send"),
         (Blocks, "answers_make_sense", "send blocked the event loop for"),
         (BusyHelper, "everything_arrives_once", "compute blocked the event loop for"),
+        (SleepsForEver, "everything_arrives_once", r"send blocked the event loop for [1-9]"),
+        (SleepsForEver, "answers_make_sense", r"send blocked the event loop for [1-9]"),
+        (ComputesForEver, "everything_arrives_once", r"start blocked the event loop for [1-9]"),
+        (BusyThread, "idle_is_idle", "the sink computes while nothing is asked of it: compute"),
+        (Spinning, "idle_is_idle", "the sink computes while nothing is asked of it: spin"),
+        (SharedFile, "files_are_named", r"the sink writes .*rows\.txt, which occupies\(\) does not name"),
         (RaisesInStart, "everything_arrives_once", r"start\(\) raised RuntimeError: no such account"),
         (Leaks, "memory_does_not_grow", "leaks: 15. MiB more"),
     ],
@@ -246,6 +324,30 @@ async def test_what_a_source_does_is_found(kind: type[Source], finding: str, tmp
     good = IngestRequest(body=b"{}", path="/early", method="POST", headers={}, query={})
     with pytest.raises(AssertionError, match=finding):
         await check_source(kind(None, make_context("planted", tmp_path)), [good])
+
+
+class Copycat(EarlyAcknowledgement):
+    """Wants the path of another source."""
+
+    def __init__(self, settings: None, context: Context, path: str = "/records") -> None:
+        super().__init__(settings, context)
+        self.path = path
+
+    def routes(self) -> Sequence[Route]:
+        return [Route(paths=(self.path,), handler=self.take)]
+
+
+@pytest.mark.parametrize(
+    ("path", "finding"),
+    [
+        ("/records", r"POST /records is answered by records_api \(records_api\) and by planted"),
+        ("/replay", "is a path of Lens' own"),
+    ],
+)
+async def test_two_sources_on_one_path_are_found(path: str, finding: str, tmp_path: Path) -> None:
+    good = IngestRequest(body=b"{}", path=path, method="POST", headers={}, query={})
+    with pytest.raises(AssertionError, match=finding):
+        await check_source(Copycat(None, make_context("planted", tmp_path), path), [good])
 
 
 class NoSuchEvent(Detector):

@@ -33,7 +33,7 @@ def rows_of(shared: Stand, lines: Sequence[str]) -> list[StepMetrics]:
 
 
 def steps_of(engine: LineEngine, line: str) -> list[Reading]:
-    return [reading for reading in engine.read(line, Context()) if reading.kind == "metric"]
+    return [reading for reading in engine.read_line(line, Context()) if reading.kind == "metric"]
 
 
 # A line that names its step: {s} the step, {t} a total, {l} a loss, {r} a rate.

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lens_plugins.analyzers.goodput.accounts import spread
 from lens_plugins.analyzers.goodput.facts import BUCKETS, Attempt, DataWait, DataWaits, Facts, Ledger, Row, Rows, Span
 from lens_plugins.analyzers.goodput.intervals import JITTER
-from lens_plugins.analyzers.goodput.ledger import ledger_of
+from lens_plugins.analyzers.goodput.ledger import books_of, close, ledger_of
 from lens_plugins.analyzers.goodput.log_file import ledger_of_log
 
 from lens_core import LensError
@@ -21,6 +22,7 @@ from lens_core.config.loading import load_config
 from lens_core.detection.detectors import make_detectors
 from lens_core.detection.log_lines import LineEngine
 from lens_core.plugin_host.host import PluginHost
+from tests.generated import examples
 
 SECONDS = st.floats(0, 2000, allow_nan=False).map(lambda value: round(value, 6))
 
@@ -89,7 +91,7 @@ def check_sum(ledger: Ledger) -> None:
     assert sum(round(value * 1e6) for value in ledger.buckets.values()) == round(ledger.wall_seconds * 1e6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(ANY_FACTS)
 def test_the_buckets_of_any_facts_add_up_to_the_wall_time(facts: Facts) -> None:
     ledger = ledger_of(facts)
@@ -100,7 +102,7 @@ def test_the_buckets_of_any_facts_add_up_to_the_wall_time(facts: Facts) -> None:
         assert min(ledger.gpu_seconds.values()) >= -1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(ANY_FACTS, st.randoms(use_true_random=False))
 def test_rows_that_come_twice_and_in_any_order_change_nothing(facts: Facts, shuffled: random.Random) -> None:
     attempts = []
@@ -111,7 +113,7 @@ def test_rows_that_come_twice_and_in_any_order_change_nothing(facts: Facts, shuf
     assert ledger_of(msgspec.structs.replace(facts, attempts=attempts)) == ledger_of(facts)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(ANY_FACTS)
 def test_rows_as_columns_give_the_same_ledger(facts: Facts) -> None:
     attempts = []
@@ -144,13 +146,26 @@ def test_a_million_steps_with_pauses_of_every_kind_add_up() -> None:
     assert ledger.buckets["periodic"] == pytest.approx(5 * len(saves), rel=0.05)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
+@given(ANY_FACTS, st.integers(1, 12))
+def test_the_parts_of_a_life_add_up_to_the_buckets(facts: Facts, count: int) -> None:
+    books = books_of(facts)
+    ledger = close(books)
+    end = max((account.life.end + round(sum(account.gap.values())) for account in books.accounts), default=0)
+    edges = np.linspace(0, end, count + 1).astype(np.int64)
+    parts = spread(books.accounts, edges)
+    for bucket, seconds in ledger.buckets.items():
+        assert min(parts[bucket]) >= -1e-6
+        assert float(parts[bucket].sum()) == pytest.approx(seconds, abs=2e-5)
+
+
+@settings(max_examples=examples(30), deadline=None)
 @given(steady_runs())
 def test_the_order_of_attempts_changes_nothing(attempts: list[Attempt]) -> None:
     assert ledger_of(Facts(attempts=attempts[::-1])) == ledger_of(Facts(attempts=attempts))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(steady_runs(), st.integers(-(10**6), 2 * 10**9))
 def test_shifting_all_clocks_changes_nothing(attempts: list[Attempt], by: int) -> None:
     shifted = [
@@ -167,7 +182,7 @@ def test_shifting_all_clocks_changes_nothing(attempts: list[Attempt], by: int) -
     assert after.buckets == pytest.approx(before.buckets, abs=1e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steady_runs())
 def test_productive_time_is_no_more_than_the_surviving_steps_at_the_slowest_pace(attempts: list[Attempt]) -> None:
     """An interval within the jitter counts as it is, so the bound has the jitter's width."""
@@ -177,7 +192,7 @@ def test_productive_time_is_no_more_than_the_surviving_steps_at_the_slowest_pace
     assert ledger.buckets["productive"] <= surviving * 11.5 * (1 + JITTER) + 1e-6
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(60, 200), st.integers(2, 10), st.integers(20, 300))
 def test_a_longer_logging_interval_moves_no_more_than_one_interval(count: int, every: int, startup: int) -> None:
     rows = [Row(step, startup + 10.0 * step) for step in range(1, count + 1)]
@@ -189,7 +204,7 @@ def test_a_longer_logging_interval_moves_no_more_than_one_interval(count: int, e
         assert abs(coarse.buckets[name] - fine.buckets[name]) <= 10.0 * every + 1e-6, name
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(20, 200), st.data())
 def test_splitting_an_attempt_at_a_checkpoint_without_a_gap_changes_nothing(count: int, data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, count - 7))
@@ -212,13 +227,13 @@ STEPS_OF_TIME = st.sampled_from([0.0, 0.1, 1.0, 1.0, 5.0, 30.0, 200.0, -3.0, -50
 
 def _has_steps(lines: list[bytes]) -> bool:
     """Whether there is surely a step among these lines: none is joined to another line, or repeated."""
-    readings = [reading for line in lines for reading in ENGINE.read(line.decode())]
+    readings = [reading for line in lines for reading in ENGINE.read_line(line.decode())]
     return any(reading.format and not reading.joins for reading in readings) and not any(
         reading.joins == "repeats" for reading in readings
     )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(LINES), STEPS_OF_TIME, st.booleans()), min_size=1, max_size=60))
 def test_a_log_of_any_lines_at_any_times_adds_up_or_is_refused(lines: list[tuple[bytes, float, bool]]) -> None:
     time, times = 1.7e9, []

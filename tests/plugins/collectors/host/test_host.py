@@ -13,7 +13,7 @@ import pytest
 from lens_plugins.collectors.catalogue import metrics
 from lens_plugins.collectors.host import Host, HostSettings
 from lens_plugins.collectors.host.gpus import Amd, Nvidia, find_readers
-from lens_plugins.collectors.host.sample import Rates
+from lens_plugins.collectors.host.machine import Rates
 
 from lens_core import Measurement
 from lens_core.testing import make_context

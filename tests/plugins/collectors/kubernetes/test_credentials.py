@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from lens_plugins.collectors.kubernetes.client import KubernetesApi
-from lens_plugins.collectors.kubernetes.credentials import Access, find_access
+from lens_plugins.collectors.kubernetes.client import Access, KubernetesApi, find_access
 
 from lens_core import ConfigurationError
 
@@ -31,7 +30,7 @@ def certificate(tmp_path: Path) -> Path:
 async def ask(access: Access) -> Any:
     api = KubernetesApi(access, 5)
     try:
-        return await api.get("/api/v1/pods")
+        return await api.get_object("/api/v1/pods")
     finally:
         await api.close()
 

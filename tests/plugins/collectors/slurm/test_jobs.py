@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lens_plugins.collectors.slurm.jobs import Place, gpus_of, jobs_of, nodes_of
+from lens_plugins.collectors.slurm import Place, gpus_of, jobs_of, nodes_of
 
 LINE = (
     "JobId={id} {array}JobName={name} UserId=ada(1000) GroupId=ada(1000) MCS_label=N/A Priority=1 "

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lens_plugins.collectors.slurm import Slurm, SlurmSettings
-from lens_plugins.collectors.slurm.jobs import jobs_of
+from lens_plugins.collectors.slurm import Slurm, SlurmSettings, jobs_of
 
 from lens_core import LensError, Pod
 from lens_core.testing.hosts import make_context

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lens_plugins.collectors.tensorboard import TensorBoard, TensorBoardSettings
-from lens_plugins.collectors.tensorboard.events import EventReader, read_tensor
-from lens_plugins.collectors.tensorboard.files import event_files
-from lens_plugins.collectors.tensorboard.frames import crc32c, masked
+from lens_plugins.collectors.tensorboard.events import EventReader, crc32c, masked, read_tensor
+from lens_plugins.collectors.tensorboard.rows import event_files
 
 from lens_core import LensError, StepMetrics
 from lens_core.plugin_api.protobuf import WireError
@@ -352,7 +351,7 @@ def test_checksums() -> None:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_and_never_fatal(data: bytes) -> None:
-    for read in (EventReader(lambda *_: None).read, read_tensor):
+    for read in (EventReader(lambda *_: None).read_scalars, read_tensor):
         try:
             read(data)
         except WireError:
@@ -366,7 +365,7 @@ def test_events_as_the_real_protobuf_writes_them(step: int, value: float, tag: s
 
     found: list[Any] = []
     summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-    EventReader(lambda *scalar: found.append(scalar)).read(
+    EventReader(lambda *scalar: found.append(scalar)).read_scalars(
         Event(wall_time=12.5, step=step, summary=summary).SerializeToString()
     )
     assert found == [(step, 12.5, tag, value)]

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.collectors.catalogue import metrics
-from lens_plugins.collectors.wandb_cloud.facts import read_number, read_object, read_run, read_time
-from lens_plugins.collectors.wandb_cloud.figures import Figures
-from lens_plugins.collectors.wandb_cloud.settings import WandbCloudSettings
+from lens_plugins.collectors.wandb_cloud.figures import (
+    Figures,
+    WandbCloudSettings,
+    read_number,
+    read_object,
+    read_run,
+    read_time,
+)
 
 from tests.plugins.collectors.wandb_cloud.wandb_server import node, table
 
@@ -53,7 +58,7 @@ def figures(runs: list[dict[str, Any]], **settings: Any) -> dict[str, float | No
     chosen = WandbCloudSettings(**settings)
     found = Figures(chosen, NOW)
     for run in runs:
-        found.add(read_run(run, chosen.gpus_config_key))
+        found.count_run(read_run(run, chosen.gpus_config_key))
     values: dict[str, float | None] = found.values()
     return values
 

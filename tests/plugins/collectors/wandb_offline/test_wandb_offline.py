@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.collectors.wandb_offline import WandbOffline, WandbOfflineSettings
-from lens_plugins.collectors.wandb_offline.framing import BLOCK, HEADER, read_records
-from lens_plugins.collectors.wandb_offline.messages import body_of, read_history
+from lens_plugins.collectors.wandb_offline.messages import BLOCK, HEADER, body_of, read_history, read_records
 
 from lens_core import Event, Evidence, LensError, Measurement, Record, StepMetrics
 from lens_core.plugin_api.protobuf import WireError

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from lens_plugins.collectors.catalogue import metrics
-from lens_plugins.sinks.datadog.naming import metric_name
+from lens_plugins.sinks.datadog.series import metric_name
 
 _METRIC = re.compile(r"(?:avg|max|min|sum):([A-Za-z][\w.]*)\{")
 

@@ -17,14 +17,13 @@ from lens_plugins.sinks.postgresql.commands.transfer import header, lines, recor
 
 from lens_core import Detection, Diagnosis, Event, Evidence, Origin, Pod, StepMetrics, WorkloadReference
 from tests.end_to_end.running_lens import RunningLens, metrics_body
+from tests.forked import run_lens
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, running_store
 
 
 def lens(*arguments: str, code: int = 0) -> str:
     """What `lens db …` prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "lens_core.cli", "db", *arguments], capture_output=True, text=True, timeout=240
-    )
+    done = run_lens("db", *arguments)
     assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
     return done.stdout + (done.stderr if code else "")
 

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from lens_plugins.collectors.diagnosis import MasterClient, WorkerTrainingMetric
 from lens_plugins.dlrover import MasterConnection, MasterError, Wire, dump
@@ -20,7 +19,7 @@ from lens_core import Diagnosis, Event, IngestRequest, StepMetrics
 from lens_core.testing import check_source
 from lens_core.testing.hosts import make_context
 from lens_core.testing.sources import RecordingDoor
-from tests.end_to_end.running_lens import RunningLens, wait_for
+from tests.end_to_end.running_lens import RunningLens, http_post, wait_for
 from tests.plugins.collectors.diagnosis.dlrover_world import dlrover_environment
 
 CONFIG = """
@@ -185,7 +184,7 @@ async def test_the_contract_of_sources(tmp_path: Path) -> None:
 def test_a_stranger_cannot_report_over_http(tmp_path: Path) -> None:
     lens = RunningLens(tmp_path / "lens").start()
     try:
-        response = httpx.post(f"{lens.url}/report", json={}, headers={"X-Forwarded-For": "10.0.0.1"})
+        response = http_post(f"{lens.url}/report", json={}, headers={"X-Forwarded-For": "10.0.0.1"})
         assert response.status_code == 401
     finally:
         lens.end()

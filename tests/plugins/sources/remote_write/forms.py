@@ -16,7 +16,7 @@ from lens_plugins.sources.remote_write import forward
 from lens_plugins.sources.remote_write.drops import Drops, RemoteWriteMetrics
 from lens_plugins.sources.remote_write.enriching import Enricher
 from lens_plugins.sources.remote_write.generic_parser import ForwardedBatch, GenericParser
-from lens_plugins.sources.remote_write.request import cut
+from lens_plugins.sources.remote_write.request import split_request
 from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 from lens_plugins.sources.remote_write.version2 import as_version1
 
@@ -58,7 +58,7 @@ def _build(folder: Path) -> None:
 class Forwarder:
     """Forwards requests by one form, one after the other, with a directory of its own."""
 
-    def __init__(self, form: Any = interpreted, **settings: Any) -> None:
+    def __init__(self, form: Any = interpreted, *, looks: int = 8, **settings: Any) -> None:
         self.clock = 0.0
         self.directory = Directory()
         self.directory.replace(PODS, "test")
@@ -66,14 +66,16 @@ class Forwarder:
         chosen = RemoteWriteSettings(**settings)
         enricher = Enricher(chosen, self.directory, form)
         self.table = form.LabelSets(enricher, chosen.cached_series, 600.0, lambda: self.clock)
+        # How many new label sets are looked up in the table before most are forwarded without an entry.
+        self.table.looks = looks
         self._parser = GenericParser(enricher, Drops(10, _METRICS.group(RemoteWriteMetrics)))
 
     def forward(self, body: bytes, portion: int = 100) -> ForwardedBatch:
         """What becomes of a request of 1.0, forwarded in portions."""
-        batch = ForwardedBatch()
+        batch = ForwardedBatch(self._form.Output())
         place = self._forward(body, portion, batch)
         if place < len(body):
-            self._forward(as_version1(cut(body[place:], "1.0").series, None), portion, batch)
+            self._forward(as_version1(split_request(body[place:], "1.0").series, None), portion, batch)
         return batch
 
     def _forward(self, body: bytes, portion: int, batch: ForwardedBatch) -> int:
@@ -90,8 +92,8 @@ class Reader(Forwarder):
 
     def forward(self, body: bytes, portion: int = 100) -> ForwardedBatch:
         """What becomes of a request of 1.0."""
-        batch = ForwardedBatch()
-        series = cut(body, "1.0").series
+        batch = ForwardedBatch(self._form.Output())
+        series = split_request(body, "1.0").series
         self.table.begin()
         for one in series:
             self._parser.parse(one, None, batch)
@@ -132,7 +134,7 @@ def outcome(forward: Callable[[], ForwardedBatch]) -> tuple[Any, ...]:
     except (WireError, BadRequest):
         return (None,)
     counts = (batch.received, batch.series, batch.samples, batch.histograms, batch.exemplars)
-    return batch.join(), *counts, batch.unattached, batch.dropped, batch.refused, sorted(batch.messages)
+    return bytes(batch.view()), *counts, batch.unattached, batch.dropped, batch.refused, sorted(batch.messages)
 
 
 def as_body(series: Iterable[bytes]) -> bytes:

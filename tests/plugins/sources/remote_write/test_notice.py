@@ -37,7 +37,7 @@ async def test_series_that_no_sink_takes_are_said_and_counted(
     daemon = Daemon(config, PluginHost.load(), announce=lambda running: started.set())
     task = asyncio.create_task(daemon.run())
     await asyncio.wait_for(started.wait(), 240)
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=240) as client:
         body = packed(request(series({"__name__": "up"}, (1.0, 1_795_000_000_000))))
         answer = await client.post(f"{daemon.url}/prometheus", content=body)
         assert answer.status_code == 204

@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 from lens_hook import VARIABLES, switch
 
+from tests.fresh_environment import hook_wheel
 from tests.plugins.sources.wandb_hook.environments import HOOK, ROOT, Environment
 from tests.plugins.sources.wandb_hook.receiver import Receiver
 
@@ -25,23 +27,18 @@ SCRIPT = """
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel() -> Path:
     """The wheel, built from a copy of the source."""
-    work = tmp_path_factory.mktemp("wheel")
-    source = work / "source"
-    shutil.copytree(HOOK, source, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
-    command = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "-w", str(work), str(source)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    return next(work.glob("lens_hook-0.1.0-*.whl"))
+    return hook_wheel()
 
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path, newest: Environment, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """A fresh environment with the wheel, which sees wandb's packages by a path file."""
     directory = tmp_path_factory.mktemp("fresh") / "environment"
-    subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True, capture_output=True, timeout=240)
-    pip = [str(directory / "bin" / "python"), "-m", "pip", "-q", "install", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run(pip, check=True, capture_output=True, timeout=240)
+    venv.create(directory, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "-q", "--python", str(directory / "bin" / "python"), "install", "--no-deps"]
+    subprocess.run([*pip, "--no-index", str(wheel)], check=True, capture_output=True, timeout=240)
     packages = "lib/python{}.{}/site-packages".format(*sys.version_info[:2])
     (directory / packages / "zz_wandb.pth").write_text(str(newest.directory / packages) + "\n")
     return Environment(directory)

@@ -19,6 +19,7 @@ from lens_hook.settings import Settings
 from lens_hook.store import Batch
 from lens_hook.wire import Line
 
+from tests.generated import examples
 from tests.plugins.sources.wandb_hook.receiver import Receiver, Request, accept, receiving
 
 Answer = tuple[int, bytes, dict[str, str]]
@@ -150,7 +151,7 @@ _PAGES = st.sampled_from(
 @example(statuses=[413, 413], body=b"<html>413 Request Entity Too Large</html>")
 @example(statuses=[404, 200], body=b"<html>welcome</html>")
 @example(statuses=[404, 400], body=b"<html>")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_foreign_answer_empties_a_batch(statuses: list[int], body: bytes) -> None:
     """Whatever answers and is no Lens: nothing is refused, nothing delivered, and the Lens that comes gets all."""
 

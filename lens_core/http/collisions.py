@@ -1,0 +1,43 @@
+"""Refuses routes of plugins that another route answers: one of the two would never be asked, and nobody would know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from starlette.routing import Route
+
+from ..base.errors import LensError
+from .openapi import DeclaredRoute
+
+_PARAMETER = re.compile(r"\{[^{}]*\}")
+
+
+def refuse_collisions(routes: Sequence[Route]) -> None:
+    """Raise LensError for a plugin's route whose requests another route takes, or that takes another's."""
+    for at, route in enumerate(routes):
+        for before in routes[:at]:
+            if isinstance(route, DeclaredRoute) or isinstance(before, DeclaredRoute):
+                _compare(before, route)
+
+
+def _compare(first: Route, second: Route) -> None:
+    methods = (first.methods or set()) & (second.methods or set()) - {"HEAD", "OPTIONS"}
+    if not methods or not _is_taken(first, second):
+        return
+    path, method = second.path, min(methods)
+    if isinstance(first, DeclaredRoute) and isinstance(second, DeclaredRoute):
+        raise LensError(
+            f"{method} {path} is answered by {first.component} and by {second.component}; only the first would ever be "
+            "asked: remove one of them, or use its other path"
+        )
+    plugin = second if isinstance(second, DeclaredRoute) else first
+    assert isinstance(plugin, DeclaredRoute)
+    raise LensError(f"{method} {path} of {plugin.component} is a path of Lens' own; its plugin has to choose another")
+
+
+def _is_taken(first: Route, second: Route) -> bool:
+    """Whether the first route takes the requests of the second."""
+    if _PARAMETER.sub("{}", first.path) == _PARAMETER.sub("{}", second.path):
+        return True
+    return "{" not in second.path and first.path_regex.match(second.path) is not None
