@@ -15,7 +15,7 @@ import msgspec
 from ..base.durations import duration
 from ..base.errors import LensError
 from ..plugin_api.commands import data_dir_option, json_option
-from .client import ask_many, config_option, daemon_url, request_json, url_option
+from .client import config_option, daemon_url, request_json, request_with_parameters, url_option
 from .columns import Cell, Column, fitting_table
 from .counts import (
     count_cells,
@@ -108,7 +108,9 @@ def fetch_view(address: str, search: str, limit: int) -> dict[str, Any]:
         for first in range(0, len(workloads), MOST_GLANCES):
             part = workloads[first : first + MOST_GLANCES]
             asked = [("uid", line["workload_uid"]) for line in part]
-            for line, glance in zip(part, ask_many(address, "/api/v1/glance", asked)["glances"], strict=True):
+            for line, glance in zip(
+                part, request_with_parameters(address, "/api/v1/glance", asked)["glances"], strict=True
+            ):
                 line["glance"] = glance
     except LensError as error:
         return {**seen, "store_error": str(error), "time": round(time.time() * 1000)}

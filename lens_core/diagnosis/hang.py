@@ -16,7 +16,7 @@ from .hang_rules import step_rule, watchdog_rule, xpu_rule
 from .stack_rules import stack_rule
 
 
-def judge(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
+def judge_hang(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
     """The verdict of all rules together."""
     facts = _of_this_attempt(facts)
     ended = _ended(facts)

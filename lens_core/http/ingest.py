@@ -82,7 +82,7 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
     if reason := guard.why_paused():
         raise Unavailable(f"this source is paused: {reason}", retry_after_seconds=max(1.0, guard.seconds_paused()))
     try:
-        reply: Reply = await guard.measure(_answer(route, request))
+        reply: Reply = await guard.measure(_call_handler(route, request))
     except RequestError:
         raise
     except Exception as error:
@@ -92,7 +92,7 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
     return reply
 
 
-async def _answer(route: Route, request: IngestRequest) -> Reply:
+async def _call_handler(route: Route, request: IngestRequest) -> Reply:
     return await route.handler(request)
 
 

@@ -252,7 +252,7 @@ class Pipeline:
             sender.ledger.count("accepted", unwanted)
             sender.ledger.count("filtered", unwanted)
 
-    async def erase(self, erasure: Erasure, deadline_seconds: float) -> Erased:
+    async def erase_records(self, erasure: Erasure, deadline_seconds: float) -> Erased:
         """Keep what waits of a deleted workload or run from all sinks, and delete its dead letters.
 
         Raises Unavailable when a sink does not answer within the deadline; what waits is marked all the same.
@@ -264,7 +264,7 @@ class Pipeline:
         waiting = 0
         async for records in self.spool.waiting_records():
             waiting += sum(map(erasure.covers, records))
-        await self.spool.erase(erasure)
+        await self.spool.erase_batches(erasure)
         settling = [asyncio.ensure_future(sender.settle()) for sender in self.senders]
         if settling:
             _, late = await asyncio.wait(settling, timeout=deadline_seconds)
@@ -272,7 +272,7 @@ class Pipeline:
                 task.cancel()
             if late:
                 raise Unavailable("a sink is still storing what was sent before; delete again", retry_after_seconds=5)
-        return Erased(waiting, await self.dead_letters.erase(erasure))
+        return Erased(waiting, await self.dead_letters.erase_letters(erasure))
 
     async def _end_jobs(self, processor: RecordProcessor, erasure: Erasure) -> None:
         async with self._order:

@@ -58,7 +58,7 @@ def ledger_of(facts: Facts) -> Ledger:
         _finish(account, origin, is_open=is_last and facts.now is not None and account.life.facts.end is None)
         if not is_last:
             _leave(account, lives[index + 1], facts, origin)
-    at_risk = _lose(accounts, facts)
+    at_risk = _mark_lost(accounts, facts)
     for account in accounts:
         account.buckets.update(account.divided.buckets)
         account.book("slow", account.divided.slow)
@@ -129,7 +129,7 @@ def _leave(account: _Account, following: Life, facts: Facts, origin: int) -> Non
     account.gap.update({"down": down, "queued": gap - down})
 
 
-def _lose(accounts: Sequence[_Account], facts: Facts) -> float | None:
+def _mark_lost(accounts: Sequence[_Account], facts: Facts) -> float | None:
     """Move the productive time of steps that were done again to `lost`; the seconds that are at risk now."""
     for index, account in enumerate(accounts):
         if not len(account.life.steps) or index == 0:

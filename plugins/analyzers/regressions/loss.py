@@ -100,7 +100,7 @@ class _Window:
             self._is_fresh = True
         return (self._u(value) - self._centre) / self._spread
 
-    def add(self, value: float) -> None:
+    def append_value(self, value: float) -> None:
         """Remember a usual value."""
         self._values.append(self._u(value))
         self._is_fresh = False
@@ -138,7 +138,7 @@ class _Watch:
         elif self._open is not None:
             self._go_on(iteration, loss, z)
         if self._open is None or z < _OVER:
-            self._loss.add(loss)
+            self._loss.append_value(loss)
 
     def findings(self) -> Iterator[Finding]:
         """All findings, the open spike among them, by iteration."""
@@ -197,4 +197,4 @@ class _Watch:
                 )
             )
         if z < _WITH_NORM:
-            self._norm.add(norm)
+            self._norm.append_value(norm)
