@@ -112,9 +112,20 @@ def fetch_view(address: str, search: str, limit: int) -> dict[str, Any]:
                 part, request_with_parameters(address, "/api/v1/glance", asked)["glances"], strict=True
             ):
                 line["glance"] = glance
+            for uid, share in _goodput(address, asked).items():
+                next(line for line in part if line["workload_uid"] == uid)["goodput"] = share
     except LensError as error:
         return {**seen, "store_error": str(error), "time": round(time.time() * 1000)}
     return {**seen, "workloads": workloads, "total_count": page["total_count"], "time": page["time"]}
+
+
+def _goodput(address: str, asked: list[tuple[str, str]]) -> dict[str, float]:
+    """The goodput of the last week by workload; empty where nobody keeps the ledgers."""
+    try:
+        answer = ask_many(address, "/api/v1/goodput", [("by", "workload"), ("since", "7d"), *asked])
+    except LensError:
+        return {}
+    return {group["name"]: group["goodput"] for group in answer["groups"] if group["goodput"] is not None}
 
 
 def index(seen: dict[str, Any], width: int) -> Group:
@@ -205,6 +216,7 @@ def _workloads(seen: dict[str, Any], width: int) -> Table:
         Column("left", right=True, goes=2),
         Column("loss"),
         Column("speed", right=True, goes=5),
+        Column("good", right=True, goes=6),
         Column("seen", right=True, goes=3),
     ]
     bars = 20 if width >= WIDE else 10
@@ -225,6 +237,7 @@ def _workload_row(line: dict[str, Any], now_ms: int, bars: int) -> list[tuple[st
         (duration(glance["eta_seconds"]) if running and glance["eta_seconds"] else "", ""),
         (_loss(glance, bars), ""),
         (amount(glance["throughput"]), ""),
+        (f"{100 * line['goodput']:.0f} %" if "goodput" in line else "", ""),
         (ago(now_ms - line["last_seen"]), ""),
     ]
 

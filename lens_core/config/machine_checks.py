@@ -68,7 +68,7 @@ def check_sources(sources: Mapping[str, ComponentConfig], known: Mapping[str, No
         context = Context(name=name, logger=logging.getLogger("lens.config"), data_dir=Path(), metrics=metrics)
         try:
             routes = source.plugin(source.settings, context).routes()  # type: ignore[attr-defined]
-        except Exception as error:  # noqa: BLE001 - it is said where the component is made to be used
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is said where the component is made to be used
             logging.getLogger("lens.config").debug("The routes of %s are not known: %s", name, error)
             continue
         claims = [(method, path) for route in routes for path in route.paths for method in route.methods]

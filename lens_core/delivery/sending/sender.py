@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...base.errors import LensError
+from ...base.exits import without_exit
 from ...base.self_metrics import SelfMetrics
 from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ...plugin_api.components import Sink
@@ -304,9 +305,9 @@ class Sender:
                 if self.slot.ensure_started is not None:
                     await self.slot.ensure_started()
                 for epoch in self._spool.earlier_epochs():
-                    asked = self.slot.sink.position(epoch.identity)
+                    asked = without_exit(self.slot.sink.position(epoch.identity))
                     seconds = self.slot.delivery.send_timeout_seconds
-                    position = await answer_within(seconds, asked, self._halt)
+                    position = await answer_within(seconds, asked, self._halt, f"sink {self.slot.name}")
                     if position is not None:
                         await self._spool.skip_to(self.slot.name, position, epoch)
             except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
@@ -342,8 +343,10 @@ class Sender:
         seconds = self.slot.delivery.send_timeout_seconds
         self.health.sending()
         try:
-            asked = self.slot.measure(self.slot.sink.send(batch))
-            answer = sensible(await answer_within(seconds, asked, self._halt), len(batch.records))
+            asked = self.slot.measure(without_exit(self.slot.sink.send(batch)))
+            answer = sensible(
+                await answer_within(seconds, asked, self._halt, f"sink {self.slot.name}"), len(batch.records)
+            )
             if self.slot.on_answer is not None:
                 self.slot.on_answer()
         except NoAnswer as error:

@@ -21,14 +21,15 @@ from lens_core import (
     Store,
     WorkloadDetail,
     WorkloadPage,
+    WorkloadSummary,
 )
-from lens_core.plugin_api.overview import OverviewPage
+from lens_core.plugin_api.overview import Overview, OverviewPage
 
 from . import exporting, listing, news, pace, points, upkeep
 from .compacting import Compactor
 from .database import Database
 from .diagnoses import read_diagnoses
-from .overview import overview
+from .overview import overview, overviews_of
 
 
 class Asking(Store):
@@ -108,6 +109,11 @@ class Asking(Store):
         """The list for the page: what needs attention first. Raises BadRequest for a cursor that this did not give."""
         async with self._database.reading() as connection:
             return await overview(connection, search, limit, cursor)
+
+    async def overviews_of(self, summaries: Sequence[WorkloadSummary]) -> list[Overview]:
+        """The lines of some workloads, with what tells their state."""
+        async with self._database.reading() as connection:
+            return await overviews_of(connection, summaries)
 
     async def workload(self, workload_uid: str) -> WorkloadDetail | None:
         """One workload with its runs and attempts."""

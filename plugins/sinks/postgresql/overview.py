@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lens_core import ATTENTION_EVENTS, STATE_EVENTS, BadRequest, WorkloadSummary
@@ -84,6 +85,14 @@ async def overview(connection: Connection, text: str, limit: int, cursor: str) -
     return OverviewPage(
         [_make_overview(line) for line in lines[:limit]], following, await asked.names.count_names(connection)
     )
+
+
+async def overviews_of(connection: Connection, summaries: Sequence[WorkloadSummary]) -> list[Overview]:
+    """The lines of some workloads, in any order."""
+    since_us = time.time_ns() // 1000 - ATTENTION_DAYS * 86_400_000_000
+    asked = _Asked(connection, await search_names(connection, ""), since_us)
+    names = [Name(summary.cluster, summary.workload_uid) for summary in summaries]
+    return [_make_overview(line) for line in await asked.look_up(names)]
 
 
 def _needs_attention(line: Line) -> bool:

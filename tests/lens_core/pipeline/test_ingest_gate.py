@@ -219,6 +219,40 @@ async def test_records_that_no_pipeline_wants_are_filtered(tmp_path: Path) -> No
     await team.stop()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Event(type="resumed", details={"number": 2**64}),  # refused before anything is stored
+        StepMetrics(origin=Origin(pod_name="p"), data_source="wandb", row_step=2**64, values={}),  # cannot be encoded
+    ],
+)
+async def test_a_record_that_cannot_be_taken_is_counted_and_takes_no_other_with_it(
+    tmp_path: Path, wrong: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = Keeping()
+    pipeline = await started(tmp_path, "a", sink)
+    gate = IngestGate("api", [pipeline], metrics=SelfMetrics())
+    await gate.submit([*rows(2), wrong, Event(type="resumed")])
+    ledger = gate.ledger
+    assert (ledger.received, ledger.accepted, ledger.filtered, ledger.rejected) == (4, 3, 0, {"invalid": 1})
+    assert ledger.entry_difference() == 0
+    await until(lambda: len(sink.records) == 3)
+    assert "api: 1 records are refused" in caplog.text
+    await pipeline.stop()
+
+
+async def test_a_kind_is_wanted_when_one_pipeline_wants_it(tmp_path: Path) -> None:
+    only_events = await started(tmp_path, "a", Keeping(), wanted=RecordFilter(kinds=["event"]))
+    gate = IngestGate("api", [only_events], metrics=SelfMetrics())
+    assert [gate.wants(kind) for kind in (Event, StepMetrics)] == [True, False]
+    everything = await started(tmp_path, "b", Keeping())
+    gate = IngestGate("api", [only_events, everything], metrics=SelfMetrics())
+    assert [gate.wants(kind) for kind in (Event, StepMetrics)] == [True, True]
+    assert not IngestGate("api", [], metrics=SelfMetrics()).wants(Event)
+    await only_events.stop()
+    await everything.stop()
+
+
 @pytest.mark.parametrize("has_pipeline", [True, False])
 @pytest.mark.parametrize(
     "record",
@@ -279,20 +313,21 @@ async def test_labels_that_identity_knows_count_for_the_filters(tmp_path: Path) 
 
 
 async def fill(gate: IngestGate) -> int:
-    taken = 0
-    while True:
+    """Submit until the gate refuses; the number of records that it took."""
+    for taken in range(0, 10_000, 10):
         try:
             await gate.submit(rows(10))
         except Overloaded:
             return taken
-        taken += 10
+    raise AssertionError("it never refuses")
 
 
-async def test_a_full_required_pipeline_refuses_for_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_full_required_pipeline_refuses_for_all(tmp_path: Path, alone: bool) -> None:
     dead, alive = Keeping(is_up=False), Keeping()
     full = await started(tmp_path, "full", dead, size=5_000)
     other = await started(tmp_path, "other", alive)
-    gate = IngestGate("api", [full, other], metrics=SelfMetrics())
+    gate = IngestGate("api", [full] if alone else [full, other], metrics=SelfMetrics())
     taken = await fill(gate)
     with pytest.raises(Overloaded):
         await gate.submit(rows(10))
