@@ -60,7 +60,7 @@ def command(
     url: str | None,
     data_dir: Path | None,
 ) -> None:
-    """Show what trains and how the pipeline is doing, again and again; Ctrl-C ends it.
+    """Live view of running jobs and pipeline health; Ctrl-C ends it.
 
     Failed and stalled workloads come first. In a pipe it prints once.
 
@@ -122,7 +122,7 @@ def fetch_view(address: str, search: str, limit: int) -> dict[str, Any]:
 def _goodput(address: str, asked: list[tuple[str, str]]) -> dict[str, float]:
     """The goodput of the last week by workload; empty where nobody keeps the ledgers."""
     try:
-        answer = ask_many(address, "/api/v1/goodput", [("by", "workload"), ("since", "7d"), *asked])
+        answer = request_with_parameters(address, "/api/v1/goodput", [("by", "workload"), ("since", "7d"), *asked])
     except LensError:
         return {}
     return {group["name"]: group["goodput"] for group in answer["groups"] if group["goodput"] is not None}

@@ -92,7 +92,7 @@ async def overviews_of(connection: Connection, summaries: Sequence[WorkloadSumma
     since_us = time.time_ns() // 1000 - ATTENTION_DAYS * 86_400_000_000
     asked = _Asked(connection, await search_names(connection, ""), since_us)
     names = [Name(summary.cluster, summary.workload_uid) for summary in summaries]
-    return [_make_overview(line) for line in await asked.look_up(names)]
+    return [_make_overview(line) for line in await asked.select_lines(names)]
 
 
 def _needs_attention(line: Line) -> bool:
