@@ -20,7 +20,7 @@ NO_PLACE = Place(0, 0)
 
 
 class Problem(NamedTuple):
-    """One thing to mend; sorts by its place."""
+    """One thing to fix; sorts by its place."""
 
     file: str
     place: Place

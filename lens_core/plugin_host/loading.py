@@ -42,7 +42,7 @@ _FRAMES_SHOWN = 4
 
 @dataclass
 class Plugin:
-    """One entry point and what became of it."""
+    """One entry point and its state."""
 
     name: str
     module: str
