@@ -1,4 +1,6 @@
-"""What the routes of Lens itself read and need, for the OpenAPI document; a test asks each of them whether it is so."""
+"""Parameters and roles of the routes of Lens itself, for the OpenAPI document; a test asks each of them whether it is
+so.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from ..model.queries import Aggregate, PointField
+from ..plugin_api.overview import State
 from .detection import StatedDetection
 from .exports import Wanted
 from .parameters import MOST_LAST, MOST_POINTS, Format
@@ -40,6 +43,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "end": Parameter("the last time, inclusive", _TIME),
     "fields": Parameter(f"what is answered beside each point, with commas between: {', '.join(get_args(PointField))}"),
     "format": Parameter("how points are written; Accept says it too", {"enum": [*get_args(Format)]}),
+    "framework": Parameter("only workloads that run on one of these frameworks, with commas between"),
     "interval": Parameter("of aggregate: 500ms, 30s, 5m, 1h, so many milliseconds, or so many iterations as 1000it"),
     "kind": Parameter("only this kind of record; * and ? match"),
     "last": Parameter(
@@ -56,6 +60,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "run_id": Parameter("only this run"),
     "search": Parameter("a part of the uid, the name, the namespace or a pod"),
     "sink": Parameter("only the dead letters of this sink"),
+    "state": Parameter(f"only workloads in one of these states, with commas between: {', '.join(get_args(State))}"),
     "start": Parameter("the first time, inclusive", _TIME),
     "uid": Parameter("a workload; repeated, up to 100", {"type": "array", "items": _TEXT}),
     "workload": Parameter("only this workload; * and ? match"),
@@ -73,7 +78,7 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/overview": ("search", *_PAGES),
     "/replay": ("sink",),
     "/tap": ("pipeline", "workload", "kind"),
-    "/workloads": ("search", *_PAGES, "cluster"),
+    "/workloads": ("search", "framework", "state", *_PAGES, "cluster"),
     "/workloads/{uid}": ("cluster",),
     "/workloads/{uid}/detection": ("cluster",),
     "/workloads/{uid}/diagnosis": ("cluster",),

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..base.errors import LensError
+from ..base.exits import without_exit
 from ..model.records import Record, decode_envelope, encode_envelope
 from ..plugin_api.components import Collector, Partial
 from .ingest_gate import IngestGate
@@ -48,7 +49,7 @@ def _unmeasured(asked: _Collecting) -> _Collecting:
 
 
 class Take(Protocol):
-    """What is done with records before the collector is told that they are stored."""
+    """A callback for the records, called before the collector is told that they are stored."""
 
     async def __call__(self, found: Collected) -> None:
         """Raises when they could not be taken."""
@@ -98,11 +99,7 @@ async def _call_within(collector: Collector, timeout_seconds: float, measure: Me
 
 
 async def _call(collector: Collector) -> Sequence[Record] | Partial:
-    try:
-        return await collector.collect()
-    except SystemExit as error:
-        # A library's sys.exit would pass every `except Exception` and end the daemon.
-        raise LensError(f"called sys.exit({error.code!r})") from None
+    return await without_exit(collector.collect())
 
 
 async def collect_all(
@@ -133,7 +130,7 @@ def validate(records: Sequence[Record]) -> Collected:
     try:
         decoded = decode_envelope(encode_envelope(records))
     except Exception:  # noqa: BLE001 - whatever a record holds that cannot be encoded; found out one by one
-        return _one_by_one(records)
+        return _check_singly(records)
     if not decoded.rejected:
         return Collected(records=records)
     bad = dict(decoded.rejected)
@@ -141,7 +138,7 @@ def validate(records: Sequence[Record]) -> Collected:
     return Collected(records=good, rejected=list(bad.values()))
 
 
-def _one_by_one(records: Sequence[Record]) -> Collected:
+def _check_singly(records: Sequence[Record]) -> Collected:
     good: list[Record] = []
     rejected: list[str] = []
     for record in records:
@@ -201,7 +198,7 @@ class CollectorRunner:
         self._errors = metrics.collector_errors.labels(self.name)
         self._records = metrics.collector_records.labels(self.name)
 
-    async def run(self) -> None:
+    async def collect_repeatedly(self) -> None:
         """Collect until cancelled; the first time as soon as it is started, then with a tenth of jitter."""
         if self._start is not None:
             await self._start()
@@ -217,7 +214,7 @@ class CollectorRunner:
             try:
                 await collect_all(self.collector, self._timeout_seconds, self._submit, measure=self._measure)
             except Exception as error:  # noqa: BLE001 - a failing collector never touches another
-                self._failed(error)
+                self._record_failure(error)
             else:
                 self._succeeded()
             self.last_duration_seconds = time.monotonic() - started
@@ -242,7 +239,7 @@ class CollectorRunner:
         self._up.set(1)
         self._last_success.set(self.last_success_at)
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         reason = reason_of(error, self._timeout_seconds) or type(error).__name__
         self.errors += 1
         self._errors.inc()

@@ -25,13 +25,13 @@ from ..plugin_api.components import Collector, Context, Partial
 from .isolation import Job, Outcome, decode_settings, framed
 
 
-def main() -> None:
+def run_job() -> None:
     """Read the job, run it, write the outcome to the descriptor that the first argument names."""
     answers = int(sys.argv[1])
     # What libraries print must not look like the output of whoever called the parent.
     os.dup2(2, 1)
     jobs = os.fdopen(os.dup(0), "rb")
-    job = msgspec.msgpack.decode(_read(jobs), type=Job)
+    job = msgspec.msgpack.decode(_read_job(jobs), type=Job)
     threading.Thread(target=_die_with_parent, args=(jobs,), daemon=True).start()
     configure_logging(int(job.log_level))
     outcome = _outcome(job)
@@ -49,7 +49,7 @@ def configure_logging(level: int) -> None:
     logging.getLogger("py.warnings").setLevel(logging.ERROR if level > logging.DEBUG else logging.WARNING)
 
 
-def _read(file: BinaryIO) -> bytes:
+def _read_job(file: BinaryIO) -> bytes:
     (size,) = struct.unpack("<Q", file.read(8))
     return file.read(size)
 
@@ -62,7 +62,7 @@ def _die_with_parent(jobs: BinaryIO) -> None:
 
 def _outcome(job: Job) -> Outcome:
     try:
-        found = asyncio.run(_collect(job))
+        found = asyncio.run(_collect_records(job))
         if not isinstance(found, Partial):
             return Outcome(envelope=encode_envelope(found))
         return Outcome(
@@ -77,8 +77,8 @@ def _outcome(job: Job) -> Outcome:
         return Outcome(error=hide(f"{type(error).__name__}: {' '.join(str(error).split())}")[:1000])
 
 
-async def _collect(job: Job) -> Sequence[Record] | Partial:
-    collector = _make(job)
+async def _collect_records(job: Job) -> Sequence[Record] | Partial:
+    collector = _make_collector(job)
     await collector.start()
     try:
         return await collector.collect()
@@ -86,7 +86,7 @@ async def _collect(job: Job) -> Sequence[Record] | Partial:
         await collector.stop()
 
 
-def _make(job: Job) -> Collector:
+def _make_collector(job: Job) -> Collector:
     for path in job.search_path:
         if path not in sys.path:
             sys.path.append(path)
@@ -105,4 +105,4 @@ def _make(job: Job) -> Collector:
 
 
 if __name__ == "__main__":
-    main()
+    run_job()

@@ -55,7 +55,7 @@ class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host gives to every component: its instance name, a logger, its own folder, the cluster's name.
+    """The host's services for a component: its instance name, a logger, its own folder, the cluster's name.
 
     `metrics` are Lens' own; a plugin has its own by `counter`, `gauge` and `histogram`, and says by `report_problem`
     what is wrong with it.
@@ -99,7 +99,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Component(ABC):
-    """What all kinds share.
+    """The common base of all kinds.
 
     `name` is the plugin's name, unique within its kind. `api` is the range of API versions that it supports, in the
     form of version specifiers. `Settings` is a msgspec.Struct (frozen, forbid_unknown_fields): validation, defaults,
@@ -138,7 +138,7 @@ class Component(ABC):
 
 
 class Door(Protocol):
-    """What a source hands its records to."""
+    """The ingest gate, as a source sees it."""
 
     async def submit(
         self,
@@ -175,7 +175,7 @@ class IngestRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source answers: a JSON-able body, bytes, or nothing."""
+    """The answer of a source: a JSON-able body, bytes, or nothing."""
 
     body: Any = None
     status: int = 200
@@ -327,7 +327,7 @@ class Sink(Component):
         return ()
 
     def limits(self) -> BatchLimits:
-        """When a batch is full."""
+        """The limits of a batch."""
         return BatchLimits()
 
     def routes(self) -> Sequence[Route]:
@@ -335,7 +335,7 @@ class Sink(Component):
         return ()
 
     async def position(self, spool_id: str) -> Position | None:
-        """How far this sink has stored this spool, if it keeps that beside the data (exactly once), else None.
+        """Return how far this sink has stored this spool, if it keeps that beside the data (exactly once), else None.
 
         `spool_id` is that of `Batch`: another one after each start of the daemon, so that a data directory which is
         put back from a copy is never taken for what this sink has. At a start this is asked for each earlier id whose

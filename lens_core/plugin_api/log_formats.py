@@ -1,4 +1,4 @@
-"""What a detector declares about log lines: formats of steps, patterns of events, marks that show a framework.
+"""Declarations of log lines by detectors: formats of steps, patterns of events, marks that show a framework.
 
 Everything here is data. The engine (`engine.py`) is built once from what all installed detectors declare; a line is
 shown only to those whose `words` all stand on it. A word is a run of letters and underscores, in lower case:
@@ -17,7 +17,7 @@ Kind = Literal["number", "rounded", "time", "memory", "compute", "percent", "tex
 
 
 class Field(msgspec.Struct, frozen=True):
-    """What a printed value means: the name under which it is stored, and how it is read.
+    """The meaning of a printed value: the name under which it is stored, and how it is read.
 
     `names` is one stored name, or several where one value holds several parts (`a/b/c/d%`). An `X/Y` or `X (Y)` value
     of a single name gives X as the name and Y as `<name>_avg`. `factor` makes the stored unit of the printed one where

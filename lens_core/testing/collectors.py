@@ -27,7 +27,7 @@ async def check_collector(collector: Collector, *, failing: Collector | None = N
         await _check_failing(failing)
 
 
-async def _collect(collector: Collector) -> Sequence[Record]:
+async def _collect_as_host(collector: Collector) -> Sequence[Record]:
     """One call as the host makes it: in a process of its own if the collector is isolated."""
     if not collector.isolated:
         answer = await collector.collect()
@@ -44,17 +44,19 @@ async def _collect(collector: Collector) -> Sequence[Record]:
 
 async def _check_running(collector: Collector) -> None:
     if collector.isolated:
-        check_records(await within(_collect(collector), "collect()", collector.timeout_seconds + _CANCEL_SECONDS))
-        await check_cancelling(_collect(collector))
+        check_records(
+            await within(_collect_as_host(collector), "collect()", collector.timeout_seconds + _CANCEL_SECONDS)
+        )
+        await check_cancelling(_collect_as_host(collector))
         return
     await started(collector)
     try:
         for _ in range(2):
-            check_records(await within(_collect(collector), "collect()", collector.timeout_seconds))
-        await check_cancelling(_collect(collector))
-        check_records(await within(_collect(collector), "collect()", collector.timeout_seconds))
+            check_records(await within(_collect_as_host(collector), "collect()", collector.timeout_seconds))
+        await check_cancelling(_collect_as_host(collector))
+        check_records(await within(_collect_as_host(collector), "collect()", collector.timeout_seconds))
         await check_idle(collector, "the collector")
-        leaked = await grows(lambda: within(_collect(collector), "collect()", collector.timeout_seconds))
+        leaked = await grows(lambda: within(_collect_as_host(collector), "collect()", collector.timeout_seconds))
         assert leaked < LEAKED_BYTES, f"collect() leaks: {leaked / 2**20:.0f} MiB more after 8 calls"
     finally:
         await within(collector.stop(), "stop()")
@@ -87,7 +89,7 @@ async def check_cancelling(call: Coroutine[Any, Any, object], what: str = "colle
 async def _check_failing(collector: Collector) -> None:
     if collector.isolated:
         outcome: object
-        (outcome,) = await asyncio.gather(_collect(collector), return_exceptions=True)
+        (outcome,) = await asyncio.gather(_collect_as_host(collector), return_exceptions=True)
     else:
         await within(collector.start(), "start()")
         (outcome,) = await asyncio.gather(within(collector.collect(), "collect()"), return_exceptions=True)

@@ -143,7 +143,7 @@ class HttpReceiver:
         method, target, _ = head[0].split(" ", 2)
         pairs = (line.partition(":") for line in head[1:] if line)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        request = Received(method, target, headers, await _body(reader, headers))
+        request = Received(method, target, headers, await _receive_body(reader, headers))
         self.requests += 1
         if self._trouble == "hang":
             await asyncio.Event().wait()
@@ -169,7 +169,7 @@ class HttpReceiver:
         return (status, "OK", b"" if status == 204 else self._answer(request) if body is None else body, "")
 
 
-async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
+async def _receive_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
     if headers.get("transfer-encoding", "").lower() != "chunked":
         return await reader.readexactly(int(headers.get("content-length", "0")))
     pieces = []

@@ -46,7 +46,7 @@ plugin = sys.modules[__name__]
 
 
 class DirectoryPostgresqlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the tables are."""
+    """The location of the tables."""
 
     dsn: Annotated[Secret, Meta(description="the database of the Primus Lens, read only")]
     password: Annotated[
@@ -74,19 +74,19 @@ class DirectoryPostgresql(Collector):
 
     async def check(self) -> None:
         """Run the queries."""
-        await self._read()
+        await self._read_pods()
 
     async def collect(self) -> Sequence[Record]:
         """The pods that are new or changed. Raises LensError."""
-        self._handed = {pod.uid: pod for pod in await self._read()}
+        self._handed = {pod.uid: pod for pod in await self._read_pods()}
         self.context.directory.replace(self._handed.values(), self.context.name)
         return [pod for uid, pod in self._handed.items() if self._stored.get(uid) != pod]
 
     async def stored(self) -> None:
-        """What was handed over is stored."""
+        """Mark the records that were handed over as stored."""
         self._stored = self._handed
 
-    async def _read(self) -> list[Pod]:
+    async def _read_pods(self) -> list[Pod]:
         address = with_password(self.settings.dsn, self.settings.password)
         try:
             async with await psycopg.AsyncConnection.connect(address) as connection:

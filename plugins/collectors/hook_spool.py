@@ -1,4 +1,4 @@
-"""What training processes that died left in the hook's spool directory on this node, taken over and sent on.
+"""Records that dead training processes left in the hook's spool directory on this node, adopted and sent on.
 
 With PRIMUS_LENS_SPOOL_PATH on a volume that all jobs of a node share, the node's daemon needs no other job to start
 there: it takes the lock of every file whose process is gone, sends what was not delivered, and removes it.
@@ -57,7 +57,7 @@ class HookSpool(Collector):
 
     async def collect(self) -> Partial:
         """The next records of files whose process is gone; those that are not stored come again."""
-        records, refused = await asyncio.to_thread(self._read)
+        records, refused = await asyncio.to_thread(self._read_records)
         if refused:
             self.context.logger.warning("Lines of the hook's spool could not be read. lines=%d", refused)
         return Partial(records=records, rejected={UNREADABLE: refused})
@@ -66,7 +66,7 @@ class HookSpool(Collector):
         """Move the positions of the files behind what is safe, and remove those that are empty."""
         await asyncio.to_thread(self._advance)
 
-    def _read(self) -> tuple[list[Record], int]:
+    def _read_records(self) -> tuple[list[Record], int]:
         if not self._files:
             self._files = lock_stale_spools(self.settings.path, None)
         self._done = []

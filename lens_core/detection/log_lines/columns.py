@@ -37,7 +37,7 @@ class Columns:
         self._unlabelled = unlabelled
         self._memo: dict[str, Slot] = {}
 
-    def read(self, pairs: Any) -> dict[str, float]:
+    def read_pairs(self, pairs: Any) -> dict[str, float]:
         """Stored names and values of printed pairs; the best key for the headline loss becomes `lm_loss`."""
         values: dict[str, float] = {}
         losses: dict[str, float] = {}

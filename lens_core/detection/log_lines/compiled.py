@@ -31,7 +31,7 @@ _PREFIX_CHARACTERS = 400
 
 
 class _Declared:
-    """What compiled formats, events, marks and tables have in common: whose they are, and the words they need."""
+    """The common part of compiled formats, events, marks and tables: their detector, and the words that they need."""
 
     def __init__(self, words: Sequence[str], framework: str, layer: str, detector: str) -> None:
         self.words = frozenset(word.encode() for word in words)
@@ -61,7 +61,7 @@ class CompiledFormat(_Declared):
         # What somebody wrote in a configuration goes before what Lens knows.
         self.rank = (not self.is_somebodys_own, not framework, -len(self.words), -declared.confidence, self.name)
 
-    def read(self, text: str, start: int = 0) -> tuple[Reading, int] | str:
+    def parse_row(self, text: str, start: int = 0) -> tuple[Reading, int] | str:
         """The reading and where its head ended, or why there is none."""
         match = self._head(text, start)
         if match is None:
@@ -77,7 +77,7 @@ class CompiledFormat(_Declared):
         pairs.extend(self._layout(before, rest))
         if self.is_mapping and _are_of_no_training(pairs):
             return LOOK_ALIKE
-        values = self._columns.read(pairs)
+        values = self._columns.read_pairs(pairs)
         iteration = values.pop("iteration", None)
         return self._judge(values, iteration, text), match.end()
 
@@ -137,8 +137,8 @@ class CompiledEvent(_Declared):
         self.hint = FrameworkHint(self.framework, layer, declared.confidence, name)
         self.rank = (not self.framework, -len(self.words), -declared.confidence, self.detector)
 
-    def read(self, text: str) -> LogEvent | None:
-        """What happened, or None."""
+    def parse_event(self, text: str) -> LogEvent | None:
+        """Return the event of a line, or None."""
         match = self._search(text, 0)
         if match is None:
             return None
@@ -204,7 +204,9 @@ class CompiledTable(_Declared):
             names, cells = tuple(inner[::2]), inner[1::2]
         elif len(cells) != len(names) and not self.declared.loose:
             return None
-        values = self._columns.read((name, cell) for name, cell in zip(names, cells, strict=False) if cell.strip())
+        values = self._columns.read_pairs(
+            (name, cell) for name, cell in zip(names, cells, strict=False) if cell.strip()
+        )
         iteration = values.pop("iteration", None)
         needs = self.declared.needs
         if needs and not self.declared.labelled and not any(name in values for name in needs):

@@ -84,7 +84,7 @@ def charts_asset() -> Asset:
 
 
 def charts_path() -> Path | None:
-    """Where the chart library is; None without the package."""
+    """Return the path of the chart library; None without the package."""
     spec = importlib.util.find_spec("plotly")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / _CHARTS_FILE

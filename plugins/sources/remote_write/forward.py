@@ -175,10 +175,10 @@ class LabelSets:
         block = _slice(body, start, rest)
         stored = self._entries.get(block)
         if stored is None:
-            return self._store(block) if self._came_before(block) else None
+            return self._remember_entry(block) if self._came_before(block) else None
         if stored.epoch != self.epoch and self._enricher.pod(stored.keys) is stored.pod:
             stored.epoch = self.epoch
-        return stored if stored.epoch == self.epoch else self._store(block)
+        return stored if stored.epoch == self.epoch else self._remember_entry(block)
 
     def learn_layout(self, block: bytes, layout: Layout) -> None:
         """Forward label sets that are laid out like this one without the generic parser from now on."""
@@ -187,9 +187,9 @@ class LabelSets:
                 self._layouts.clear()
             self._layouts[signature] = layout
 
-    def _store(self, block: bytes) -> LabelSet | None:
+    def _remember_entry(self, block: bytes) -> LabelSet | None:
         """Make an entry, and store it in place of an older one if it is not too large."""
-        entry = self._enricher.make(block)
+        entry = self._enricher.make_label_set(block)
         if entry is None:
             return None
         entry.epoch = self.epoch
@@ -436,7 +436,7 @@ def _is_ascii(data: bytes, start: int, stop: int) -> bool:
 
 
 def _after_length(body: bytes, place: int, size: int) -> int:
-    """Where the length that is written at a place ends; -1 if it has more than four bytes or is cut off."""
+    """Return where the length that is written at a place ends; -1 if it has more than four bytes or is cut off."""
     end = min(place + 4, size)
     while place < end:
         if body[place] < 0x80:
@@ -467,7 +467,7 @@ def _end_of_labels(body: bytes, place: int, stop: int) -> int:
 
 
 def _usual_samples(body: bytes, place: int, stop: int) -> int:
-    """How many samples follow the labels, as a negative number if a value is negative; 0 if there is more than that."""
+    """Count the samples behind the labels, as a negative number if a value is negative; 0 if more follows."""
     count = 0
     sign = 1
     while place < stop:

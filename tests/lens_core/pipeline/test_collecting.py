@@ -167,7 +167,7 @@ async def test_one_bad_result_costs_no_other(tmp_path: Path) -> None:
     runner, door = runner_of(make(Odd, tmp_path, "mixed"))
     assert await runner.collect_once()
     assert [record.name for record in door.kept if isinstance(record, Measurement)] == ["odd.good", "odd.nan"]
-    status = door.ledger.status()
+    status = door.ledger.ledger_status()
     assert (status.received, dict(status.rejected)) == (5, {"invalid": 3})
 
 

@@ -124,7 +124,7 @@ async def test_what_one_required_pipeline_refuses_reaches_no_other(tmp_path: Pat
         full.spool.engine.full_until = 0.0
         with pytest.raises(Overloaded, match="full because of a required sink"):
             await gate.submit(rows(50))
-    await until(lambda: first.status().sinks[0].pending_records == 0)
+    await until(lambda: first.pipeline_status().sinks[0].pending_records == 0)
     assert (len(up.records), gate.ledger.accepted) == (taken, taken)
     down.is_up = True
     await until(lambda: len(down.records) == taken)
@@ -152,7 +152,7 @@ async def test_of_those_that_race_for_the_last_room_none_reaches_only_one_pipeli
         all_taken = all(await asyncio.gather(*(send(f"{number}-{which}") for which in range(8))))
         number += 1
     down.is_up = True
-    await until(lambda: all(pipeline.status().sinks[0].pending_records == 0 for pipeline in pipelines))
+    await until(lambda: all(pipeline.pipeline_status().sinks[0].pending_records == 0 for pipeline in pipelines))
     for sink in (up, down):
         assert Counter(record.origin.pod_name for record in sink.records) == dict.fromkeys(accepted, 20)
     assert [pipeline.spool.engine.reservations.bytes for pipeline in pipelines] == [0, 0]
@@ -172,7 +172,7 @@ async def test_room_that_only_an_optional_sink_holds_is_given(tmp_path: Path) ->
     for number in range(60):
         await gate.submit(rows(50))
         await until(lambda so_far=50 * (number + 1): len(up.records) == so_far)  # type: ignore[misc]
-    assert small.status().sinks[1].ledger.dropped["spool_full"] > 0
+    assert small.pipeline_status().sinks[1].ledger.dropped["spool_full"] > 0
     for pipeline in gate._pipelines:
         await pipeline.stop()
 
@@ -349,7 +349,7 @@ async def test_a_pipeline_of_optional_sinks_never_refuses(tmp_path: Path) -> Non
     for _ in range(50):
         await gate.submit(rows(10))
     await until(lambda: len(alive.records) == 500)
-    status = optional.status().sinks[0]
+    status = optional.pipeline_status().sinks[0]
     assert status.ledger.dropped["spool_full"] > 0
     assert optional.senders[0].ledger.sink_difference(status.pending_records) == 0
     await optional.stop()
@@ -374,5 +374,5 @@ async def test_an_empty_submission_only_counts(tmp_path: Path) -> None:
     gate = IngestGate("api", [pipeline], metrics=SelfMetrics())
     await gate.submit([], rejected={"wrong type": 3})
     assert (gate.ledger.received, gate.ledger.rejected) == (3, {"wrong type": 3})
-    assert pipeline.spool.status().bytes == 0
+    assert pipeline.spool.spool_status().bytes == 0
     await pipeline.stop()

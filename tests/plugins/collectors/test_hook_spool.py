@@ -15,7 +15,7 @@ from lens_core.pipeline.collecting import Collected, collect_all
 WRITE = """
 import os, sys, time
 from lens_hook import spool
-file = spool.create(sys.argv[1], b'{"workload_uid":"w","rank":3}')
+file = spool.create_spool(sys.argv[1], b'{"workload_uid":"w","rank":3}')
 for step in range(int(sys.argv[2])):
     file.write(b'{"record":"step_metrics","data_source":"wandb","run_id":"r","row_step":%d,"values":{"a":1}}\\n' % step)
 file.write(b'{"record":"step_metrics","torn')

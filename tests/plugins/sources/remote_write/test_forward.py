@@ -9,7 +9,7 @@ import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lens_plugins.sources.remote_write.request import cut
+from lens_plugins.sources.remote_write.request import split_request
 
 from lens_core import Pod
 from lens_core.plugin_api.protobuf import delimited
@@ -131,7 +131,7 @@ def test_recorded_requests_become_what_the_generic_parser_makes_of_them(form: An
     forms = SideBySide(form, copies=copies)
     order = random.Random(1)
     for text in (body, message.SerializeToString()):
-        raw = cut(text, "1.0").series
+        raw = split_request(text, "1.0").series
         for _ in range(3):
             forms.forward(text, 2000)
         forms.forward(as_body(raw[::2]))
