@@ -28,7 +28,7 @@ class StragglersSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = 5_000.0
     longest_rest_seconds: Annotated[
         float, Meta(ge=0, description="but a job that changes is looked at again after so long")
-    ] = 900.0
+    ] = 1800.0
 
 
 class Stragglers(Analyzer):
