@@ -107,4 +107,6 @@ def test_groups_add_up_to_the_whole(tmp_path_factory: pytest.TempPathFactory, jo
     assert whole["wall_seconds"] == pytest.approx(wall, abs=1e-3)
     assert sum(group["wall_seconds"] for group in groups["groups"]) == pytest.approx(wall, abs=1e-3)
     assert sum(group["jobs"] for group in groups["groups"]) == whole["jobs"]
-    assert (whole["gpu_seconds"] is None) == any(group["gpu_seconds"] is None for group in groups["groups"]) or not whole["jobs"]
+    assert (whole["gpu_seconds"] is None) == any(
+        group["gpu_seconds"] is None for group in groups["groups"]
+    ) or not whole["jobs"]
