@@ -19,7 +19,7 @@ from .auth import require_role
 from .checking import decode_question, read_question
 from .errors import json_response
 from .exports_jobs import MEDIA_TYPES, Export, ExportFormat, ExportJobs
-from .parameters import aggregate_of, split_names
+from .parameters import across_runs, aggregation_of, ensure_answerable, point_fields, split_names
 from .state import ApiState
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -39,13 +39,15 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
     max_points: int | None = None
     aggregate: str = ""
     interval: str = ""
+    across: str = ""
+    fields: str = ""
 
     def query(self) -> PointQuery:
         """The points that are wanted. Raises BadRequest."""
         if not self.workload_uid.strip():
             raise BadRequest("workload_uid is required")
-        aggregate, interval = aggregate_of(self.aggregate, self.interval)
-        if self.max_points is not None and (self.max_points < 2 or aggregate is not None):
+        aggregation = aggregation_of(self.aggregate.lower(), self.interval.lower())
+        if self.max_points is not None and (self.max_points < 2 or aggregation.aggregate is not None):
             raise BadRequest("max_points must be 2 or more, and does not go with aggregate")
         return PointQuery(
             workload_uid=self.workload_uid.strip(),
@@ -56,8 +58,9 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
             run_id=self.run_id,
             attempt=self.attempt,
             max_points=self.max_points,
-            aggregate=aggregate,
-            interval_ms=interval,
+            **aggregation._asdict(),
+            is_across_runs=across_runs(self.across, aggregation),
+            fields=point_fields(self.fields, aggregation),
         )
 
 
@@ -71,9 +74,9 @@ class ExportRoutes:
     def routes(self) -> list[Route]:
         """All of them."""
         table: list[tuple[str, str, Endpoint]] = [
-            ("POST", "/exports", self.create),
+            ("POST", "/exports", self.create_export),
             ("GET", "/exports", self.list),
-            ("GET", "/exports/{id}", self.show),
+            ("GET", "/exports/{id}", self.get_export),
             ("DELETE", "/exports/{id}", self.remove),
             ("GET", "/exports/{id}/file", self.file),
         ]
@@ -96,10 +99,12 @@ class ExportRoutes:
             self._jobs = ExportJobs(folder / "exports")
         return self._jobs
 
-    async def create(self, request: Request) -> Response:
+    async def create_export(self, request: Request) -> Response:
         """Begin an export: csv, arrow or xlsx of what metrics/data would answer; 202 with where to look."""
         wanted: Wanted = decode_question(await read_question(request), Wanted)
-        export = self.jobs.start(self._state.required_store(), wanted.query(), wanted.format)
+        store, query = self._state.required_store(), wanted.query()
+        ensure_answerable(store, query, wanted.format)
+        export = self.jobs.begin_export(store, query, wanted.format)
         described = _described(export)
         return json_response(described, 202, {"Location": str(described["url"])})
 
@@ -108,9 +113,9 @@ class ExportRoutes:
         found = [_described(export) for export in self.jobs.all()]
         return json_response({"exports": found, "total_count": len(found)})
 
-    async def show(self, request: Request) -> Response:
-        """How far an export is: waiting, running, done or failed."""
-        return json_response(_described(self.jobs.get(request.path_params["id"])))
+    async def get_export(self, request: Request) -> Response:
+        """Return the state of an export: waiting, running, done or failed."""
+        return json_response(_described(self.jobs.get_export(request.path_params["id"])))
 
     async def remove(self, request: Request) -> Response:
         """End an export and remove its file."""
@@ -119,7 +124,7 @@ class ExportRoutes:
 
     async def file(self, request: Request) -> Response:
         """The file of an export that is done; 202 with its state while it is not."""
-        export = self.jobs.get(request.path_params["id"])
+        export = self.jobs.get_export(request.path_params["id"])
         if export.state in ("waiting", "running"):
             return json_response(_described(export), 202, {"Retry-After": "1"})
         if export.state == "failed":

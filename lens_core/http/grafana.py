@@ -26,12 +26,12 @@ from .grafana_query import (
     Target,
     as_object,
     cluster_of,
+    decode_request_body,
     milliseconds,
-    read,
 )
 from .grafana_shapes import events_as_annotations, frames, lines_of, series, table, wide_rows
 from .headline import with_headline_loss
-from .parameters import is_another, is_elsewhere, point_query
+from .parameters import ensure_answerable, is_another, is_elsewhere, point_query
 from .state import ApiState
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -52,7 +52,7 @@ class GrafanaRoutes:
         """All of them; they take bodies although they only ask, as Grafana's protocol has it."""
         posts: dict[str, Question] = {
             "/metrics": self.metrics,
-            "/search": self.search,
+            "/search": self.list_names,
             "/metric-payload-options": self.payload_options,
             "/variable": self.variable,
             "/annotations": self.annotations,
@@ -61,7 +61,7 @@ class GrafanaRoutes:
         }
         found = [Route(path, self._readable(self._asking(it)), methods=["POST"]) for path, it in posts.items()]
         found.append(Route("/query", self._readable(self.query), methods=["POST"]))
-        found.append(Route("/workloads/{uid:path}/metrics/rows", self._readable(self.rows), methods=["GET"]))
+        found.append(Route("/workloads/{uid:path}/metrics/rows", self._readable(self.get_rows), methods=["GET"]))
         return [Route("/", self._readable(self.test), methods=["GET"]), *found]
 
     def _readable(self, endpoint: Endpoint) -> Endpoint:
@@ -78,21 +78,21 @@ class GrafanaRoutes:
         """An endpoint that is asked with an object; about another cluster there is nothing to say."""
 
         @wraps(question)
-        async def asked(request: Request) -> Response:
-            given = read(await read_question(request), dict)
+        async def endpoint(request: Request) -> Response:
+            given = decode_request_body(await read_question(request), dict)
             elsewhere = is_another(cluster_of(given), self._state.cluster_name)
             return json_response([]) if elsewhere else await question(given)
 
-        return asked
+        return endpoint
 
     async def test(self, request: Request) -> Response:
-        """What `Save & test` asks."""
+        """Answer the request of `Save & test`."""
         self._state.required_store()
         return json_response({"status": "ok"})
 
     async def query(self, request: Request) -> Response:
         """The points of a panel: `timeseries`, `table` or `frame` for each target."""
-        asked: Query = read(await read_question(request), Query)
+        asked: Query = decode_request_body(await read_question(request), Query)
         store = self._state.required_store()
         if len(asked.targets) > MOST_TARGETS:
             raise BadRequest(f"a question has at most {MOST_TARGETS} targets, not {len(asked.targets)}")
@@ -103,7 +103,9 @@ class GrafanaRoutes:
                 continue
             if await request.is_disconnected():
                 return Response(status_code=204)
-            pieces = await collect_points(store, asked.points(target), left)
+            wanted = asked.make_point_query(target)
+            ensure_answerable(store, wanted, "json")
+            pieces = await collect_points(store, wanted, left)
             left -= sum(map(len, pieces))
             lines = lines_of(pieces)
             if target.type == "table":
@@ -117,17 +119,23 @@ class GrafanaRoutes:
     def _is_elsewhere(self, asked: Query, target: Target) -> bool:
         return is_another(asked.settings_of(target).get("cluster", ""), self._state.cluster_name)
 
-    async def rows(self, request: Request) -> Response:
+    async def get_rows(self, request: Request) -> Response:
         """Wide rows, `[{time, iteration, loss, accuracy, …}]`; the parameters of metrics/data, max_points 1000."""
         query = point_query(request)
         store = self._state.required_store()
-        if query.max_points is None and query.aggregate is None:
+        if len(query.aggregates) > 1:
+            raise BadRequest("aggregate is one here, because a row has one column for each metric; ask for each alone")
+        if query.fields:
+            raise BadRequest("fields have no place in rows of several metrics; ask metrics/data for them")
+        ensure_answerable(store, query, "json")
+        if query.max_points is None and query.aggregate is None and query.last is None:
             query = msgspec.structs.replace(query, max_points=DEFAULT_POINTS)
         if is_elsewhere(request, self._state.cluster_name):
             return json_response([])
         pieces = await collect_points(store, query, MOST_POINTS_OF_ANSWER)
         more = {"X-Next-Cursor": pieces[-1].next_cursor} if pieces and pieces[-1].next_cursor else {}
-        return json_response(wide_rows(lines_of(pieces)), headers=more)
+        rows = wide_rows(lines_of(pieces))
+        return json_response(rows[::-1] if query.is_descending else rows, headers=more)
 
     async def metrics(self, asked: dict[str, Any]) -> Response:
         """simPod: which metrics there are, and what else a target may say."""
@@ -142,7 +150,7 @@ class GrafanaRoutes:
         names = await self._metric_names(uid)
         return json_response([{"label": name, "value": name, "payloads": payloads} for name in names])
 
-    async def search(self, asked: dict[str, Any]) -> Response:
+    async def list_names(self, asked: dict[str, Any]) -> Response:
         """SimpleJson: names of metrics; `workloads`, `metrics UID`, `sources UID`, `runs UID` list those."""
         target = str(asked.get("target") or "")
         if _VARIABLE.fullmatch(target):
@@ -152,7 +160,7 @@ class GrafanaRoutes:
     async def payload_options(self, asked: dict[str, Any]) -> Response:
         """simPod: what a field of a target's payload can be."""
         uid = str(as_object(asked.get("payload")).get("workload_uid", "") or "")
-        found = await self._values(str(asked.get("name", "")), uid)
+        found = await self._filter_values(str(asked.get("name", "")), uid)
         return json_response([{"label": label, "value": value} for label, value in found])
 
     async def variable(self, asked: dict[str, Any]) -> Response:
@@ -184,7 +192,7 @@ class GrafanaRoutes:
         )
 
     async def tag_keys(self, asked: dict[str, Any]) -> Response:
-        """What an ad hoc filter can be about."""
+        """List the keys of ad hoc filters."""
         return json_response([{"type": "string", "text": key} for key in _KEYS])
 
     async def tag_values(self, asked: dict[str, Any]) -> Response:
@@ -192,7 +200,7 @@ class GrafanaRoutes:
         key = str(asked.get("key", ""))
         if key == "cluster":
             return json_response([{"text": self._state.cluster_name}])
-        return json_response([{"text": value} for _, value in await self._values(key, "")])
+        return json_response([{"text": value} for _, value in await self._filter_values(key, "")])
 
     async def _listed(self, target: str) -> list[tuple[str, str]]:
         matched = _VARIABLE.fullmatch(target)
@@ -200,10 +208,12 @@ class GrafanaRoutes:
         kind, uid = matched[1], matched[2].strip()
         if kind == "metrics":
             return [(name, name) for name in await self._metric_names(uid)]
-        return await self._values({"workloads": "workload_uid", "sources": "data_source", "runs": "run_id"}[kind], uid)
+        return await self._filter_values(
+            {"workloads": "workload_uid", "sources": "data_source", "runs": "run_id"}[kind], uid
+        )
 
-    async def _values(self, key: str, uid: str) -> list[tuple[str, str]]:
-        """What a filter or a payload's field can be: label and value."""
+    async def _filter_values(self, key: str, uid: str) -> list[tuple[str, str]]:
+        """List the values of a filter or of a payload's field, each with its label."""
         store = self._state.required_store()
         if key == "workload_uid":
             page = await store.workloads(limit=_WORKLOADS)

@@ -1,4 +1,4 @@
-"""What Grafana's JSON data sources ask: bodies of SimpleJson and simPod's JSON plugin, read leniently. Pure, no I/O."""
+"""Requests of Grafana's JSON data sources: bodies of SimpleJson and simPod's JSON plugin, read leniently; no I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..base.errors import BadRequest
 from ..base.json_items import DECODE_ERRORS
 from ..model.queries import PointQuery
 from .checking import decode_question
-from .parameters import aggregate_of, ensure_few_intervals, iso_ms, split_names
+from .parameters import aggregation_of, ensure_few_intervals, iso_ms, split_names
 
 DEFAULT_POINTS = 1000
 MOST_POINTS = 20_000
@@ -69,14 +69,17 @@ class Query(msgspec.Struct):
     def _filters(self) -> dict[str, str]:
         return {f.key: f.value for f in (*self.other_filters, *self.filters) if f.operator in ("=", "==")}
 
-    def points(self, target: Target) -> PointQuery:
+    def make_point_query(self, target: Target) -> PointQuery:
         """The points that a target asks for. Raises BadRequest."""
         settings = self.settings_of(target)
         uid = settings.get("workload_uid", "").strip()
         if not uid:
             raise BadRequest("workload_uid is required: in the target's payload, a filter or a variable")
-        aggregate, interval = aggregate_of(settings.get("aggregate", ""), settings.get("interval", ""))
-        ensure_few_intervals(interval, milliseconds(self.range.start), milliseconds(self.range.end))
+        names, interval = (settings.get(name, "").strip().lower() for name in ("aggregate", "interval"))
+        if "," in names:
+            raise BadRequest("aggregate of a target is one; take a target for each")
+        aggregation = aggregation_of(names, interval)
+        ensure_few_intervals(aggregation, milliseconds(self.range.start), milliseconds(self.range.end))
         wanted = min(MOST_POINTS, max(2, self.max_data_points or DEFAULT_POINTS))
         return PointQuery(
             workload_uid=uid,
@@ -85,10 +88,9 @@ class Query(msgspec.Struct):
             start_ms=milliseconds(self.range.start),
             end_ms=milliseconds(self.range.end),
             run_id=settings.get("run_id") or None,
-            attempt=_number(settings.get("attempt", "")),
-            max_points=None if aggregate else wanted,
-            aggregate=aggregate,
-            interval_ms=interval,
+            attempt=_parse_integer(settings.get("attempt", "")),
+            max_points=None if aggregation.aggregate else wanted,
+            **aggregation._asdict(),
         )
 
 
@@ -99,7 +101,7 @@ def cluster_of(asked: Mapping[str, Any]) -> str:
     return next((found for place in places if (found := variables(as_object(place)).get("cluster"))), "")
 
 
-def read(body: bytes, kind: type[Any]) -> Any:
+def decode_request_body(body: bytes, kind: type[Any]) -> Any:
     """A body; an empty one is `{}`. Raises BadRequest."""
     return decode_question(body, kind, strict=False)
 
@@ -127,7 +129,7 @@ def variables(given: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _number(text: str) -> int | None:
+def _parse_integer(text: str) -> int | None:
     if not text.strip():
         return None
     if not text.strip().isdigit() or len(text) > 9:

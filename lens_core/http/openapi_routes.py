@@ -1,4 +1,6 @@
-"""What the routes of Lens itself read and need, for the OpenAPI document; a test asks each of them whether it is so."""
+"""Parameters and roles of the routes of Lens itself, for the OpenAPI document; a test asks each of them whether it is
+so.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,11 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from ..model.queries import Aggregate
+from ..model.queries import Aggregate, PointField
+from ..plugin_api.overview import State
 from .detection import StatedDetection
 from .exports import Wanted
-from .parameters import MOST_POINTS, Format
+from .parameters import MOST_LAST, MOST_POINTS, Format
 
 _TEXT = {"type": "string"}
 _TIME = {
@@ -28,43 +31,58 @@ class Parameter(NamedTuple):
 
 # A name means the same wherever it is taken.
 PARAMETERS: Mapping[str, Parameter] = {
-    "aggregate": Parameter("one point for each interval and run", {"enum": [*get_args(Aggregate), "avg", "average"]}),
+    "across": Parameter("of aggregate: all runs and attempts together", {"enum": ["runs"]}),
+    "aggregate": Parameter(
+        f"one point for each interval and run: {', '.join(get_args(Aggregate))} or a percentile such as p95;"
+        " several with commas between"
+    ),
     "attempt": Parameter("only this attempt", {"type": "integer", "minimum": 0}),
     "cluster": Parameter("the cluster that is meant; another than this daemon's has empty lists"),
     "cursor": Parameter("where to go on: next_cursor of the last answer"),
     "data_source": Parameter("only these data sources, such as wandb or wandb,log"),
     "end": Parameter("the last time, inclusive", _TIME),
+    "fields": Parameter(f"what is answered beside each point, with commas between: {', '.join(get_args(PointField))}"),
     "format": Parameter("how points are written; Accept says it too", {"enum": [*get_args(Format)]}),
-    "interval": Parameter("of aggregate: 500ms, 30s, 5m, 1h, or so many milliseconds"),
+    "framework": Parameter("only workloads that run on one of these frameworks, with commas between"),
+    "interval": Parameter("of aggregate: 500ms, 30s, 5m, 1h, so many milliseconds, or so many iterations as 1000it"),
     "kind": Parameter("only this kind of record; * and ? match"),
+    "last": Parameter(
+        "the last so many points of each metric and run", {"type": "integer", "minimum": 1, "maximum": MOST_LAST}
+    ),
     "limit": Parameter("at most so many in one answer", {"type": "integer", "minimum": 1}),
     "max_points": Parameter(
         "at most so many points of each metric, lowest and highest kept",
         {"type": "integer", "minimum": 2, "maximum": MOST_POINTS},
     ),
     "metrics": Parameter("all, or names with commas between; repeated, each is one literal name"),
+    "order": Parameter("of time or iterations", {"enum": ["asc", "desc"]}),
     "pipeline": Parameter("only this pipeline; * and ? match"),
     "run_id": Parameter("only this run"),
     "search": Parameter("a part of the uid, the name, the namespace or a pod"),
     "sink": Parameter("only the dead letters of this sink"),
+    "state": Parameter(f"only workloads in one of these states, with commas between: {', '.join(get_args(State))}"),
     "start": Parameter("the first time, inclusive", _TIME),
     "uid": Parameter("a workload; repeated, up to 100", {"type": "array", "items": _TEXT}),
     "workload": Parameter("only this workload; * and ? match"),
 }
 
-_POINTS = ("metrics", "data_source", "start", "end", "run_id", "attempt", "max_points", "aggregate", "interval")
+_POINTS = (
+    *("metrics", "data_source", "start", "end", "run_id", "attempt"),
+    *("max_points", "last", "aggregate", "interval", "across", "fields", "order"),
+)
 _PAGES = ("limit", "cursor")
 _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/dead-letters": ("sink",),
     "/glance": ("uid",),
+    "/metrics/data": ("uid", *_POINTS, *_PAGES, "cluster", "format"),
     "/overview": ("search", *_PAGES),
     "/replay": ("sink",),
     "/tap": ("pipeline", "workload", "kind"),
-    "/workloads": ("search", *_PAGES, "cluster"),
+    "/workloads": ("search", "framework", "state", *_PAGES, "cluster"),
     "/workloads/{uid}": ("cluster",),
     "/workloads/{uid}/detection": ("cluster",),
     "/workloads/{uid}/diagnosis": ("cluster",),
-    "/workloads/{uid}/events": ("limit", "cluster"),
+    "/workloads/{uid}/events": ("limit", "order", "cluster"),
     "/workloads/{uid}/metrics/available": ("data_source", "cluster"),
     "/workloads/{uid}/metrics/data": (*_POINTS, *_PAGES, "cluster", "format"),
     "/workloads/{uid}/metrics/iteration-times": (*_POINTS, *_PAGES, "cluster", "format"),

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from starlette.requests import Request
 
 from ..base.errors import BadRequest
-from ..model.queries import Aggregate, PointQuery
+from ..model.queries import Aggregate, PointField, PointQuery, percentile_of
+from ..plugin_api.store import Store
 
 Format = Literal["json", "csv", "arrow"]
 MOST_POINTS = 1_000_000
 # As seconds the years 1973 to 5138, as milliseconds a few weeks of 1970 to 1973, when nobody trained.
 _LIKE_SECONDS = (10**8, 10**11)
-_INTERVAL = re.compile(r"(\d+)\s*(ms|s|m|h|d|)")
+MOST_AGGREGATES = 10
+MOST_LAST = 100_000
+_INTERVAL = re.compile(r"(\d+)\s*(ms|s|m|h|d|it|)")
 _MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_OTHER_NAMES = {"avg": "mean", "average": "mean"}
+_OTHER_NAMES = {"avg": "mean", "average": "mean", "median": "p50"}
 _TYPES: dict[str, Format] = {"text/csv": "csv", "application/vnd.apache.arrow.stream": "arrow"}
 
 
@@ -102,31 +105,87 @@ def metric_names(request: Request) -> tuple[str, ...] | None:
     return split_names(given[0] if given else "")
 
 
-def interval_ms(text: str) -> int:
-    """An interval of time: `30s`, `5m`, `1h`, `500ms`, or milliseconds. Raises BadRequest."""
+def read_interval(text: str) -> tuple[int | None, int | None]:
+    """Read an interval: of time in milliseconds (`30s`, `5m`, `500ms`, `250`), or a number of iterations (`1000it`).
+
+    One of the two is None. Raises BadRequest.
+    """
     matched = _INTERVAL.fullmatch(text.strip())
-    number = int(matched[1]) * _MILLISECONDS[matched[2]] if matched and len(matched[1]) < 16 else 0
+    number = int(matched[1]) if matched and len(matched[1]) < 16 else 0
+    is_iterations = matched is not None and matched[2] == "it"
+    if matched and not is_iterations:
+        number *= _MILLISECONDS[matched[2]]
     if not 0 < number <= 2**53:
-        raise BadRequest(f"interval must be a time such as 30s, 5m or 1h, or milliseconds, not {text[:50]!r}")
-    return number
+        raise BadRequest(
+            f"interval must be a time such as 30s, 5m or 1h, milliseconds, or iterations such as 1000it,"
+            f" not {text[:50]!r}"
+        )
+    return (None, number) if is_iterations else (number, None)
 
 
-def aggregate_of(name: str, interval: str) -> tuple[Aggregate | None, int | None]:
+class Aggregation(NamedTuple):
+    """The figures that are made of the points of an interval, and the interval, as PointQuery has them."""
+
+    aggregate: str | None = None
+    interval_ms: int | None = None
+    interval_iterations: int | None = None
+
+
+def aggregation_of(names: str, interval: str) -> Aggregation:
     """`aggregate` and `interval`, which go together. Raises BadRequest."""
-    if not name and not interval:
-        return None, None
-    for known in get_args(Aggregate):
-        if _OTHER_NAMES.get(name, name) == known:
-            if not interval:
-                raise BadRequest("aggregate needs interval, for example interval=1m")
-            return known, interval_ms(interval)
-    raise BadRequest(f"aggregate must be one of {', '.join(get_args(Aggregate))}, not {name[:50]!r}")
+    if not names and not interval:
+        return Aggregation()
+    found = list(dict.fromkeys(_aggregate(name.strip()) for name in names.split(",")))
+    if len(found) > MOST_AGGREGATES:
+        raise BadRequest(f"aggregate names {len(found)} aggregates; ask for at most {MOST_AGGREGATES} at one time")
+    if not interval:
+        raise BadRequest("aggregate needs interval, for example interval=1m or interval=1000it")
+    return Aggregation(",".join(found), *read_interval(interval))
 
 
-def ensure_few_intervals(interval: int | None, start: int | None, end: int | None) -> None:
+def _aggregate(name: str) -> str:
+    known = _OTHER_NAMES.get(name, name)
+    if known in get_args(Aggregate) or percentile_of(known) is not None:
+        return known
+    raise BadRequest(
+        f"aggregate must be one of {', '.join(get_args(Aggregate))}, or a percentile from p0 to p100 such as p95;"
+        f" several with commas between; not {name[:50]!r}"
+    )
+
+
+def ensure_few_intervals(aggregation: Aggregation, start: int | None, end: int | None) -> None:
     """Refuse a span of time that has too many intervals, before anything is read. Raises BadRequest."""
-    if interval and start is not None and end is not None and (end - start) // interval > MOST_POINTS:
+    interval, count = aggregation.interval_ms, (aggregation.aggregate or "").count(",") + 1
+    if interval and start is not None and end is not None and count * (end - start) // interval > MOST_POINTS:
         raise BadRequest(f"between start and end are more than {MOST_POINTS} intervals; ask for longer ones")
+
+
+def across_runs(text: str, aggregation: Aggregation) -> bool:
+    """Whether `across` asks for all runs together. Raises BadRequest."""
+    if text not in ("", "runs"):
+        raise BadRequest(f"across must be runs, or left out, not {text[:50]!r}")
+    if text and aggregation.aggregate is None:
+        raise BadRequest("across=runs needs aggregate, for example aggregate=p50,p95&interval=1000it")
+    return bool(text)
+
+
+def point_fields(text: str, aggregation: Aggregation) -> tuple[PointField, ...]:
+    """Read the names in `fields`, which are answered beside each point. Raises BadRequest."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in get_args(PointField):
+            raise BadRequest(f"fields must be among {', '.join(get_args(PointField))}, not {name[:50]!r}")
+    if names and aggregation.aggregate is not None:
+        raise BadRequest("fields are those of single points: leave out aggregate, or fields")
+    return tuple(names)  # type: ignore[arg-type] # each was found among the literals
+
+
+def ordered_descending(request: Request, *, otherwise: bool) -> bool:
+    """Whether `order` is `desc`; `otherwise` where it is left out. Raises BadRequest."""
+    text = request.query_params.get("order", "").strip().lower()
+    if text not in ("", "asc", "desc"):
+        raise BadRequest(f"order must be asc or desc, not {text[:50]!r}")
+    return text == "desc" if text else otherwise
 
 
 def answer_format(request: Request) -> Format:
@@ -142,26 +201,46 @@ def answer_format(request: Request) -> Format:
 
 
 def point_query(request: Request) -> PointQuery:
-    """All parameters of the routes that answer points."""
+    """All parameters of the routes that answer points of the path's workload."""
+    return point_query_of(request, workload_uid(request))
+
+
+def point_query_of(request: Request, uid: str) -> PointQuery:
+    """All parameters of the routes that answer points, of this workload."""
     parameters = request.query_params
-    aggregate, interval = aggregate_of(
-        parameters.get("aggregate", "").strip().lower(), parameters.get("interval", "").strip()
+    aggregation = aggregation_of(
+        parameters.get("aggregate", "").strip().lower(), parameters.get("interval", "").strip().lower()
     )
     max_points = integer(request, "max_points", minimum=2, maximum=MOST_POINTS)
-    if max_points is not None and aggregate is not None:
-        raise BadRequest("max_points and aggregate are two ways to have fewer points; give one of them")
-    ensure_few_intervals(interval, time_ms(request, "start"), time_ms(request, "end"))
+    last = integer(request, "last", minimum=1, maximum=MOST_LAST)
+    ways = {"max_points": max_points, "aggregate": aggregation.aggregate, "last": last}
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise BadRequest(f"{' and '.join(given)} are ways to have fewer points; give one of them")
+    start, end = time_ms(request, "start"), time_ms(request, "end")
+    ensure_few_intervals(aggregation, start, end)
     return PointQuery(
-        workload_uid=workload_uid(request),
+        workload_uid=uid,
         metrics=metric_names(request),
         data_source=parameters.get("data_source", "").strip(),
-        start_ms=time_ms(request, "start"),
-        end_ms=time_ms(request, "end"),
+        start_ms=start,
+        end_ms=end,
         run_id=parameters.get("run_id"),
         attempt=integer(request, "attempt", minimum=0, maximum=2**31 - 1),
         max_points=max_points,
-        aggregate=aggregate,
-        interval_ms=interval,
+        **aggregation._asdict(),
         limit=integer(request, "limit", minimum=1, maximum=MOST_POINTS),
         cursor=parameters.get("cursor", "").strip(),
+        is_across_runs=across_runs(parameters.get("across", "").strip(), aggregation),
+        last=last,
+        is_descending=ordered_descending(request, otherwise=False),
+        fields=point_fields(parameters.get("fields", ""), aggregation),
     )
+
+
+def ensure_answerable(store: Store, query: PointQuery, format_: str) -> None:
+    """Refuse what a store does not know, and what a format has no column for. Raises BadRequest."""
+    if unknown := sorted(query.options - store.point_options):
+        raise BadRequest(f"the store {store.name!r} does not know {', '.join(unknown)}; leave it out")
+    if query.extra_columns and format_ not in ("json", "csv"):
+        raise BadRequest(f"format {format_} has no columns for {', '.join(query.extra_columns)}; take json or csv")

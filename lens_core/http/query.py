@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -18,17 +20,32 @@ from .errors import JSON, json_response
 from .exports import ExportRoutes
 from .grafana import GrafanaRoutes
 from .headline import with_headline_loss
-from .parameters import Format, answer_format, integer, is_elsewhere, point_query, workload_uid
+from .parameters import (
+    Format,
+    answer_format,
+    ensure_answerable,
+    integer,
+    is_elsewhere,
+    ordered_descending,
+    point_query,
+    point_query_of,
+    workload_uid,
+)
 from .point_arrow import ARROW, stream_arrow
 from .point_csv import CSV, stream_csv
 from .point_json import stream_json
-from .query_workloads import WorkloadLines, describe_runs
+from .query_workloads import WorkloadFilter, WorkloadLines, describe_runs
 from .state import ApiState
 from .stream import StreamRoutes
 
+_BELOW_WORKLOADS = (
+    *("metrics/sources", "metrics/available", "metrics/data", "metrics/iteration-times", "events", "detection"),
+    *("stream", "diagnosis", "runs"),
+)
 _NOTHING_REMOVED = {"attempts_removed": 0, "rows_removed": 0, "events_removed": 0}
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+MOST_WORKLOADS = 100
 Points = Callable[[PointQuery], AsyncIterator[PointColumns]]
 
 
@@ -45,6 +62,7 @@ class QueryRoutes:
             ("/workloads", self.workloads),
             ("/workloads/{uid:path}/metrics/sources", self.sources),
             ("/workloads/{uid:path}/metrics/available", self.available),
+            ("/metrics/data", self.data_of_several),
             ("/workloads/{uid:path}/metrics/data", self.data),
             ("/workloads/{uid:path}/metrics/iteration-times", self.iteration_times),
             ("/workloads/{uid:path}/events", self.events),
@@ -101,8 +119,22 @@ class QueryRoutes:
 
         return await self._with_etag(request, query.workload_uid, answer)
 
+    async def data_of_several(self, request: Request) -> Response:
+        """The points of metrics, aggregated over all runs of several workloads: `uid`, repeated."""
+        uids = list(dict.fromkeys(uid.strip() for uid in request.query_params.getlist("uid") if uid.strip()))
+        asked = point_query_of(request, uids[0] if uids else "")
+        query = msgspec.structs.replace(asked, others=tuple(uids[1:]), is_across_runs=True)
+        store = self._state.required_store()
+        wanted, is_elsewhere = answer_format(request), self._is_elsewhere(request)
+        if not uids or len(uids) > MOST_WORKLOADS:
+            raise BadRequest(f"uid must be given, at most {MOST_WORKLOADS} times")
+        if query.aggregate is None:
+            raise BadRequest("aggregate is required, for example aggregate=p50,p95&interval=1000it")
+        found = as_columns(_nothing()) if is_elsewhere else store.metric_columns(query)
+        return await self._answer_points(query, wanted, found)
+
     async def iteration_times(self, request: Request) -> Response:
-        """When was which iteration reached; `runs` says how far each attempt is and when it will be done."""
+        """The time of each iteration; `runs` says how far each attempt is and when it will be done."""
         query = point_query(request)
         store = self._state.required_store()
 
@@ -115,8 +147,17 @@ class QueryRoutes:
     async def _points(
         self, request: Request, query: PointQuery, points: Points, more: Mapping[str, Any] | None = None
     ) -> Response:
-        wanted = answer_format(request)
         found = as_columns(_nothing()) if self._is_elsewhere(request) else points(query)
+        return await self._answer_points(query, answer_format(request), found, more)
+
+    async def _answer_points(
+        self,
+        query: PointQuery,
+        wanted: Format,
+        found: AsyncIterator[PointColumns],
+        more: Mapping[str, Any] | None = None,
+    ) -> Response:
+        ensure_answerable(self._state.required_store(), query, wanted)
         # The first piece is fetched before the status is sent, so that a failing store is a 503 and not a torn 200.
         pieces = _chained(await anext(found, None), found)
         headers = {}
@@ -132,25 +173,24 @@ class QueryRoutes:
         self, query: PointQuery, wanted: Format, pieces: AsyncIterator[PointColumns], more: Mapping[str, Any] | None
     ) -> tuple[AsyncIterator[bytes], str]:
         if wanted == "csv":
-            return stream_csv(pieces), CSV
+            return stream_csv(pieces, query.extra_columns), CSV
         if wanted == "arrow":
             return stream_arrow(pieces), ARROW
-        head: dict[str, Any] = {"workload_uid": query.workload_uid}
+        uids = [query.workload_uid, *query.others]
+        head: dict[str, Any] = {"workload_uids": uids} if query.others else {"workload_uid": query.workload_uid}
         if query.data_source:
             head["data_source"] = query.data_source
         return stream_json({**head, **(more or {})}, pieces), JSON
 
     async def workloads(self, request: Request) -> Response:
-        """The workloads, those seen last first; `search`, `limit`, `cursor`."""
+        """The workloads, those seen last first; `search`, `framework`, `state`, `limit`, `cursor`."""
         limit = integer(request, "limit", minimum=1, maximum=1000) or 100
-        store = self._state.required_store()
+        parameters = request.query_params
+        wanted = WorkloadFilter.of(parameters.get("framework", ""), parameters.get("state", ""))
+        search, cursor = parameters.get("search", "").strip(), parameters.get("cursor", "")
         page = WorkloadPage([], total=0)
         if not self._is_elsewhere(request):
-            page = await store.workloads(
-                search=request.query_params.get("search", "").strip(),
-                limit=limit,
-                cursor=request.query_params.get("cursor", ""),
-            )
+            page = await self._lines.page(search, limit, cursor, wanted)
         lines = await self._lines.of(page.workloads)
         return json_response({"workloads": lines, "total_count": page.total, "next_cursor": page.next_cursor or None})
 
@@ -162,7 +202,7 @@ class QueryRoutes:
         async def answer() -> Response:
             found = None if self._is_elsewhere(request) else await store.workload(uid)
             if found is None:
-                raise NotFound(f"nothing is known about workload {uid!r}")
+                raise NotFound(f"nothing is known about workload {uid!r}{_near_route(uid)}")
             (line,) = await self._lines.of([found.summary])
             return json_response({**line, "runs": found.runs})
 
@@ -199,13 +239,15 @@ class QueryRoutes:
         return json_response({"success": True, "workload_uid": uid, "run_id": run_id, **removed})
 
     async def events(self, request: Request) -> Response:
-        """What happened to a workload, newest first."""
+        """The events of a workload, newest first; with `order=asc` the newest `limit` in the order of time."""
         uid = workload_uid(request)
         limit = integer(request, "limit", minimum=1, maximum=10_000) or 1000
+        is_descending = ordered_descending(request, otherwise=True)
         store = self._state.required_store()
 
         async def answer() -> Response:
             found = [] if self._is_elsewhere(request) else await store.events(uid, limit=limit)
+            found = found if is_descending else found[::-1]
             total = len(found) if len(found) < limit else await store.count_events(uid)
             return json_response({"workload_uid": uid, "events": found, "total_count": total})
 
@@ -231,7 +273,7 @@ class QueryRoutes:
 
 
 def _page_headers(last: PointColumns) -> dict[str, str]:
-    """What JSON says at its end."""
+    """Return the headers with the fields that JSON has at its end."""
     headers = {"X-Next-Cursor": last.next_cursor}
     return headers if last.total_count is None else {**headers, "X-Total-Count": str(last.total_count)}
 
@@ -258,3 +300,10 @@ async def _chained(first: PointColumns | None, rest: AsyncIterator[PointColumns]
 async def _listed(pieces: Sequence[PointColumns]) -> AsyncGenerator[PointColumns, None]:
     for piece in pieces:
         yield piece
+
+
+def _near_route(uid: str) -> str:
+    """The route that was perhaps meant: a uid may hold slashes, so a wrong path below a workload looks like a uid."""
+    name, _, rest = uid.partition("/")
+    near = get_close_matches(rest, _BELOW_WORKLOADS, 1) if rest else []
+    return f", and the path is no route; did you mean /api/v1/workloads/{name}/{near[0]}?" if near else ""

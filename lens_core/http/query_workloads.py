@@ -7,14 +7,15 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from ..base.errors import RequestError
+from ..base.errors import BadRequest, RequestError
 from ..detection.verdict import fuse
-from ..model.queries import Progress, WorkloadSummary
+from ..model.queries import Progress, WorkloadPage, WorkloadSummary
 from ..model.verdict import Verdict
+from ..plugin_api.overview import State, states_of
 from ..plugin_api.store import Store
 from .detection import weigh
 from .point_json import special_name
@@ -24,6 +25,33 @@ logger = logging.getLogger("lens.http")
 
 _KEPT = 5000
 _KEPT_SECONDS = 2.0
+# Of how many workloads the state and the framework are looked up at one time, and for one answer.
+_LOOKED_AT_ONCE = 200
+MOST_LOOKED_AT = 5000
+
+
+class WorkloadFilter(NamedTuple):
+    """The frameworks and states of the workloads that are wanted; none of a kind for all of it."""
+
+    frameworks: frozenset[str]
+    states: frozenset[str]
+
+    @staticmethod
+    def of(frameworks: str, states: str) -> WorkloadFilter:
+        """Read names with commas between, in any case. Raises BadRequest for a state that there is not."""
+        wanted = _names(states)
+        if unknown := sorted(wanted - set(get_args(State))):
+            raise BadRequest(f"state must be among {', '.join(get_args(State))}, not {unknown[0][:50]!r}")
+        return WorkloadFilter(_names(frameworks), wanted)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all workloads are wanted."""
+        return not self.frameworks and not self.states
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip().lower() for name in text.split(",") if name.strip())
 
 
 class WorkloadLines:
@@ -38,14 +66,56 @@ class WorkloadLines:
         store = self._state.required_store()
         progress = await _progress_of(store, [summary.workload_uid for summary in summaries])
         verdicts = await self._verdicts_of(store, summaries)
+        states = await states_of(store, summaries, int(time.time() * 1000))
         return [
             {
                 **msgspec.to_builtins(summary),
                 **_frameworks(verdicts[summary.workload_uid]),
                 **describe_progress(progress.get(summary.workload_uid)),
+                "state": states.get(summary.workload_uid),
             }
             for summary in summaries
         ]
+
+    async def page(self, search: str, limit: int, cursor: str, wanted: WorkloadFilter) -> WorkloadPage:
+        """A page of the wanted workloads, those seen last first.
+
+        Frameworks and states are no columns of a store: its pages are looked through until there are enough, but at
+        most MOST_LOOKED_AT workloads for one answer, which may then have fewer, and a cursor all the same.
+        """
+        store = self._state.required_store()
+        if wanted.is_empty:
+            return await store.workloads(search=search, limit=limit, cursor=cursor)
+        found: list[WorkloadSummary] = []
+        looked_at = 0
+        while True:
+            page = await store.workloads(search=search, limit=max(limit, _LOOKED_AT_ONCE), cursor=cursor)
+            for place, is_wanted in enumerate(await self._are_wanted(store, page.workloads, wanted), 1):
+                found += page.workloads[place - 1 : place] if is_wanted else []
+                if len(found) == limit and place < len(page.workloads):
+                    # The store says where to go on behind a page: so it is asked for one that ends here.
+                    short = await store.workloads(search=search, limit=place, cursor=cursor)
+                    return WorkloadPage(found, short.next_cursor)
+            looked_at += len(page.workloads)
+            cursor = page.next_cursor
+            if not cursor or len(found) == limit or looked_at >= MOST_LOOKED_AT:
+                return WorkloadPage(found, cursor)
+
+    async def _are_wanted(
+        self, store: Store, summaries: Sequence[WorkloadSummary], wanted: WorkloadFilter
+    ) -> list[bool]:
+        chosen = [True] * len(summaries)
+        if wanted.states:
+            states = await states_of(store, summaries, int(time.time() * 1000))
+            chosen = [states.get(summary.workload_uid) in wanted.states for summary in summaries]
+        if wanted.frameworks:
+            left = [summary for summary, is_left in zip(summaries, chosen, strict=True) if is_left]
+            verdicts = await self._verdicts_of(store, left)
+            named = {
+                uid: {name.lower() for name in _frameworks(verdict)["frameworks"]} for uid, verdict in verdicts.items()
+            }
+            chosen = [bool(named.get(summary.workload_uid, set()) & wanted.frameworks) for summary in summaries]
+        return chosen
 
     async def _verdicts_of(self, store: Store, summaries: Sequence[WorkloadSummary]) -> dict[str, Verdict]:
         now = time.monotonic()
@@ -68,7 +138,7 @@ class WorkloadLines:
 
 
 async def _progress_of(store: Store, uids: Sequence[str]) -> Mapping[str, Progress]:
-    """How far each is; one of whom that cannot be computed hides none of the others."""
+    """Compute the progress of each; one that fails hides none of the others."""
     try:
         return await store.newest_progress(uids)
     except RequestError:  # the store is away, which is said as what it is
@@ -85,6 +155,10 @@ def _written(summary: WorkloadSummary) -> tuple[int, int]:
     return summary.last_seen, summary.rows
 
 
+def _runs_on(verdict: Verdict, frameworks: frozenset[str]) -> bool:
+    return any(name.lower() in frameworks for name in (verdict.wrapper_framework, verdict.base_framework))
+
+
 def _frameworks(verdict: Verdict) -> dict[str, Any]:
     layers = (verdict.wrapper_framework, verdict.base_framework)
     return {
@@ -98,7 +172,7 @@ def _frameworks(verdict: Verdict) -> dict[str, Any]:
 
 
 def describe_progress(progress: Progress | None) -> dict[str, Any]:
-    """How far the newest attempt is, under the names of the answer; all null where nothing can be said."""
+    """Describe the progress of the newest attempt, under the names of the answer; all null where nothing is known."""
     names = [name for name in Progress.__struct_fields__ if name not in ("last_values", "data_source", "rank")]
     if progress is None:
         return {**dict.fromkeys(names), "last_values": {}}

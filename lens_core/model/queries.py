@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from array import array
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
@@ -28,7 +29,9 @@ def metric_name(stored: str) -> str:
     return stored[1:] if stored.startswith("_") and stored.lstrip("_") in METADATA_FIELDS else stored
 
 
+_PERCENTILE = re.compile(r"p(100|\d{1,2}(?:\.\d{1,3})?)")
 Aggregate = Literal["mean", "min", "max", "sum", "count", "first", "last"]
+PointField = Literal["rank", "pod_name", "pod_uid", "tags"]
 
 
 class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +41,11 @@ class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     `data_source` may name several sources with commas between; `sources` has them one by one.
 
     `max_points`: at most so many of each metric, the lowest and highest of each part of its range among them.
-    `aggregate` with `interval_ms`: one point for each interval of time. `limit`: at most so many in all; `cursor` is
-    what the answer before gave as `next_cursor`.
+    `last`: the last so many of each metric and run. `aggregate` with `interval_ms` or `interval_iterations`: one point
+    for each interval; an Aggregate or a percentile (`p95`), several with commas between (`aggregates`).
+    `is_across_runs`: of all runs together, and of the workloads `others`, too. `is_descending`: within each metric the
+    last point comes first. `fields`: what is answered beside each point. `limit`: at most so many in all; `cursor` is
+    what the answer before gave as `next_cursor`. A store answers what is not in its `point_options` with an error.
     """
 
     workload_uid: str
@@ -51,15 +57,51 @@ class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None = None
     rank: int | None = None
     max_points: int | None = None
-    aggregate: Aggregate | None = None
+    aggregate: str | None = None
     interval_ms: int | None = None
     limit: int | None = None
     cursor: str = ""
+    interval_iterations: int | None = None
+    is_across_runs: bool = False
+    others: tuple[str, ...] = ()
+    last: int | None = None
+    is_descending: bool = False
+    fields: tuple[PointField, ...] = ()
 
     @property
     def sources(self) -> list[str]:
         """The data sources that are meant; empty for all. The whole text is one of them: a name may hold commas."""
         return sources_of(self.data_source)
+
+    @property
+    def aggregates(self) -> list[str]:
+        """The aggregates that are meant, in the order in which they were given."""
+        return (self.aggregate or "").split(",") if self.aggregate else []
+
+    @property
+    def options(self) -> set[str]:
+        """The names in `Store.point_options` that the query needs."""
+        needed = {
+            "percentile": any(percentile_of(name) is not None for name in self.aggregates),
+            "several aggregates": len(self.aggregates) > 1,
+            "interval of iterations": self.interval_iterations is not None,
+            "across": self.is_across_runs,
+            "last": self.last is not None,
+            "order": self.is_descending,
+            "fields": bool(self.fields),
+        }
+        return {name for name, is_needed in needed.items() if is_needed}
+
+    @property
+    def extra_columns(self) -> list[str]:
+        """The names of what is answered beside each point."""
+        return [*(["aggregate"] if len(self.aggregates) > 1 else []), *self.fields]
+
+
+def percentile_of(aggregate: str) -> float | None:
+    """The percentile that an aggregate such as `p99.9` names; None for one that is no percentile."""
+    matched = _PERCENTILE.fullmatch(aggregate)
+    return float(matched[1]) if matched else None
 
 
 def sources_of(text: str) -> list[str]:
@@ -98,6 +140,7 @@ class MetricPoint(msgspec.Struct, frozen=True, gc=False):
 class PointColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Points of one metric of one attempt of one run, as columns of one length; `timestamps` in ms.
 
+    `extras` are the query's `extra_columns`, each as long as the others.
     `next_cursor` is set on the last piece of an answer that a limit ended, `total_count` on the last one of any that
     has a limit: how many points there are on all pages.
     """
@@ -109,6 +152,7 @@ class PointColumns(msgspec.Struct, frozen=True, kw_only=True):
     iterations: array[int]
     timestamps: array[int]
     values: array[float]
+    extras: dict[str, Sequence[Any]] = {}
     next_cursor: str = ""
     total_count: int | None = None
 

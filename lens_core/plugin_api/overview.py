@@ -7,6 +7,7 @@ list, in its own order, and for the newest events of what is on the page.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -60,6 +61,15 @@ class AnswersOverview(Protocol):
         ...
 
 
+@runtime_checkable
+class AnswersOverviewsOf(Protocol):
+    """A store that gives the lines of a page in one question."""
+
+    async def overviews_of(self, summaries: Sequence[WorkloadSummary]) -> list[Overview]:
+        """Return the lines of these workloads, in any order."""
+        ...
+
+
 def state_of(line: Overview, now_ms: int) -> State:
     """The state of a workload."""
     last_row = line.last_row or 0
@@ -81,11 +91,20 @@ async def overview(store: Store, *, search: str, limit: int, cursor: str) -> Ove
     if isinstance(store, AnswersOverview):
         return await store.overview(search=search, limit=limit, cursor=cursor)
     page = await store.workloads(search=search, limit=limit, cursor=cursor)
-    lines = await asyncio.gather(*(_line(store, summary) for summary in page.workloads))
+    lines = await asyncio.gather(*(_workload_overview(store, summary) for summary in page.workloads))
     return OverviewPage(list(lines), page.next_cursor)
 
 
-async def _line(store: Store, summary: WorkloadSummary) -> Overview:
+async def states_of(store: Store, summaries: Sequence[WorkloadSummary], now_ms: int) -> dict[str, State]:
+    """Return the states of workloads of any store, by their uids."""
+    if isinstance(store, AnswersOverviewsOf):
+        lines = await store.overviews_of(summaries)
+    else:
+        lines = await asyncio.gather(*(_workload_overview(store, summary) for summary in summaries))
+    return {line.summary.workload_uid: state_of(line, now_ms) for line in lines}
+
+
+async def _workload_overview(store: Store, summary: WorkloadSummary) -> Overview:
     events = await store.events(summary.workload_uid, limit=50)
     detail = await store.workload(summary.workload_uid)
     return line_of(summary, detail.runs if detail else [], events)

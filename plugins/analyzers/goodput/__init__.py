@@ -7,6 +7,7 @@ them, `command.py` is `lens goodput`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import click
@@ -16,7 +17,10 @@ from lens_core import Analyzer, hookimpl
 from .analyzer import Goodput
 from .command import command
 
-__all__ = ["Goodput", "command", "lens_analyzers", "lens_commands"]
+# An entry point can only say which extra it needs when it names an object of its module.
+plugin = sys.modules[__name__]
+
+__all__ = ["Goodput", "command", "lens_analyzers", "lens_commands", "plugin"]
 
 
 @hookimpl

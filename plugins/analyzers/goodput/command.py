@@ -8,8 +8,7 @@ from typing import Any, TextIO
 import click
 import msgspec
 
-from lens_core.cli.client import ask, config_option, daemon_url, url_option
-from lens_core.commands import data_dir_option
+from lens_core.commands import config_option, daemon_url, data_dir_option, request_json, url_option
 
 BY = ("cause", "node", "framework", "namespace", "name", "workload")
 
@@ -69,11 +68,11 @@ def command(
     base = daemon_url(url, data_dir)
     parameters = {name: value for name, value in (("since", since), ("by", by)) if value}
     if uid is None:
-        _show(ask("GET", base, "/api/v1/goodput", **parameters), as_json, fleet=True)
+        _show(request_json("GET", base, "/api/v1/goodput", **parameters), as_json, fleet=True)
     else:
         from urllib.parse import quote
 
-        _show(ask("GET", base, f"/api/v1/workloads/{quote(uid)}/goodput", **parameters), as_json, fleet=False)
+        _show(request_json("GET", base, f"/api/v1/workloads/{quote(uid)}/goodput", **parameters), as_json, fleet=False)
 
 
 def _of_log(path: str, times: TextIO | None, as_json: bool) -> None:

@@ -6,13 +6,17 @@ Each module of rules (`loss.py`, `pace.py`, `memory.py`, `replay.py`) is pure an
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from lens_core import Analyzer, hookimpl
 
 from .analyzer import Regressions
 
-__all__ = ["Regressions", "lens_analyzers"]
+# An entry point can only say which extra it needs when it names an object of its module.
+plugin = sys.modules[__name__]
+
+__all__ = ["Regressions", "lens_analyzers", "plugin"]
 
 
 @hookimpl

@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from lens_core import Analyzer, hookimpl
 
 from .analyzer import Stragglers
 
-__all__ = ["Stragglers", "lens_analyzers"]
+# An entry point can only say which extra it needs when it names an object of its module.
+plugin = sys.modules[__name__]
+
+__all__ = ["Stragglers", "lens_analyzers", "plugin"]
 
 
 @hookimpl

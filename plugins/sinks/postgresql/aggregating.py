@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lens_core import BadRequest
+from lens_core import BadRequest, PointQuery
+from lens_core.plugin_api.store import percentile_of
 
 from .blocks import unpack_summaries
 from .reading import Part, Reader
@@ -20,15 +21,15 @@ _AT_ONCE = 2048
 
 
 class Buckets(NamedTuple):
-    """What is known of intervals of curves, as columns; of one there may be several rows before they are joined.
+    """Intervals of curves, as columns; one interval may have several rows before they are joined.
 
-    `first` and `last` are values, `first_us` and `last_us` their times. Values that are NaN count for nothing but the
-    highest iteration.
+    `first` and `last` are values, `first_us` and `last_us` their times. `other` is the highest iteration in an interval
+    of time, the latest time in one of iterations; values that are NaN count for nothing else.
     """
 
     curve: Integers
     interval: Integers
-    iteration: Integers
+    other: Integers
     points: Integers
     total: Doubles
     lowest: Doubles
@@ -45,15 +46,19 @@ class Aggregator:
     `curve_of`: the curve of each stream.
     """
 
-    def __init__(self, aggregate: str, interval_us: int, curve_of: Integers) -> None:
-        self._aggregate = aggregate
-        self._interval_us = interval_us
+    def __init__(self, query: PointQuery, curve_of: Integers) -> None:
+        self._aggregates = query.aggregates
+        self._by_time = query.interval_iterations is None
+        self._interval = query.interval_iterations or (query.interval_ms or 1) * 1000
         self._curve_of = curve_of
         self._found: list[Buckets] = []
+        # Percentiles are made of all values: the curve, the interval and the value of each point.
+        self._values: list[tuple[Integers, Integers, Doubles]] = []
+        self._has_percentiles = any(percentile_of(name) is not None for name in self._aggregates)
 
     async def add_known(self, reader: Reader, metric: str | None, parts: Sequence[Part]) -> Sequence[Part]:
         """Add what is known of blocks that are wholly in one interval; the parts that are left to be read."""
-        if metric is None:
+        if metric is None or self._has_percentiles:
             return parts
         known = [part for part in parts if part.block and reader.window.holds(part.block) and self._is_one(part.block)]
         done: set[Part] = set()
@@ -63,7 +68,8 @@ class Aggregator:
 
     def _is_one(self, block: Header) -> bool:
         """Whether an interval holds all of a block, whose highest iteration is that of its last point."""
-        return block.ordered and block.first_us // self._interval_us == block.last_us // self._interval_us
+        low, high = (block.first_us, block.last_us) if self._by_time else (block.first_iteration, block.last_iteration)
+        return block.ordered and low // self._interval == high // self._interval
 
     async def _add_blocks(self, reader: Reader, metric: str, parts: Sequence[Part]) -> set[Part]:
         """Add blocks; those with which that is done: a block with a NaN is to be read, as is one without a sum, and
@@ -78,12 +84,14 @@ class Aggregator:
         first_us = np.array([block.first_us for block in blocks if block])
         last_us = np.array([block.last_us for block in blocks if block])
         is_known = ~np.logical_or.reduceat(np.isnan(series.values), starts)
-        if self._aggregate in ("first", "last"):
+        if {"first", "last"} & set(self._aggregates):
             is_known &= (series.times[starts] == first_us) & (series.times[ends] == last_us)
+        if not self._by_time:  # the latest time is known where the last point has it
+            is_known &= series.times[ends] == last_us
         buckets = Buckets(
             self._curve_of[[parts[row[0]].place for row in found]],
-            first_us // self._interval_us,
-            np.maximum.reduceat(series.iterations, starts),
+            (first_us if self._by_time else series.iterations[starts]) // self._interval,
+            np.maximum.reduceat(series.iterations, starts) if self._by_time else last_us,
             np.array([row[1] for row in found]),
             np.array([row[2] for row in found]),
             np.minimum.reduceat(series.values, starts),
@@ -96,17 +104,22 @@ class Aggregator:
         self._append(Buckets._make(column[is_known] for column in buckets))
         return {parts[row[0]] for row, known in zip(found, is_known, strict=True) if known}
 
-    def add(self, series: Series) -> None:
+    def append_points(self, series: Series) -> None:
         """Add points, in any order."""
         if not series.size:
             return
         count = (~np.isnan(series.values)).astype(np.int64)
         values = np.where(count, series.values, 0.0)
+        axis, other = (series.times, series.iterations) if self._by_time else (series.iterations, series.times)
+        curves, intervals = self._curve_of[series.streams], axis // self._interval
+        if self._has_percentiles:
+            is_number = count.astype(bool)
+            self._values.append((curves[is_number], intervals[is_number], series.values[is_number]))
         self._append(
             Buckets(
-                self._curve_of[series.streams],
-                series.times // self._interval_us,
-                series.iterations,
+                curves,
+                intervals,
+                other,
                 count,
                 values,
                 np.where(count, values, np.inf),
@@ -128,20 +141,48 @@ class Aggregator:
             if self._found[0].interval.size > _MOST_INTERVALS:
                 raise BadRequest(f"the interval makes more than {_MOST_INTERVALS:,} points of one metric")
 
-    def figures(self) -> Series:
-        """A point for each interval of each curve, at its beginning, as a point of the curve's first stream."""
+    def figures(self) -> list[Series]:
+        """For each aggregate a point for each interval of each curve, as a point of the curve's first stream."""
         found = _joined(self._found)
-        starts = found.interval * self._interval_us
-        series = Series.of((np.zeros_like(starts), found.iteration, starts), self._figure(found), 0)
+        starts = np.maximum(found.interval, -(2**63 // self._interval)) * self._interval  # within 64 bits
+        axes = (found.other, starts) if self._by_time else (starts, found.other)
         curves, first = np.unique(self._curve_of, return_index=True)
-        return series._replace(streams=first[np.searchsorted(curves, found.curve)])
+        streams = first[np.searchsorted(curves, found.curve)]
+        return [
+            Series.from_rows((np.zeros_like(starts), *axes), self._figure(name, found), 0)._replace(streams=streams)
+            for name in self._aggregates
+        ]
 
-    def _figure(self, found: Buckets) -> Doubles:
-        if self._aggregate == "count":
+    def _figure(self, name: str, found: Buckets) -> Doubles:
+        if name == "count":
             return found.points.astype(float)
+        percentile = percentile_of(name)
+        if percentile is not None:
+            figure = np.full(found.points.size, np.nan)
+            if self._values:
+                figure[found.points > 0] = _percentiles(self._values, percentile)
+            return figure
         figures = {"sum": found.total, "min": found.lowest, "max": found.highest, "first": found.first}
         figures |= {"last": found.last, "mean": found.total / np.maximum(found.points, 1)}
-        return np.where(found.points, figures[self._aggregate], np.nan)
+        return np.where(found.points, figures[name], np.nan)
+
+
+def _percentiles(gathered: Sequence[tuple[Integers, Integers, Doubles]], percentile: float) -> Doubles:
+    """The percentile of each interval of each curve that has values, in their order; between two in proportion."""
+    curves, intervals, values = map(np.concatenate, zip(*gathered, strict=True))
+    order = np.lexsort((values, intervals, curves))
+    curves, intervals, values = curves[order], intervals[order], values[order]
+    if not values.size:
+        return values
+    starts = np.flatnonzero(np.append(True, (np.diff(curves) != 0) | (np.diff(intervals) != 0)))
+    places = (np.diff(starts, append=values.size) - 1) * percentile / 100
+    below = np.floor(places).astype(np.int64)
+    share = places - below
+    low, high = values[starts + below], values[starts + np.ceil(places).astype(np.int64)]
+    with np.errstate(invalid="ignore"):  # between infinities there is nothing in proportion
+        between = low * (1 - share) + high * share
+    found: Doubles = np.where((share == 0) | (low == high), low, between)
+    return found
 
 
 def _joined(found: Sequence[Buckets]) -> Buckets:
@@ -161,7 +202,7 @@ def _joined(found: Sequence[Buckets]) -> Buckets:
     return Buckets(
         every.curve[starts],
         every.interval[starts],
-        np.maximum.reduceat(every.iteration, starts),
+        np.maximum.reduceat(every.other, starts),
         np.add.reduceat(every.points, starts),
         total,
         np.minimum.reduceat(every.lowest, starts),

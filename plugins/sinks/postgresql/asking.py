@@ -21,19 +21,23 @@ from lens_core import (
     Store,
     WorkloadDetail,
     WorkloadPage,
+    WorkloadSummary,
 )
-from lens_core.plugin_api.overview import OverviewPage
+from lens_core.plugin_api.overview import Overview, OverviewPage
 
 from . import exporting, listing, news, pace, points, upkeep
 from .compacting import Compactor
 from .database import Database
 from .diagnoses import read_diagnoses
-from .overview import overview
+from .overview import overview, overviews_of
 
 
 class Asking(Store):
     """Answers the query routes out of a database; the sink that inherits brings it."""
 
+    point_options = frozenset(
+        {"percentile", "several aggregates", "interval of iterations", "across", "last", "order", "fields"}
+    )
     _database: Database
     _compactor: Compactor
 
@@ -49,26 +53,26 @@ class Asking(Store):
 
     async def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """The points of a query, in pieces."""
-        async with aclosing(points.metric_columns(self._database, query, self._compactor.watch)) as pieces:
+        async with aclosing(points.metric_columns(self._database, query, self._compactor.record_readers)) as pieces:
             async for piece in pieces:
                 yield piece.points()
 
     async def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
-        """When was which step reached, in pieces."""
-        async with aclosing(points.iteration_columns(self._database, query, self._compactor.watch)) as pieces:
+        """Return when each step was reached, in pieces."""
+        async with aclosing(points.iteration_columns(self._database, query, self._compactor.record_readers)) as pieces:
             async for piece in pieces:
                 yield piece.points()
 
     def metric_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
         """The points of a query as columns, in pieces."""
-        return points.metric_columns(self._database, query, self._compactor.watch)
+        return points.metric_columns(self._database, query, self._compactor.record_readers)
 
     def iteration_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
-        """When was which step reached, as columns."""
-        return points.iteration_columns(self._database, query, self._compactor.watch)
+        """Return when each step was reached, as columns."""
+        return points.iteration_columns(self._database, query, self._compactor.record_readers)
 
     async def news(self, query: PointQuery, cursor: str) -> News:
-        """What came since the cursor. Raises BadRequest for one that this did not give."""
+        """Return the news since the cursor. Raises BadRequest for a foreign cursor."""
         async with self._database.reading() as connection, connection.transaction():
             return await news.news(connection, query, cursor)
 
@@ -78,12 +82,12 @@ class Asking(Store):
             return await listing.changed_workloads(connection, cursor)
 
     async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
-        """How far the attempt is that each workload logged last."""
+        """Return the progress of the attempt that each workload logged last."""
         async with self._database.reading() as connection:
             return await pace.newest_progress(connection, workload_uids)
 
     async def run_progress(self, query: PointQuery) -> list[Progress]:
-        """How far each attempt of a query's runs is."""
+        """Return the progress of each attempt of a query's runs."""
         async with self._database.reading() as connection:
             return await pace.run_progress(connection, query)
 
@@ -99,12 +103,17 @@ class Asking(Store):
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
         """The workloads, those seen last first. Raises BadRequest for a cursor that this did not give."""
         async with self._database.reading() as connection:
-            return await listing.workloads(connection, search, limit, cursor)
+            return await listing.list_workloads(connection, search, limit, cursor)
 
     async def overview(self, *, search: str, limit: int, cursor: str) -> OverviewPage:
         """The list for the page: what needs attention first. Raises BadRequest for a cursor that this did not give."""
         async with self._database.reading() as connection:
             return await overview(connection, search, limit, cursor)
+
+    async def overviews_of(self, summaries: Sequence[WorkloadSummary]) -> list[Overview]:
+        """The lines of some workloads, with what tells their state."""
+        async with self._database.reading() as connection:
+            return await overviews_of(connection, summaries)
 
     async def workload(self, workload_uid: str) -> WorkloadDetail | None:
         """One workload with its runs and attempts."""
@@ -112,24 +121,24 @@ class Asking(Store):
             return await listing.workload(connection, workload_uid)
 
     async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
-        """What happened to a workload, newest first."""
+        """Return the events of a workload, newest first."""
         async with self._database.reading() as connection:
-            return await listing.events(connection, workload_uid, limit)
+            return await listing.list_events(connection, workload_uid, limit)
 
     async def count_events(self, workload_uid: str) -> int:
-        """How many events of a workload there are."""
+        """Count the events of a workload."""
         async with self._database.reading() as connection:
             return await listing.count_events(connection, workload_uid)
 
     async def evidence(self, workload_uid: str) -> list[dict[str, Any]]:
         """All evidence about a workload."""
         async with self._database.reading() as connection:
-            return (await listing.evidence(connection, [workload_uid]))[workload_uid]
+            return (await listing.list_evidence(connection, [workload_uid]))[workload_uid]
 
     async def evidence_of(self, workload_uids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         """All evidence about several workloads."""
         async with self._database.reading() as connection:
-            return await listing.evidence(connection, workload_uids)
+            return await listing.list_evidence(connection, workload_uids)
 
     async def detections(self, workload_uid: str) -> list[Detection]:
         """All opinions about a workload."""

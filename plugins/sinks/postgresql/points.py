@@ -16,17 +16,18 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from lens_core import PointColumns, PointQuery
-from lens_core.plugin_api.store import metric_name
+from lens_core import BadRequest, PointColumns, PointQuery
+from lens_core.plugin_api.store import metric_name, percentile_of
 
 from .aggregating import Aggregator
 from .database import Database
+from .extras import Extras
 from .identity import Connection
 from .paging import Page, Place
 from .reading import ALL, Range, Reader, count_points, metric_of_all_rows
 from .reducing import coarseness, reduce_series, shares
 from .series import Integers, Mask, Series, concatenated
-from .streams import Stream, all_streams, headers, streams_by_metric, window_of
+from .streams import ORDER, Stream, all_streams, headers, streams_by_metric, window_of
 
 _TARGET = "target_iteration"
 _MILLISECOND = 1000
@@ -40,6 +41,9 @@ _LEAST_OF_RANK = 4
 _ATTEMPT = attrgetter("run_id", "attempt")
 _CURVE = attrgetter("run_id", "attempt", "data_source")
 _SIDE = attrgetter("data_source", "rank")
+# A percentile is made of all values of an interval, which are held meanwhile.
+_MOST_PERCENTILE_POINTS = 5_000_000
+_MOST_INTERVALS = 1_000_000
 # A metric as it is stored (None: the iterations themselves), its own name, the streams that have it.
 _Wanted: TypeAlias = tuple[str | None, str, list[Stream]]
 Watch: TypeAlias = Callable[[Iterable[int]], None]
@@ -57,7 +61,7 @@ async def metric_columns(database: Database, query: PointQuery, watch: Watch) ->
             (stored, metric_name(stored), streams) for stored, streams in await streams_by_metric(connection, query)
         ]
         watch({stream.id for _, _, streams in wanted for stream in streams})
-        async for piece in _answer(connection, query, wanted, page):
+        async for piece in _read_page(connection, query, wanted, page):
             yield piece
 
 
@@ -69,11 +73,11 @@ async def iteration_columns(database: Database, query: PointQuery, watch: Watch)
         wanted: list[_Wanted] = [(None, "iteration", await all_streams(connection, query))]
         wanted += [(stored, stored, streams) for stored, streams in await streams_by_metric(connection, target)]
         watch({stream.id for _, _, streams in wanted for stream in streams})
-        async for piece in _answer(connection, query, wanted, page):
+        async for piece in _read_page(connection, query, wanted, page):
             yield piece
 
 
-async def _answer(
+async def _read_page(
     connection: Connection, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncGenerator[PointColumns, None]:
     """All columns; the last of a query with a limit also says how many points there are in all."""
@@ -82,7 +86,7 @@ async def _answer(
     window = window_of(query)
     reader = Reader(connection, window, metrics, await headers(connection, sorted(ids), window))
     last: PointColumns | None = None
-    async for piece in _pieces(reader, query, wanted, page):
+    async for piece in _cut_pieces(reader, query, wanted, page):
         if last is not None:
             yield last
         last = piece
@@ -93,33 +97,52 @@ async def _answer(
         yield last
 
 
-async def _pieces(
+async def _cut_pieces(
     reader: Reader, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncIterator[PointColumns]:
-    """What of an answer is on the page. Of one that is made rather than read all is made, so that it is counted."""
+    """Yield the part of an answer that is on the page. A computed answer is computed whole, so that it is counted."""
+    extras = Extras(reader.connection, query)
     for stored, name, streams in wanted:
+        if query.is_across_runs:
+            streams = sorted((stream._replace(run_id="", attempt=0) for stream in streams), key=ORDER)
         if query.aggregate is not None:
             found = _aggregated(reader, query, stored, streams)
-        elif query.max_points is not None:
-            found = _reduced(reader, stored, streams, query.max_points)
+            # Each aggregate has curves of its own, behind those of the one before.
+            curves = len({_CURVE(stream) for stream in streams})
+            numbers = _numbered(streams, _CURVE)
+            curve_of = np.concatenate([numbers + curves * place for place in range(len(query.aggregates))])
+            streams = [*streams] * len(query.aggregates)
         else:
-            found = _whole(reader, stored, name, streams, page)
-        curve_of = _numbered(streams, _CURVE)
+            curve_of = _numbered(streams, _CURVE)
+            if query.max_points is not None:
+                found = _reduced(reader, query, stored, streams)
+            elif query.last is not None:
+                found = _last(reader, query, stored, streams, query.last)
+            else:
+                found = _read_whole(reader, query, stored, name, streams, page)
         async for series in found:
-            for piece in _columns(name, streams, curve_of, series, page):
+            if query.is_descending:
+                series = series.select(slice(None, None, -1))
+            async for piece in _columns(extras, stored, name, streams, curve_of, series, page):
                 yield piece
             if page.is_full and not page.is_counted:
                 return
 
 
-def _columns(
-    name: str, streams: Sequence[Stream], curve_of: Integers, series: Series, page: Page
-) -> Iterator[PointColumns]:
+async def _columns(
+    extras: Extras,
+    stored: str | None,
+    name: str,
+    streams: Sequence[Stream],
+    curve_of: Integers,
+    series: Series,
+    page: Page,
+) -> AsyncIterator[PointColumns]:
     """Points that belong to the page as columns of one run, attempt and source each; the last has the page's cursor."""
     if page.is_full:
-        page.cut(name, streams, series)
+        page.cut_series(name, streams, series)
         return
-    whole, series = series, page.cut(name, streams, series)
+    whole, series = series, page.cut_series(name, streams, series)
     if not series.size and not page.is_full:
         return
     cuts = np.flatnonzero(np.diff(curve_of[series.streams])) + 1
@@ -134,6 +157,7 @@ def _columns(
             iterations=array("q", series.iterations[low:high].tobytes()),
             timestamps=array("q", (series.times[low:high] // _MILLISECOND).tobytes()),
             values=array("d", series.values[low:high].tobytes()),
+            extras=await extras.of(stored, streams, series.select(slice(low, high))),
             next_cursor=page.next_cursor if high == series.size else "",
         )
 
@@ -160,13 +184,29 @@ def _numbered(streams: Sequence[Stream], key: Callable[[Stream], Any]) -> Intege
     return np.array([bisect_left(keys, key(stream)) for stream in streams], np.int64)
 
 
-async def _whole(
-    reader: Reader, stored: str | None, name: str, streams: Sequence[Stream], page: Page
+def _placed(streams: Sequence[Stream], query: PointQuery) -> list[tuple[int, Stream]]:
+    """The streams with their places, in the order of the answer."""
+    placed = list(enumerate(streams))
+    return placed[::-1] if query.is_descending else placed
+
+
+def _is_ahead(query: PointQuery, name: str, stream: Stream, after: Place | None) -> bool:
+    """Whether an attempt has points behind a place of the answer, in which metrics are in ascending order."""
+    if after is None or name != after.metric:
+        return after is None or name > after.metric
+    attempt, reached = _ATTEMPT(stream), (after.run_id, after.attempt)
+    return bool(attempt <= reached if query.is_descending else attempt >= reached)
+
+
+async def _read_whole(
+    reader: Reader, query: PointQuery, stored: str | None, name: str, streams: Sequence[Stream], page: Page
 ) -> AsyncIterator[Series]:
-    """All points from the page's place on, sorted; of an attempt with many points a range of iterations at a time."""
+    """All points from the page's place on, sorted; of an attempt with many points a range of iterations at a time.
+
+    Of a descending answer the last range comes first; within it points are ascending here, too.
+    """
     after = page.place
-    begins = None if after is None else (after.metric, after.run_id, after.attempt)
-    left = [one for one in enumerate(streams) if begins is None or (name, *_ATTEMPT(one[1])) >= begins]
+    left = [one for one in _placed(streams, query) if _is_ahead(query, name, one[1], after)]
     most = _BATCH_POINTS if page.remaining is None else max(_MARK_POINTS, min(page.remaining, _BATCH_POINTS))
     attempt_of, side_of = _numbered(streams, _ATTEMPT), _numbered(streams, _SIDE)
     cost = {place: reader.expected(stream) for place, stream in left}
@@ -174,14 +214,17 @@ async def _whole(
         ranges: Iterable[Range] = [ALL]
         if sum(cost[place] for place, _ in batch) > most:
             ranges = _ranges(reader, batch, most)
+            if query.is_descending:
+                ranges = [*ranges][::-1]
         for among in ranges:
             is_begun = after is not None and after.is_in(name, *_ATTEMPT(batch[-1][1]))
-            if is_begun and after is not None and among.high < after.iteration:
+            if is_begun and after is not None and _is_answered(among, after, query):
                 continue
             parts = [part for place, stream in batch for part in reader.plan(place, stream, among)]
             found = concatenated([series async for series in reader.pieces(stored, parts, among)])
             if after is not None and after.is_in(name, *_ATTEMPT(batch[0][1])):
-                found = found.select(_is_beyond(found, after, streams, attempt_of == attempt_of[batch[0][0]]))
+                is_same = attempt_of == attempt_of[batch[0][0]]
+                found = found.select(_is_beyond(found, after, streams, is_same, descending=query.is_descending))
             yield found.ordered(attempt_of[found.streams], side_of[found.streams])
 
 
@@ -203,31 +246,81 @@ def _ranges(reader: Reader, batch: _Streams, most: int) -> Iterator[Range]:
     yield Range(begin, ALL.high)
 
 
-def _is_beyond(series: Series, after: Place, streams: Sequence[Stream], is_same: Mask) -> Mask:
-    """Which points come after a place; those of other attempts than its own all do. `is_same`: of which streams not."""
+def _is_answered(among: Range, after: Place, query: PointQuery) -> bool:
+    """Whether all of a range was on the pages before."""
+    return among.low > after.iteration if query.is_descending else among.high < after.iteration
+
+
+def _is_beyond(
+    series: Series, after: Place, streams: Sequence[Stream], is_same: Mask, *, descending: bool = False
+) -> Mask:
+    """Select the points behind a place; those of other attempts all are. `is_same` marks the streams of its attempt."""
     later = np.array([_SIDE(stream) > (after.data_source, after.rank) for stream in streams])
     equal = np.array([_SIDE(stream) == (after.data_source, after.rank) for stream in streams])
     found = later[series.streams] | (equal[series.streams] & (series.steps > after.row_step))
     for column, bound in ((series.times, after.time_us), (series.iterations, after.iteration)):
         found = (column > bound) | ((column == bound) & found)
+    if descending:
+        itself = equal[series.streams] & (series.steps == after.row_step)
+        found = ~found & ~(itself & (series.times == after.time_us) & (series.iterations == after.iteration))
     return found | ~is_same[series.streams]
 
 
+async def _last(
+    reader: Reader, query: PointQuery, stored: str | None, streams: Sequence[Stream], count: int
+) -> AsyncIterator[Series]:
+    """The last `count` points of each curve; all ranks of one source are one curve."""
+    attempt_of, curve_of = _numbered(streams, _ATTEMPT), _numbered(streams, _CURVE)
+    cost = {place: min(reader.expected(stream), 2 * count + _MARK_POINTS) for place, stream in enumerate(streams)}
+    for batch in _batches(_placed(streams, query), cost, _BATCH_POINTS):
+        lowest = {place: reader.iteration_before_last(stream, count) for place, stream in batch}
+        found = concatenated([series async for series in _from_iterations(reader, stored, batch, lowest)])
+        few = {place for place in lowest if lowest[place] > ALL.low and (found.streams == place).sum() < count}
+        if few:  # a metric that is logged rarely, or not lately
+            found = found.select(~np.isin(found.streams, list(few)))
+            again = [(place, stream) for place, stream in batch if place in few]
+            found = concatenated([found, *[one async for one in _from_iterations(reader, stored, again, {})]])
+        found = found.ordered(curve_of[found.streams], found.streams)
+        ends = np.append(np.flatnonzero(np.diff(curve_of[found.streams])) + 1, found.size)
+        starts = np.concatenate([[0], ends[:-1]])
+        found = concatenated(
+            found.select(slice(max(low, high - count), high)) for low, high in zip(starts, ends, strict=True)
+        )
+        yield found.ordered(attempt_of[found.streams], curve_of[found.streams])
+
+
+async def _from_iterations(
+    reader: Reader, stored: str | None, streams: _Streams, lowest: Mapping[int, int]
+) -> AsyncIterator[Series]:
+    """The points of streams, of some only those from an iteration on."""
+    lows = {place: lowest.get(place, ALL.low) for place, _ in streams}
+    parts = [part for place, stream in streams for part in reader.plan(place, stream, Range(lows[place], ALL.high))]
+    async for series in reader.pieces(stored, parts):
+        if series.size:
+            yield series.between(*reader.window, lows[int(series.streams[0])], ALL.high)
+
+
 async def _reduced(
-    reader: Reader, stored: str | None, streams: Sequence[Stream], max_points: int
+    reader: Reader, query: PointQuery, stored: str | None, streams: Sequence[Stream]
 ) -> AsyncIterator[Series]:
     """At most `max_points` points, shared among the curves; all ranks of one source are one curve."""
+    assert query.max_points is not None
+    max_points = query.max_points
     curves = [list(group) for _, group in groupby(enumerate(streams), lambda one: _CURVE(one[1]))]
     counts = [sum(stream.points for _, stream in curve) for curve in curves]
     newest = max(range(len(curves)), key=lambda number: max(s.last_seen_us for _, s in curves[number]), default=0)
     share_of = dict(enumerate(shares(counts, newest, max_points)))
     drawn = [one for number, curve in enumerate(curves) for one in curve if share_of[number]]
+    if query.is_descending:
+        drawn.reverse()
     attempt_of, curve_of = _numbered(streams, _ATTEMPT), _numbered(streams, _CURVE)
     part_of = np.ones(len(streams), np.int64)
     for number, curve in enumerate(curves):
         most = max(_LEAST_OF_RANK, _MOST_OF_RANKS // len(curve))
         is_large = counts[number] > _MOST_OF_RANKS
         for place, stream in curve:
+            if "tags" in query.fields:
+                continue  # they are the rows', whose steps summaries do not know
             part_of[place] = coarseness(reader.expected(stream), min(share_of[number], most), is_large=is_large)
     metric = stored
     if stored is None and (part_of > 1).any():
@@ -251,14 +344,43 @@ async def _reduced(
 async def _aggregated(
     reader: Reader, query: PointQuery, stored: str | None, streams: Sequence[Stream]
 ) -> AsyncIterator[Series]:
-    """One point for each interval of a curve; all ranks of one source are one curve."""
-    assert query.aggregate is not None and query.interval_ms is not None  # noqa: PT018 - one condition of the API
+    """One point for each interval of a curve; all ranks of one source are one curve.
+
+    A point of the second aggregate has the place of its stream behind all streams, and so on.
+    """
     attempt_of, curve_of = _numbered(streams, _ATTEMPT), _numbered(streams, _CURVE)
     cost = {place: reader.expected(stream) for place, stream in enumerate(streams)}
-    for batch in _batches(list(enumerate(streams)), cost, _BATCH_POINTS):
-        gathered = Aggregator(query.aggregate, query.interval_ms * _MILLISECOND, curve_of)
+    batches = list(_batches(_placed(streams, query), cost, _BATCH_POINTS))
+    _ensure_affordable(query, batches, cost)
+    for batch in batches:
+        gathered = Aggregator(query, curve_of)
         parts = [part for place, stream in batch for part in reader.plan(place, stream)]
         async for series in reader.pieces(stored, await gathered.add_known(reader, stored, parts)):
-            gathered.add(series)
-        found = gathered.figures()
-        yield found.ordered(attempt_of[found.streams], curve_of[found.streams])
+            gathered.append_points(series)
+        figures = gathered.figures()
+        found = concatenated(
+            figure._replace(streams=figure.streams + number * len(streams)) for number, figure in enumerate(figures)
+        )
+        number, place = np.divmod(found.streams, max(1, len(streams)))
+        yield found.ordered(attempt_of[place] * len(figures) + number, curve_of[place])
+
+
+def _ensure_affordable(query: PointQuery, batches: Sequence[_Streams], cost: Mapping[int, float]) -> None:
+    """Refuse what would need too much memory, before anything is read. Raises BadRequest."""
+    if any(percentile_of(name) is not None for name in query.aggregates):
+        most = max((sum(cost[place] for place, _ in batch) for batch in batches), default=0.0)
+        if most > _MOST_PERCENTILE_POINTS:
+            raise BadRequest(
+                f"a percentile of one metric is made of at most {_MOST_PERCENTILE_POINTS:,} points, and these are about"
+                f" {round(most):,}; choose a run, or start and end, or mean, min and max"
+            )
+    if query.interval_iterations is not None:
+        for batch in batches:
+            ends = [(stream.first_iteration, stream.last_iteration) for _, stream in batch]
+            span = max(last for _, last in ends) - min(first for first, _ in ends)
+            # Iterations may be far apart: an interval without any makes no point.
+            intervals = min(span // query.interval_iterations + 1, sum(cost[place] for place, _ in batch))
+            if intervals * len(query.aggregates) > _MOST_INTERVALS:
+                raise BadRequest(
+                    f"the interval makes more than {_MOST_INTERVALS:,} points of one metric; take a longer"
+                )

@@ -1,4 +1,4 @@
-"""Which streams a query is about, and which blocks they have."""
+"""The streams of a query, and their blocks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .text import metric_key
 _LOWEST = -(2**63)
 _HIGHEST = 2**63 - 1
 # The order of an answer: run, attempt; within them source and rank.
-_ORDER = attrgetter("run_id", "attempt", "data_source", "rank", "id")
+ORDER = attrgetter("run_id", "attempt", "data_source", "rank", "id")
 _STREAM = (
     "s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.blocked_rows, s.rows,"
-    " coalesce(s.first_iteration, 0), coalesce(s.last_iteration, 0), coalesce(s.last_seen_us, 0)"
+    " coalesce(s.first_iteration, 0), coalesce(s.last_iteration, 0), coalesce(s.last_seen_us, 0), s.pod_uid"
 )
 _ASKED = (
-    "s.subject_id in (select subject_id from lens_name where uid = %(uid)s)"
+    "s.subject_id in (select subject_id from lens_name where uid = any(%(uids)s))"
     " and s.last_seen_us >= %(start)s and s.first_seen_us <= %(end)s"
     " and (cardinality(%(sources)s::text[]) = 0 or s.data_source = any(%(sources)s))"
     " and (%(run)s::text is null or s.run_id = %(run)s)"
@@ -49,6 +49,7 @@ class Stream(NamedTuple):
     first_iteration: int
     last_iteration: int
     last_seen_us: int
+    pod_uid: str
     points: int
 
 
@@ -102,7 +103,7 @@ async def streams_by_metric(connection: Connection, query: PointQuery) -> list[t
     found: dict[str, list[Stream]] = defaultdict(list)
     for metric, *stream in await cursor.fetchall():
         found[metric].append(Stream(*stream))
-    return [(metric, sorted(found[metric], key=_ORDER)) for metric in sorted(found, key=metric_name)]
+    return [(metric, sorted(found[metric], key=ORDER)) for metric in sorted(found, key=metric_name)]
 
 
 async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]:
@@ -110,7 +111,7 @@ async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]
     cursor = await connection.execute(
         f"select {_STREAM}, s.rows from lens_stream s where s.rows > 0 and {_ASKED}".encode(), _filter(query, None)
     )
-    return sorted((Stream(*row) for row in await cursor.fetchall()), key=_ORDER)
+    return sorted((Stream(*row) for row in await cursor.fetchall()), key=ORDER)
 
 
 async def headers(connection: Connection, stream_ids: Sequence[int], window: Window) -> dict[int, list[Header]]:
@@ -132,7 +133,7 @@ async def headers(connection: Connection, stream_ids: Sequence[int], window: Win
 def _filter(query: PointQuery, metrics: list[str] | None) -> dict[str, Any]:
     window = window_of(query)
     return {
-        "uid": query.workload_uid,
+        "uids": [query.workload_uid, *query.others],
         "sources": query.sources,
         "run": query.run_id,
         "attempt": query.attempt,

@@ -27,7 +27,10 @@ from tests.plugins.sinks.postgresql.support import row
 UID = "/api/v1/workloads/workload-1"
 READING = [
     "/api/v1/workloads",
+    "/api/v1/workloads?framework=primus&state=failed",
     "/api/v1/overview",
+    "/api/v1/metrics/data?uid=workload-1&aggregate=p95&interval=10it",
+    f"{UID}/metrics/data?last=5&order=desc&fields=rank,tags",
     UID,
     f"{UID}/events",
     f"{UID}/detection",
@@ -65,10 +68,11 @@ class Server:
         self._lock.close()
 
     def active(self) -> set[tuple[Any, ...]]:
-        """The statements that run, each with its session and when it began."""
+        """The statements that wait for a lock or sleep, each with its session and when it began."""
         found = self._look.execute(
             "select pid, query_start from pg_stat_activity"
             " where datname = current_database() and application_name = 'lens' and state = 'active'"
+            " and wait_event_type in ('Lock', 'Timeout')"
         )
         return set(found.fetchall())
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
+from typing import Any
 
 import pytest
 
-from lens_core import Detection, Origin
+from lens_core import Detection, Event, Origin
+from lens_core.http import query_workloads
 from tests.lens_core.http.query_app import QueryApp
 from tests.plugins.sinks.postgresql.support import row
 
@@ -99,3 +102,73 @@ async def test_each_line_has_its_own_verdict(asked: QueryApp) -> None:
     for _ in range(2):  # the second time they are remembered
         lines = (await asked.json("/workloads"))["workloads"]
         assert {line["workload_uid"]: line["framework"] or "" for line in lines} == names
+
+
+async def various(asked: QueryApp) -> None:
+    """Ten workloads that ended, failed or run, on two frameworks."""
+    now = time.time()
+    for number in range(10):
+        origin = Origin(workload_uid=f"job-{number}")
+        framework = "megatron" if number % 2 else "nemo"
+        opinion = Detection(
+            workload_uid=f"job-{number}", source="log", framework=framework, layer="base", confidence=0.8, method="log"
+        )
+        await asked.spool.deliver(row(0, origin=origin, event_time=now - number), opinion)
+        if number in (2, 3, 4, 9):
+            kind = "training_failed" if number < 9 else "training_ended"
+            await asked.spool.deliver(Event(origin=origin, type=kind, event_time=now - number, details={}))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "numbers"),
+    [
+        ({"framework": "megatron"}, {1, 3, 5, 7, 9}),
+        ({"framework": "Megatron, nemo"}, set(range(10))),
+        ({"framework": "primus"}, set()),
+        ({"state": "failed"}, {2, 3, 4}),
+        ({"state": "failed,ended"}, {2, 3, 4, 9}),
+        ({"state": "running", "framework": "nemo"}, {0, 6, 8}),
+        ({"state": "failed", "search": "job-3"}, {3}),
+    ],
+)
+@pytest.mark.parametrize("limit", [1, 2, 100])
+async def test_workloads_by_framework_and_state(
+    asked: QueryApp, parameters: dict[str, str], numbers: set[int], limit: int
+) -> None:
+    await various(asked)
+    whole = (await asked.json("/workloads"))["workloads"]
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    while cursor is not None:
+        page = await asked.json("/workloads", limit=limit, cursor=cursor, **parameters)
+        assert len(page["workloads"]) <= limit
+        found += page["workloads"]
+        cursor = page["next_cursor"]
+    wanted = {f"job-{number}" for number in numbers}
+    assert [line["workload_uid"] for line in found] == [u for line in whole if (u := line["workload_uid"]) in wanted]
+    if "state" in parameters:
+        assert {line["state"] for line in found} <= set(parameters["state"].split(","))
+
+
+async def test_a_filter_looks_at_so_many_workloads_for_one_answer(
+    asked: QueryApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_workloads, "_LOOKED_AT_ONCE", 2)
+    monkeypatch.setattr(query_workloads, "MOST_LOOKED_AT", 4)
+    await various(asked)
+    answer = await asked.json("/workloads", state="stalled", limit=1)
+    assert answer["workloads"] == []
+    assert answer["next_cursor"]
+
+
+async def test_a_state_that_there_is_not_is_refused(asked: QueryApp) -> None:
+    answer = await asked.get("/workloads", state="failed,dead")
+    assert answer.status_code == 400
+    assert "state must be among failed, stalled, running, ended, silent, not 'dead'" in answer.json()["message"]
+
+
+async def test_a_wrong_path_below_a_workload_names_the_route_that_was_meant(asked: QueryApp) -> None:
+    answer = await asked.get("/workloads/workload-1/metric/data")
+    assert answer.status_code == 404
+    assert "did you mean /api/v1/workloads/workload-1/metrics/data?" in answer.json()["message"]
+    assert "did you mean" not in (await asked.get("/workloads/namespace/pod-0")).json()["message"]

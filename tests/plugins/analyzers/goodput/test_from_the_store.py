@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -185,7 +186,7 @@ async def test_the_same_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> 
         assert [len(columns.steps) for columns in many.attempts[0].columns] == [100]
 
 
-async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> tuple[str, dict[str, object]]:
+async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> tuple[str, dict[str, Any]]:
     config = {
         "sinks": {"store": {"type": "postgresql", "dsn": dsn}},
         "analyzers": {"goodput": {"interval_seconds": 0.2, "rest_factor": 0}},
@@ -198,7 +199,7 @@ async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> 
 
 async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, postgres_dsn: str) -> None:
     url, answer = await answers_of(lens, postgres_dsn, example_4())
-    [run] = answer["runs"]  # type: ignore[misc]
+    (run,) = answer["runs"]
     assert run["buckets"]["productive"] == 3000
     assert run["goodput"] == 0.7034
     assert run["interruptions"] == [

@@ -227,7 +227,7 @@ STEPS_OF_TIME = st.sampled_from([0.0, 0.1, 1.0, 1.0, 5.0, 30.0, 200.0, -3.0, -50
 
 def _has_steps(lines: list[bytes]) -> bool:
     """Whether there is surely a step among these lines: none is joined to another line, or repeated."""
-    readings = [reading for line in lines for reading in ENGINE.read(line.decode())]
+    readings = [reading for line in lines for reading in ENGINE.read_line(line.decode())]
     return any(reading.format and not reading.joins for reading in readings) and not any(
         reading.joins == "repeats" for reading in readings
     )
