@@ -145,7 +145,8 @@ class Goodput(Analyzer):
     async def _answer_fleet(self, request: IngestRequest) -> Reply:
         """The ledger of all workloads: the sum of each bucket, and groups by cause, node or what jobs are."""
         _refuse_unknown(request, ("since", "by", "uid"))
-        uids = [value for name, value in request.parameters if name == "uid"]
+        several = [value for name, value in request.parameters if name == "uid"]
+        uids = several if request.query.get("uid") else []
         if len(uids) > _MOST_UIDS or (uids and request.query.get("by") != "workload"):
             raise BadRequest(f"uid goes with by=workload, and names at most {_MOST_UIDS} workloads")
         by = request.query.get("by", "cause")
