@@ -17,6 +17,7 @@ from .answers import as_whole_answer, days_of
 from .facts import Ledger
 from .fleet import GROUPS, INTERRUPTION_GROUPS, FleetBooks, Job
 from .ledger import Books, books_of, close
+from .rows import MICRO
 from .spans import seconds_of_span
 from .store_facts import facts_of
 
@@ -36,6 +37,9 @@ class GoodputSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     longest_rest_seconds: Annotated[
         float, Meta(ge=0, description="but a job that changes is looked at again after so long")
     ] = 3600.0
+    recent_seconds: Annotated[
+        float, Meta(gt=0, description="series are written of jobs that logged something within so long")
+    ] = 86400.0
 
 
 class WorkloadQuery(msgspec.Struct, frozen=True):
@@ -118,7 +122,9 @@ class Goodput(Analyzer):
         took = time.monotonic() - began
         rest = min(self._options.longest_rest_seconds, took * self._options.rest_factor)
         self._earliest[uid] = time.time() + rest
-        return _measurements(uid, ledger, days, at_risk)
+        ended = (books[0].origin + max(account.life.end for account in books[0].accounts)) / MICRO
+        is_recent = time.time() - ended <= self._options.recent_seconds
+        return _measurements(uid, ledger, days, at_risk) if is_recent else []
 
     def routes(self) -> Sequence[Route]:
         """The ledgers of a workload, and of all."""
