@@ -155,7 +155,7 @@ async def test_a_job_is_running_while_its_rows_are_fresh(tmp_path: Path) -> None
 
 async def test_the_analyzer_keeps_the_contract(tmp_path: Path) -> None:
     analyzer = Goodput(
-        GoodputSettings(rest_factor=0.0, recent_seconds=1e12), make_context("goodput", tmp_path / "plugin")
+        GoodputSettings(longest_rest_seconds=0.0, recent_seconds=1e12), make_context("goodput", tmp_path / "plugin")
     )
     await check_analyzer(analyzer, MemoryStore(tmp_path, example_4()), expects=8)
 
@@ -228,7 +228,7 @@ async def test_waits_for_data_and_the_batch_size_out_of_postgresql(tmp_path: Pat
 async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> tuple[str, dict[str, Any]]:
     config = {
         "sinks": {"store": {"type": "postgresql", "dsn": dsn}},
-        "analyzers": {"goodput": {"interval_seconds": 0.2, "rest_factor": 0, "recent_seconds": 1e12}},
+        "analyzers": {"goodput": {"interval_seconds": 0.2, "longest_rest_seconds": 0, "recent_seconds": 1e12}},
     }
     running = await lens(config=config)
     await running.send(records)

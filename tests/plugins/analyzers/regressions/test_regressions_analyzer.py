@@ -43,7 +43,7 @@ def wrong_restore(now: float) -> list[Record]:
 
 
 def make(folder: Path, **settings: float) -> Regressions:
-    return Regressions(RegressionsSettings(rest_factor=0, **settings), make_context("regressions", folder))
+    return Regressions(RegressionsSettings(longest_rest_seconds=0, **settings), make_context("regressions", folder))
 
 
 def types(records: list[Record]) -> list[str]:
