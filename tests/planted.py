@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -16,8 +17,11 @@ from lens_core import (
     Context,
     Delivered,
     Detector,
+    IngestRequest,
     LogFormat,
     Record,
+    Reply,
+    Route,
     Sink,
     Source,
     hookimpl,
@@ -103,6 +107,33 @@ class DeafCollector(Collector):
                 continue
 
 
+class ExitingSink(Sink):
+    """Calls sys.exit, in its call and in a task of its own."""
+
+    name = "exiting_sink"
+
+    async def send(self, batch: Batch) -> Answer:
+        self.task = asyncio.create_task(self.leave())
+        await asyncio.sleep(0.01)
+        sys.exit(4)
+
+    async def leave(self) -> None:
+        sys.exit(5)
+
+
+class DeafSink(Sink):
+    """Ignores that its send is cancelled."""
+
+    name = "deaf_sink"
+
+    async def send(self, batch: Batch) -> Answer:
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+
+
 class LeakingSink(Sink):
     """Keeps 40 MB of each batch."""
 
@@ -144,6 +175,18 @@ class BusyHelperSource(Source):
             sum(range(1000))
 
 
+class CopycatSource(Source):
+    """Wants a path of Lens' own."""
+
+    name = "copycat"
+
+    def routes(self) -> Sequence[Route]:
+        return [Route(paths=["/replay"], handler=self.answer)]
+
+    async def answer(self, request: IngestRequest) -> Reply:
+        return Reply()
+
+
 class DeafStop(Source):
     """Never ends its stop."""
 
@@ -168,13 +211,13 @@ class EvilDetector(Detector):
 @hookimpl
 def lens_sinks() -> list[type[Sink]]:
     """The sinks of this file."""
-    return [BrokenSink, BlockingSink, LeakingSink, HangingSink]
+    return [BrokenSink, BlockingSink, LeakingSink, HangingSink, ExitingSink, DeafSink]
 
 
 @hookimpl
 def lens_sources() -> list[type[Source]]:
     """The sources of this file."""
-    return [BrokenSource, DeafStop, BusyHelperSource]
+    return [BrokenSource, DeafStop, BusyHelperSource, CopycatSource]
 
 
 @hookimpl

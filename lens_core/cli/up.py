@@ -68,7 +68,7 @@ def command(
         freeze_gc()
         announce(daemon)
 
-    daemon = Daemon(settings, host, reload=load_again if config else None, announce=announced)
+    daemon = Daemon(settings, host, reload=load_again if config else None, announce=announced, owns_process=True)
     _run_daemon(daemon, exit_with_parent)
 
 
@@ -94,11 +94,12 @@ def _run_daemon(daemon: Daemon, exit_with_parent: int | None) -> None:
     import uvloop
 
     from ..base.allocator import keep_large_blocks
+    from ..base.exits import run_until_complete
     from ..base.process_limits import allow_many_files
 
     keep_large_blocks()
     allow_many_files()
-    uvloop.run(daemon.run(exit_with_parent))
+    run_until_complete(uvloop.new_event_loop(), daemon.run(exit_with_parent))
 
 
 def _announce_json(daemon: Daemon) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from ..base.exits import without_exit
 from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config, InvalidConfiguration, load_config
@@ -121,9 +122,9 @@ async def _check(component: ComponentConfig, config: Config) -> str | None:
     try:
         made = make_component(config, component, SelfMetrics(), Directory(config.server.cluster_name))
         try:
-            await asyncio.wait_for(made.check(), CHECK_TIMEOUT_SECONDS)
+            await asyncio.wait_for(without_exit(made.check()), CHECK_TIMEOUT_SECONDS)
         finally:
-            await made.stop()
+            await without_exit(made.stop())
     except (asyncio.TimeoutError, TimeoutError):
         return f"no answer within {CHECK_TIMEOUT_SECONDS:g} s"
     except Exception as error:  # noqa: BLE001 - whatever a component raises is the reason to show

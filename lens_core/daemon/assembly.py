@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ..base.errors import BadRequest, LensError
+from ..base.exits import without_exit
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import AnalyzerConfig, CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
 from ..delivery.ledger import end_quiet_periods
@@ -196,7 +197,7 @@ def make_component(config: Config, component: ComponentConfig, metrics: SelfMetr
     """Make a component. Raises LensError when its constructor fails."""
     try:
         return component.plugin(component.settings, context_of(config, component, metrics, directory))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise LensError(f"{component.type} {component.name!r} cannot be made: {error}") from error
 
 
@@ -422,7 +423,7 @@ async def _run_source(assembly: Assembly, source: Source) -> None:
     while True:
         started = time.monotonic()
         try:
-            await source.run()
+            await without_exit(source.run())
         except Exception as error:
             assembly.source_errors[name] = str(error) or type(error).__name__
             assembly.source_error_times[name] = time.time()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from ..base.errors import LensError
+from ..base.exits import without_exit
 from ..plugin_api.components import Component
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind
@@ -69,7 +70,7 @@ class Starter:
     async def _start_daemon(self) -> None:
         kind = self.component.name
         try:
-            await self.component.start()
+            await without_exit(self.component.start())
         except Exception as error:
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             owner = self._host.owner_of(self._kind, kind)

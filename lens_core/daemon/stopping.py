@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from ..base.exits import without_exit
 from ..plugin_api.components import Component
 
 logger = logging.getLogger("lens.stopping")
@@ -42,7 +43,7 @@ async def end_tasks(tasks: Sequence[asyncio.Task[None]], deadline_seconds: float
 
 async def stop_component(component: Component, deadline_seconds: float, *, is_started: bool = True) -> None:
     """Call a component's `stop`; one that raises is logged, one that takes longer than the deadline is left behind."""
-    task = asyncio.create_task(component.stop(), name=f"stop of {component.context.name}")
+    task = asyncio.create_task(without_exit(component.stop()), name=f"stop of {component.context.name}")
     await asyncio.wait({task}, timeout=deadline_seconds)
     if not task.done():
         task.cancel()

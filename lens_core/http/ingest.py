@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from ..base.compression import decompress, too_large
 from ..base.errors import Overloaded, PayloadTooLarge, RequestError, Unavailable, UnsupportedMediaType
+from ..base.exits import without_exit
 from ..base.redaction import hide
 from ..plugin_api.components import IngestRequest, Reply, Route
 from ..plugin_host.guard import Guard
@@ -78,7 +79,7 @@ def _hidden(body: Any) -> Any:
 async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> Reply:
     """Call the source; what it raises, other than a refusal, is its own defect and is counted as one."""
     if guard is None:
-        return await route.handler(request)
+        return await _answer(route, request)
     if reason := guard.why_paused():
         raise Unavailable(f"this source is paused: {reason}", retry_after_seconds=max(1.0, guard.seconds_paused()))
     try:
@@ -93,7 +94,7 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
 
 
 async def _answer(route: Route, request: IngestRequest) -> Reply:
-    return await route.handler(request)
+    return await without_exit(route.handler(request))
 
 
 @contextmanager

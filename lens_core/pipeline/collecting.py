@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..base.errors import LensError
+from ..base.exits import without_exit
 from ..model.records import Record, decode_envelope, encode_envelope
 from ..plugin_api.components import Collector, Partial
 from .ingest_gate import IngestGate
@@ -98,11 +99,7 @@ async def _call_within(collector: Collector, timeout_seconds: float, measure: Me
 
 
 async def _call(collector: Collector) -> Sequence[Record] | Partial:
-    try:
-        return await collector.collect()
-    except SystemExit as error:
-        # A library's sys.exit would pass every `except Exception` and end the daemon.
-        raise LensError(f"called sys.exit({error.code!r})") from None
+    return await without_exit(collector.collect())
 
 
 async def collect_all(

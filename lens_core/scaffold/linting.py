@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from ..base.deprecation import uses_of
 from ..base.expectations import field_types, is_secret, split_annotation
-from ..plugin_api.components import API_VERSION, Component, Detector
+from ..plugin_api.components import API_VERSION, Component, Detector, Source
 from ..plugin_host.info import settings_of, summary_of
 from ..plugin_host.loading import OWN_DISTRIBUTION, Plugin
 from .linting_code import code_findings
@@ -133,12 +134,19 @@ def _parts(kind: Any) -> Sequence[Any]:
 
 def _contract(plugin: Plugin) -> Iterator[Finding]:
     from ..testing.detectors import check_detector  # only here: testing brings the whole daemon along
+    from ..testing.hosts import make_context
+    from ..testing.sources import check_neighbours
 
     for component in plugin.classes:
-        if not issubclass(component, Detector) or any(setting.required for setting in settings_of(component)):
+        if not issubclass(component, Detector | Source) or any(setting.required for setting in settings_of(component)):
             continue
         try:
-            check_detector(component)
+            if issubclass(component, Source):
+                with tempfile.TemporaryDirectory() as folder:
+                    source = component(component.Settings(), make_context(component.name, Path(folder)))
+                    check_neighbours(source)
+            else:
+                check_detector(component)
         except Exception as error:  # noqa: BLE001 - whatever a declaration makes the engine raise is a finding
             yield Finding("contract", "failed", _where(component), " ".join(str(error).split()))
 

@@ -123,11 +123,11 @@ def _check_routes(source: Source) -> dict[str, Route]:
             assert path not in routes or set(route.methods).isdisjoint(routes[path].methods), f"{path} is there twice"
             routes[path] = route
         _check_description(route)
-    _check_neighbours(source)
+    check_neighbours(source)
     return routes
 
 
-def _check_neighbours(source: Source) -> None:
+def check_neighbours(source: Source) -> None:
     """Nothing else that is installed, and no route of Lens' own, answers a path of this source."""
     host = PluginHost.load()
     kinds: list[type[Component]] = [host.source(name) for name in host.names("source") if name != source.name]

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...base.errors import LensError
+from ...base.exits import without_exit
 from ...base.self_metrics import SelfMetrics
 from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ...plugin_api.components import Sink
@@ -307,9 +308,9 @@ class Sender:
                 if self.slot.ensure_started is not None:
                     await self.slot.ensure_started()
                 for epoch in self._spool.earlier_epochs():
-                    asked = self.slot.sink.position(epoch.identity)
+                    asked = without_exit(self.slot.sink.position(epoch.identity))
                     seconds = self.slot.delivery.send_timeout_seconds
-                    position = await answer_within(seconds, asked, self._halt)
+                    position = await answer_within(seconds, asked, self._halt, f"sink {self.slot.name}")
                     if position is not None:
                         await self._spool.skip_to(self.slot.name, position, epoch)
             except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
@@ -345,8 +346,10 @@ class Sender:
         seconds = self.slot.delivery.send_timeout_seconds
         self.health.sending()
         try:
-            asked = self.slot.measure(self.slot.sink.send(batch))
-            answer = sensible(await answer_within(seconds, asked, self._halt), len(batch.records))
+            asked = self.slot.measure(without_exit(self.slot.sink.send(batch)))
+            answer = sensible(
+                await answer_within(seconds, asked, self._halt, f"sink {self.slot.name}"), len(batch.records)
+            )
             if self.slot.on_answer is not None:
                 self.slot.on_answer()
         except NoAnswer as error:
@@ -383,4 +386,6 @@ class Sender:
 def describe_error(error: BaseException) -> str:
     """An exception in one line, for people."""
     text = " ".join(str(error).split())
+    if isinstance(error, LensError) and text:  # raised on purpose, for people
+        return text[:500]
     return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lens_plugins.sinks.prometheus.latest import LatestValues, exposition
+from lens_plugins.sinks.prometheus.latest import LatestValues, PrometheusMetrics, exposition
 from lens_plugins.sinks.prometheus.names import TABLE, plain, training_name
 from lens_plugins.sinks.prometheus.training import TrainingSeries
 from lens_plugins.sources.wandb_api import WandbApi
@@ -136,7 +136,7 @@ async def test_run_info_follows_the_run() -> None:
 def test_latest_values_are_bounded_in_number_and_age() -> None:
     now = 0.0
     metrics = SelfMetrics()
-    latest = LatestValues(3, 60.0, metrics, clock=lambda: now)
+    latest = LatestValues(3, 60.0, PrometheusMetrics(metrics), clock=lambda: now)
     series = TrainingSeries(Directory())
 
     def take(*uids: str) -> None:
