@@ -105,7 +105,7 @@ def paired(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, Any]
     time.sleep(1.5)
     pairs = list(zip(taken[::2], taken[1::2], strict=True))
     ordered = [(second, first) if number % 2 else (first, second) for number, (first, second) in enumerate(pairs)]
-    logged = runtime.get().buffer.counts.logged
+    logged = runtime.get_runtime().buffer.counts.logged
     return {
         "whole": [on[0] - off[0] for off, on in ordered],
         "around": [on[1] - off[1] for off, on in ordered],
@@ -138,7 +138,7 @@ def blocks(log: Callable[[dict[str, float]], Any], count: int) -> dict[str, Any]
     """
     from lens_hook import runtime
 
-    buffer = runtime.get().buffer
+    buffer = runtime.get_runtime().buffer
     run_class: Any = sys.modules["wandb.sdk.wandb_run"].Run
     hooked = vars(run_class)["_log"]
     clock = time.perf_counter

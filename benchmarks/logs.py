@@ -235,7 +235,7 @@ def growth_figures(folder: Path, rounds: int) -> list[Figure]:
     """The cost of a line with 5, 20 and 80 detectors; only lines of nobody."""
     file = folder / "noise.log"
     everything = LineEngine(detectors())
-    noise = [line for line in lines(200_000) if not everything.read(line)]
+    noise = [line for line in lines(200_000) if not everything.read_line(line)]
     file.write_text("".join(f"{line}\n" for line in noise) + " iteration 1/ 2 | lm loss: 1.0 |\n")
     rates: dict[int, list[float]] = {5: [], 20: [], 80: []}
     engines = {number: LineEngine([*more_detectors(number, noise[:2000]), *_megatron()]) for number in rates}

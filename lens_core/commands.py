@@ -1,4 +1,4 @@
-"""Public names for a plugin's commands (hook `lens_commands`): options, progress, the store, installed plugins."""
+"""Public names for a plugin's commands (hook `lens_commands`): options, progress, the daemon, the store, plugins."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 
+from .cli.client import config_option, daemon_url, request_json, url_option
 from .plugin_api.commands import data_dir_option, json_option
 from .plugin_api.store import Store
 from .plugin_host.host import PluginHost
 
-__all__ = ["PluginHost", "data_dir_option", "json_option", "open_store", "show_progress"]
+__all__ = [
+    "PluginHost",
+    "config_option",
+    "daemon_url",
+    "data_dir_option",
+    "json_option",
+    "open_store",
+    "request_json",
+    "show_progress",
+    "url_option",
+]
 
 
 def open_store(config_file: Path | None, data_dir: Path | None = None) -> AbstractAsyncContextManager[Store]:

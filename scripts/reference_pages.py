@@ -19,6 +19,7 @@ from lens_core.http.openapi import openapi_document
 from lens_core.http.openapi_routes import PREFIX
 from lens_core.http.state import ApiState
 from lens_core.http.tokens import TokenStore
+from lens_core.plugin_api.analyzer import Analyzer
 from lens_core.plugin_api.components import Component, Sink, Source
 from lens_core.plugin_api.sink_answers import BatchLimits
 from lens_core.plugin_host.host import PluginHost
@@ -176,12 +177,14 @@ def _state(folder: Path) -> ApiState:
 
     sources: list[type[Source]] = [host.source(name) for name in host.names("source")]
     sinks: list[type[Sink]] = [host.sink(name) for name in host.names("sink")]
+    analyzers: list[type[Analyzer]] = [host.analyzer(name) for name in host.names("analyzer")]
     return ApiState(
         metrics=SelfMetrics(),
         tokens=TokenStore(folder),
         directory=make_context("reference", folder).directory,
         sources=made(sources),
         sinks=made(sinks),
+        analyzers=made(analyzers),
         status=dict,
         ready=str,
         replay=lambda sink: None,

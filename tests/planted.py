@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -103,6 +104,33 @@ class DeafCollector(Collector):
                 continue
 
 
+class ExitingSink(Sink):
+    """Calls sys.exit, in its call and in a task of its own."""
+
+    name = "exiting_sink"
+
+    async def send(self, batch: Batch) -> Answer:
+        self.task = asyncio.create_task(self.leave())
+        await asyncio.sleep(0.01)
+        sys.exit(4)
+
+    async def leave(self) -> None:
+        sys.exit(5)
+
+
+class DeafSink(Sink):
+    """Ignores that its send is cancelled."""
+
+    name = "deaf_sink"
+
+    async def send(self, batch: Batch) -> Answer:
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+
+
 class LeakingSink(Sink):
     """Keeps 40 MB of each batch."""
 
@@ -168,7 +196,7 @@ class EvilDetector(Detector):
 @hookimpl
 def lens_sinks() -> list[type[Sink]]:
     """The sinks of this file."""
-    return [BrokenSink, BlockingSink, LeakingSink, HangingSink]
+    return [BrokenSink, BlockingSink, LeakingSink, HangingSink, ExitingSink, DeafSink]
 
 
 @hookimpl

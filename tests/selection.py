@@ -24,6 +24,10 @@ _SERVERS = re.compile(
 _SERVER_FIXTURES = re.compile(r"postgres|lens|newest|wandb|environment|browser|daemon|server|cluster|store|prometheus")
 
 
+# Of a configuration: the node ids that were collected, before anything was left out.
+COLLECTED = pytest.StashKey[list[str]]()
+
+
 class Night(NamedTuple):
     """Tests whose node ids match, and why they are left to the night."""
 
@@ -73,6 +77,7 @@ class Selection:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Keep what was asked for."""
+        config.stash[COLLECTED] = [item.nodeid for item in items]
         night = night_of()
         left_out: list[pytest.Item] = []
         if not config.getoption("night"):

@@ -1,4 +1,4 @@
-"""Tests in several processes at once: scripts/test starts one for each core, with pytest-xdist.
+"""Tests in several processes at once: scripts/test starts two for each core, with pytest-xdist.
 
 A file of tests stays in one process, as its fixtures do. Long files begin first, so that no process is left with one at
 the end; the one that looks at what others ran begins last. What takes long to make and is the same for all is made

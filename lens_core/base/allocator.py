@@ -1,4 +1,4 @@
-"""How memory is held: a daemon that takes in bodies of a megabyte all the time gives none back in between.
+"""Memory settings of the daemon: without them the allocator returns nothing to the system between large bodies.
 
 By default glibc returns every large block to the kernel at once and asks for it again with the next request; the page
 faults of that cost more than reading the request does.

@@ -14,7 +14,7 @@ from .errors import LensError
 
 
 class DaemonAddress(msgspec.Struct, frozen=True):
-    """What a running daemon leaves in its data directory for the command line."""
+    """The entry that a running daemon leaves in its data directory for the command line."""
 
     pid: int
     url: str
@@ -30,14 +30,16 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _whose(error: OSError, directory: Path) -> str:
-    """Whose a directory is, or the nearest that exists above it, where that is the trouble."""
+    """Name the owner of a directory, or of its nearest existing parent, where that is the cause of an error."""
     if not isinstance(error, PermissionError):
         return ""
     nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    return f" ({nearest} belongs to {_name(nearest.stat().st_uid)}, and this process is {_name(os.geteuid())}'s)"
+    return (
+        f" ({nearest} belongs to {_user_name(nearest.stat().st_uid)}, and this process is {_user_name(os.geteuid())}'s)"
+    )
 
 
-def _name(uid: int) -> str:
+def _user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:  # an arbitrary user of a container
@@ -88,7 +90,7 @@ class DataDirLock:
 
 
 def read_address(data_dir: Path) -> DaemonAddress | None:
-    """Where the daemon of a data directory listens; None when none has said so."""
+    """Return the address of the daemon of a data directory; None when there is no entry."""
     try:
         return msgspec.json.decode((data_dir / "daemon.json").read_bytes(), type=DaemonAddress)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""What will go: it works on for at least one minor version, and says what takes its place.
+"""Deprecations: a deprecated name works for at least one more minor version, and its warning names the replacement.
 
 `DEPRECATED` lists what is going of the plugin API; whoever uses it is warned once, and `lens plugins`,
 `lens plugin check` and `lens doctor` name who does. A plugin marks a setting of its own with `deprecated`; whoever
@@ -55,7 +55,7 @@ def deprecated(*, since: str, removal: str, instead: str) -> msgspec.Meta:
 
 
 def deprecation_in(notes: Sequence[msgspec.Meta]) -> Deprecation | None:
-    """What `deprecated` said in a setting's annotation; None for one that stays."""
+    """Return the text that `deprecated` put into a setting's annotation; None for a setting that stays."""
     found = [note.extra["deprecated"] for note in notes if note.extra and "deprecated" in note.extra]
     return found[-1] if found else None
 
@@ -63,7 +63,7 @@ def deprecation_in(notes: Sequence[msgspec.Meta]) -> Deprecation | None:
 def deprecated_names(module: str) -> Callable[[str], Any]:
     """The `__getattr__` of a public module: names that go still lead to what they meant, with a warning."""
 
-    def find(name: str) -> Any:
+    def find_name(name: str) -> Any:
         found = DEPRECATED.get(f"{module}.{name}")
         if found is None or not found.target:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
@@ -71,7 +71,7 @@ def deprecated_names(module: str) -> Callable[[str], Any]:
         where, _, target = found.target.partition(":")
         return getattr(importlib.import_module(where), target)
 
-    return find
+    return find_name
 
 
 def note_uses(module: str, hooks: Mapping[str, Any], classes: Iterable[type]) -> None:
@@ -79,14 +79,14 @@ def note_uses(module: str, hooks: Mapping[str, Any], classes: Iterable[type]) ->
     if not DEPRECATED:
         return
     for name, hook in hooks.items():
-        _note(name, module, hook)
+        _register_name(name, module, hook)
     for found in classes:
         for name, value in _overridden(found):
-            _note(name, found.__module__, value)
+            _register_name(name, found.__module__, value)
 
 
 def uses_of(module: str) -> list[str]:
-    """What a plugin's module, and those below it, use of what will go; one sentence each."""
+    """List the deprecated names that a plugin's module, and the modules below it, use; one sentence each."""
     below = [found for name, found in sorted(_uses.items()) if name == module or name.startswith(f"{module}.")]
     return list(dict.fromkeys(text for found in below for text in found.values()))
 
@@ -100,7 +100,7 @@ def _overridden(found: type) -> Iterator[tuple[str, Any]]:
             own = {**vars(base), **own}
 
 
-def _note(name: str, module: str, value: Any) -> None:
+def _register_name(name: str, module: str, value: Any) -> None:
     found = DEPRECATED.get(name)
     if found is not None:
         code = getattr(value, "__code__", None)

@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree; catch at any level.
+"""The tree of Lens' errors; catch at any level.
 
 LensError
 ├── ConfigurationError      the file, an option, a secret: what, where, how to mend it

@@ -1,4 +1,4 @@
-"""What a setting's type expects, in words; used by error messages, `lens plugins` and the generated documentation."""
+"""Descriptions of the types of settings, for error messages, `lens plugins` and the generated documentation."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def choices(kind: Any) -> list[Any]:
     return found
 
 
-def describe(kind: Any) -> str:
+def describe_type(kind: Any) -> str:
     """A type in words: `a whole number of at least 1`, `text`, `a list of text`, `one of: disk, memory`."""
     bare, metas = split_annotation(kind)
     allowed = choices(bare)
@@ -95,10 +95,10 @@ def _describe_bare(kind: Any) -> str:
         return "settings (a mapping)"
     if is_mapping(kind):
         arguments = get_args(kind)
-        return f"a mapping of names to {describe(arguments[1])}" if len(arguments) == 2 else "a mapping"
+        return f"a mapping of names to {describe_type(arguments[1])}" if len(arguments) == 2 else "a mapping"
     if is_sequence(kind):
         arguments = tuple(argument for argument in get_args(kind) if argument is not ...)
-        return f"a list of {describe(arguments[0])}" if arguments else "a list"
+        return f"a list of {describe_type(arguments[0])}" if arguments else "a list"
     if isinstance(kind, type) and issubclass(kind, PurePath):
         return "a path"
     words = _PLAIN.get(kind, getattr(kind, "__name__", str(kind)))
@@ -126,7 +126,7 @@ def field_types(settings: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def field_documentation(settings: type[msgspec.Struct]) -> dict[str, str]:
-    """What each field means: its msgspec.Meta description, else what the class's docstring says after its name.
+    """Return the meaning of each field: its msgspec.Meta description, else the class docstring's text behind its name.
 
     In a docstring a field stands in backquotes, before a colon or as the beginning of a clause, alone or with others:
     `url`: where to. `user`, `password`: the login. `limit` is how many are kept.

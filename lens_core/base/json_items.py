@@ -120,7 +120,9 @@ def numeric_items(data: Mapping[str, Any], prefix: str = "", depth: int = 0) -> 
 
 
 def numbers_of(data: Mapping[str, Any]) -> dict[str, float]:
-    """What `numeric_items` gives, as a dictionary; at once where all values are plain numbers, as they mostly are."""
+    """Return the result of `numeric_items` as a dictionary; at once where all values are plain numbers, as they mostly
+    are.
+    """
     if _PLAIN_NUMBERS.issuperset(map(type, data.values())) and len(max(data, key=len, default="")) <= MAX_NAME_LENGTH:
         try:
             return dict(zip(data, map(float, data.values()), strict=True))

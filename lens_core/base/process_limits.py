@@ -1,4 +1,4 @@
-"""How many files a process may have open: each connection is one, and a training job's ranks each keep one."""
+"""The limit of open files: each connection needs one, and each rank of a training job keeps a connection open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes through no proxy: what this machine says to itself, above all."""
+"""Proxy exceptions: requests that stay on this machine, above all."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class SeedCounter:
             self._values[key] = self._values.get(key, 0.0) + amount
 
     def value(self, **labels: str) -> float:
-        """What the child with these labels stands at."""
+        """Return the current value of the child with these labels."""
         return self._values.get(tuple(labels[label] for label in self._labels), 0.0)
 
     def collect(self) -> Iterator[Metric]:

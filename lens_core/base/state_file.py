@@ -12,7 +12,7 @@ AnyState = TypeVar("AnyState", bound=msgspec.Struct)
 
 
 def load_state(path: Path, kind: type[AnyState]) -> AnyState:
-    """What was stored, or a new one of its kind. Raises msgspec.DecodeError for a file that somebody else wrote."""
+    """Return the stored state, or a new one of its kind. Raises msgspec.DecodeError for a file in another format."""
     return msgspec.json.decode(path.read_bytes(), type=kind) if path.exists() else kind()
 
 

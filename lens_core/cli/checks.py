@@ -1,4 +1,4 @@
-"""What `lens doctor` looks at, from the hook to the database, in the order of the road."""
+"""Checks of `lens doctor`, from the hook to the database, in the order in which data flows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def hook(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def target_url(environ: Mapping[str, str], daemon: str) -> str:
-    """Where the hook of this shell would send to."""
+    """Return the URL that the hook of this shell would send to."""
     stated = environ.get("PRIMUS_LENS_API_BASE_URL", "").strip().rstrip("/")
     return stated.removesuffix("/api/v1").removesuffix("/v1") or daemon
 
@@ -148,7 +148,7 @@ def sending(url: str, environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def sources(status: Mapping[str, Any]) -> Iterator[Finding]:
-    """What came in."""
+    """Check what the sources received."""
     for source in status["sources"]:
         if source["state"] == "failed":
             yield Finding(f"source {source['name']}", "failed", source["last_error"], f"lens plugins {source['type']}")
@@ -174,7 +174,7 @@ def _refusals(source: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def pipelines(status: Mapping[str, Any]) -> Iterator[Finding]:
-    """What waits and what goes out."""
+    """Check the backlog and the deliveries of each pipeline."""
     remedy_of_sinks = connect_command(status)
     for pipeline in status["pipelines"]:
         spool = pipeline["spool"]

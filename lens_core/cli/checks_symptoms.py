@@ -1,4 +1,4 @@
-"""What `lens doctor` looks at beside the road itself: one check for each symptom of docs/troubleshooting.md."""
+"""Further checks of `lens doctor`: one for each symptom of docs/troubleshooting.md."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def master(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def identity(url: str, headers: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whose rows this shell's would be, and whether the daemon knows that pod's workload."""
+    """Check which identity this shell's rows would have, and whether the daemon knows the workload of that pod."""
     import httpx
 
     if environ.get("WORKLOAD_UID"):

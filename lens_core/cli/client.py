@@ -1,4 +1,4 @@
-"""How commands find and ask the daemon."""
+"""Finding the daemon and sending requests to it, for commands."""
 
 from __future__ import annotations
 
@@ -108,22 +108,22 @@ def request_headers(environ: Mapping[str, str]) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def ask(method: str, url: str, path: str, **parameters: str) -> Any:
+def request_json(method: str, url: str, path: str, **parameters: str) -> Any:
     """Ask the daemon and return its JSON; LENS_TOKEN is sent if it is set. Raises LensError in words."""
-    return _ask(method, url, path, list(parameters.items()))
+    return _request_json(method, url, path, list(parameters.items()))
 
 
 def ask_long(method: str, url: str, path: str, **parameters: str) -> Any:
-    """As `ask`, for what may take any time; a daemon that goes away meanwhile is noticed all the same."""
-    return _ask(method, url, path, list(parameters.items()), answer_within_seconds=None)
+    """As `request_json`, for what may take any time; a daemon that goes away meanwhile is noticed all the same."""
+    return _request_json(method, url, path, list(parameters.items()), answer_within_seconds=None)
 
 
 def ask_many(url: str, path: str, parameters: list[tuple[str, str]]) -> Any:
-    """As `ask` with GET, with parameters that may come several times."""
-    return _ask("GET", url, path, parameters)
+    """As `request_json` with GET, with parameters that may come several times."""
+    return _request_json("GET", url, path, parameters)
 
 
-def _ask(
+def _request_json(
     method: str, url: str, path: str, parameters: list[tuple[str, str]], answer_within_seconds: float | None = 30.0
 ) -> Any:
     import httpx

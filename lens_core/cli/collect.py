@@ -27,7 +27,7 @@ from ..plugin_api.components import Collector
 from ..plugin_host.host import PluginHost
 from . import EXIT_CONFIGURATION, EXIT_FAILED
 from .client import plugins_dir_option, resolve_data_dir
-from .collect_output import Answer, as_object, show
+from .collect_output import Answer, as_object, print_answer
 
 _SEND_SECONDS = 60.0
 
@@ -77,7 +77,7 @@ def command(
         shown = [as_object(answer) for answer in answers]
         click.echo(hide(msgspec.json.format(msgspec.json.encode(shown if everything else shown[0])).decode()))
     for answer in answers:
-        show(answer, as_json=as_json, verbose=verbose)
+        print_answer(answer, as_json=as_json, verbose=verbose)
     if any(answer.configuration for answer in answers):
         raise SystemExit(EXIT_CONFIGURATION)
     if any(answer.errors for answer in answers):
@@ -150,7 +150,7 @@ async def _run_one(chosen: CollectorConfig, config: Config, host: PluginHost, *,
     try:
         async with AsyncExitStack() as stack:
             send = await _open_push(stack, chosen.name, config, host, metrics, from_file=from_file) if push else None
-            await _collect(chosen, config, metrics, answer, send)
+            await _collect_once(chosen, config, metrics, answer, send)
             answer.pushed = push
     except Exception as error:  # noqa: BLE001 - a failing collector never touches another
         answer.up = False
@@ -181,16 +181,16 @@ async def _send_apart(records: Sequence[Record], send: Push) -> None:
             await send(part)
 
 
-async def _collect(
+async def _collect_once(
     chosen: CollectorConfig, config: Config, metrics: SelfMetrics, answer: Answer, send: Push | None
 ) -> None:
-    from ..daemon.assembly import make
+    from ..daemon.assembly import make_component
 
-    collector = make(config, chosen, metrics, Directory(config.server.cluster_name))
+    collector = make_component(config, chosen, metrics, Directory(config.server.cluster_name))
     assert isinstance(collector, Collector)
     collector.context.data_dir.mkdir(parents=True, exist_ok=True)
 
-    async def take(found: Collected) -> None:
+    async def append_found(found: Collected) -> None:
         answer.measurements += [record for record in found.records if isinstance(record, Measurement)]
         answer.records.update(kind_of(record) for record in found.records)
         answer.errors += [f"a record was refused: {reason}" for reason in found.rejected]
@@ -201,7 +201,7 @@ async def _collect(
         await collector.start()
     try:
         # Nothing is remembered as done that was only looked at.
-        await collect_all(collector, chosen.timeout_seconds, take, remember=send is not None)
+        await collect_all(collector, chosen.timeout_seconds, append_found, remember=send is not None)
     finally:
         if not collector.isolated:
             await collector.stop()

@@ -1,4 +1,4 @@
-"""What `lens collect` prints: lines for people, one JSON object a collector for programs."""
+"""The output of `lens collect`: lines for people, one JSON object for each collector for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..model.records import Measurement
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """What one run gave."""
+    """The result of one run."""
 
     collector: str
     duration_seconds: float = 0.0
@@ -34,7 +34,7 @@ def as_object(answer: Answer) -> dict[str, Any]:
         "measurements": [
             {
                 "name": found.name,
-                "value": _number(found.value),
+                "value": _json_number(found.value),
                 "kind": found.kind,
                 "unit": found.unit,
                 "tags": found.tags,
@@ -47,19 +47,19 @@ def as_object(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _number(value: float | None) -> float | str | None:
+def _json_number(value: float | None) -> float | str | None:
     """JSON has no NaN and no infinities; they are texts as everywhere in Lens."""
     if value is None or value - value == 0:
         return value
     return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
 
 
-def show(answer: Answer, *, as_json: bool, verbose: bool) -> None:
+def print_answer(answer: Answer, *, as_json: bool, verbose: bool) -> None:
     """Metrics on standard output, unless that has the JSON; how it went on standard error."""
     if not as_json:
         for found in sorted(answer.measurements, key=lambda found: (found.name, sorted(found.tags.items()))):
             if found.value is not None or verbose:
-                click.echo(_line(found))
+                click.echo(_measurement_line(found))
     others = {kind: count for kind, count in answer.records.items() if kind != "measurement"}
     parts = [f"{len(answer.measurements)} metrics"] if answer.measurements or not others else []
     parts += [f"{count} {kind}" for kind, count in sorted(others.items())]
@@ -69,7 +69,7 @@ def show(answer: Answer, *, as_json: bool, verbose: bool) -> None:
         click.echo(hide(f"{answer.collector}: {error}"), err=True)
 
 
-def _line(found: Measurement) -> str:
+def _measurement_line(found: Measurement) -> str:
     value = "no data" if found.value is None else f"{found.value:.6g}"
     tags = ",".join(f"{name}={text}" for name, text in sorted(found.tags.items()))
     return f"{found.name}{'{' + tags + '}' if tags else ''}: {value} {found.unit}".rstrip()

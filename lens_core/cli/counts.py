@@ -1,4 +1,4 @@
-"""What came to a component and what became of it: figures that add up before the reader's eyes.
+"""Counts of the records that a component received, and of their outcomes; the figures add up.
 
 In every row `in + derived = out + filtered + refused + dropped + merged + pending`; `dead` are those of the refused
 that are kept as dead letters now, `lost` are all that nobody can bring back: dropped, or discarded dead letters.

@@ -20,7 +20,7 @@ import msgspec
 
 from ..base.errors import LensError
 from ..plugin_api.commands import data_dir_option
-from .client import ask, resolve_data_dir
+from .client import request_json, resolve_data_dir
 from .screen import make_console, pictures
 from .wording import sparkline
 
@@ -55,8 +55,8 @@ def command(seconds: float | None, no_browser: bool, data_dir: Path | None) -> N
         _introduce(url, workload, directory, open_page=not no_browser)
         training = _training(url, workload, training_for, Path(folder))
         with training as process, contextlib.suppress(KeyboardInterrupt):
-            _watch(url, workload, process)
-            _report(url, workload, process, Path(folder))
+            _watch_training(url, workload, process)
+            _print_comparison(url, workload, process, Path(folder))
             if seconds is None:
                 click.echo(f"The training is over; {url}/ stays until Ctrl-C.")
                 signal.pause()
@@ -120,7 +120,7 @@ def _training(url: str, workload: str, seconds: float, folder: Path) -> Iterator
             process.wait()
 
 
-def _watch(url: str, workload: str, training: subprocess.Popen[bytes]) -> None:
+def _watch_training(url: str, workload: str, training: subprocess.Popen[bytes]) -> None:
     """Show the loss as it comes out of the database, until the training ends."""
     console = make_console(piped_width=100)
     with pictures(console, lines_every_seconds=15.0) as show:
@@ -131,12 +131,14 @@ def _watch(url: str, workload: str, training: subprocess.Popen[bytes]) -> None:
 
 def _points(url: str, workload: str) -> list[dict[str, Any]]:
     asked = {"metrics": "loss", "data_source": "wandb", "max_points": "400"}
-    points: list[dict[str, Any]] = ask("GET", url, f"/api/v1/workloads/{workload}/metrics/data", **asked)["data"]
+    points: list[dict[str, Any]] = request_json("GET", url, f"/api/v1/workloads/{workload}/metrics/data", **asked)[
+        "data"
+    ]
     return sorted(points, key=lambda point: int(point["timestamp"]))
 
 
 def _stored(url: str, workload: str) -> int:
-    sources = ask("GET", url, f"/api/v1/workloads/{workload}/metrics/sources")["data_sources"]
+    sources = request_json("GET", url, f"/api/v1/workloads/{workload}/metrics/sources")["data_sources"]
     return sum(source["count"] for source in sources if source["name"] == "wandb")
 
 
@@ -149,8 +151,8 @@ def _index(points: list[dict[str, Any]], stored: int, width: int) -> str:
     return f"loss  {sparkline(values, width - 8)}\n{line}"
 
 
-def _report(url: str, workload: str, training: subprocess.Popen[bytes], folder: Path) -> None:
-    """What was logged beside what is stored."""
+def _print_comparison(url: str, workload: str, training: subprocess.Popen[bytes], folder: Path) -> None:
+    """Print the logged values beside the stored ones."""
     if training.poll():
         told = (folder / "training.log").read_text(errors="replace")[-2000:]
         raise LensError(f"the training script failed with exit code {training.returncode}:\n{told}")
@@ -162,7 +164,7 @@ def _report(url: str, workload: str, training: subprocess.Popen[bytes], folder: 
         stored = _stored(url, workload)
     click.echo(_index(_points(url, workload), stored, 100))
     click.echo(f"The training logged {logged} steps on {RANKS} ranks; {stored} of them are stored.")
-    events = ask("GET", url, f"/api/v1/workloads/{workload}/events")["events"]
+    events = request_json("GET", url, f"/api/v1/workloads/{workload}/events")["events"]
     # Each rank's run and the log say that they have ended; once is enough here.
     for line in dict.fromkeys(_event_line(event) for event in reversed(events)):
         click.echo(line)

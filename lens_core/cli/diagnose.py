@@ -15,7 +15,7 @@ import msgspec
 
 from ..base.errors import LensError
 from ..plugin_api.commands import data_dir_option, json_option
-from .client import ask, config_option, daemon_url, url_option
+from .client import config_option, daemon_url, request_json, url_option
 
 _COLOURS = {"yes": "red", "no": "green", "unknown": "yellow"}
 _SAMPLES = 3
@@ -49,13 +49,13 @@ def command(
     if workload and pids:
         raise click.UsageError("give --pid or --workload, not both")
     if workload:
-        answer = ask("GET", daemon_url(url, data_dir), f"/api/v1/workloads/{workload}/diagnosis")
+        answer = request_json("GET", daemon_url(url, data_dir), f"/api/v1/workloads/{workload}/diagnosis")
     else:
         answer = asyncio.run(_local(pids, seconds))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     else:
-        _show(answer, local=not workload)
+        _print_answer(answer, local=not workload)
 
 
 async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
@@ -77,14 +77,14 @@ async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
     return {
         "watched_seconds": round(diagnoses[-1].timestamp - diagnoses[0].timestamp, 1),
         "hang": msgspec.to_builtins(verdict),
-        "stacks": [_group(group) for group in merge_stacks(newest_stacks(diagnoses))],
+        "stacks": [_group_json(group) for group in merge_stacks(newest_stacks(diagnoses))],
         "errors": errors,
     }
 
 
 async def _sample(pids: Sequence[int]) -> list[Any]:
     from ..base.self_metrics import SelfMetrics
-    from ..plugin_api.components import Context
+    from ..plugin_api.components import Context, Partial
     from ..plugin_host.host import PluginHost
 
     kind = PluginHost.load().collector("stacks")
@@ -93,10 +93,11 @@ async def _sample(pids: Sequence[int]) -> list[Any]:
         logger = logging.getLogger("lens.diagnose")
         collector = kind(settings, Context(name="stacks", logger=logger, data_dir=Path(folder), metrics=SelfMetrics()))
         await collector.check()
-        return list(await collector.collect())
+        found = await collector.collect()
+        return list(found.records if isinstance(found, Partial) else found)
 
 
-def _group(group: Any) -> dict[str, Any]:
+def _group_json(group: Any) -> dict[str, Any]:
     return {
         "ranks": group.ranks,
         "suspect": group.is_suspect,
@@ -105,7 +106,7 @@ def _group(group: Any) -> dict[str, Any]:
     }
 
 
-def _show(answer: dict[str, Any], *, local: bool) -> None:
+def _print_answer(answer: dict[str, Any], *, local: bool) -> None:
     hang = answer["hang"]
     title = {"yes": "stands still" if local else "hung", "no": "not hung", "unknown": "unknown whether hung"}
     click.echo(click.style(title[hang["verdict"]], fg=_COLOURS[hang["verdict"]], bold=True) + f": {hang['reason']}")

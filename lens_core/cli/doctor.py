@@ -58,7 +58,7 @@ def command(send: bool, as_json: bool, url: str | None, data_dir: Path | None) -
     for finding in _examine_named(url, data_dir, send=send):
         findings.append(finding)
         if not as_json:
-            _show(finding)
+            _print_finding(finding)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(findings)).decode())
     failed = [finding for finding in findings if finding.state == "failed"]
@@ -128,7 +128,7 @@ def has_wandb(status: Mapping[str, Any]) -> bool:
     return any(source["type"] == "wandb_api" for source in status["sources"])
 
 
-def _show(finding: Finding) -> None:
+def _print_finding(finding: Finding) -> None:
     """One finding; on a terminal its text keeps to its own column."""
     sign = click.style(SIGNS[finding.state], fg=STYLES[finding.state])
     text = plain(finding.text, 2000)

@@ -61,13 +61,13 @@ def explain(engine: LineEngine, lines: BinaryIO) -> Iterator[tuple[dict[str, Any
     context = Context()
     for number, raw in enumerate(lines, 1):
         text = raw.decode("utf-8", "replace").rstrip("\r\n")
-        readings = engine.read(text, context)
+        readings = engine.read_line(text, context)
         telling = [reading for reading in readings if reading.kind != "none"] or list(readings)[-1:] or [Reading()]
         for reading in telling:
-            yield _answer(number, reading), text
+            yield _reading_json(number, reading), text
 
 
-def _answer(number: int, reading: Reading) -> dict[str, Any]:
+def _reading_json(number: int, reading: Reading) -> dict[str, Any]:
     log_event = reading.log_event or (check_loss(reading) if reading.format else None)
     return {
         "line": number,
@@ -83,7 +83,7 @@ def _step_values(reading: Reading) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if reading.iteration is not None:
         values = {"iteration": reading.iteration, "current_iteration": reading.iteration}
-    values.update((name, _plain(value)) for name, value in reading.values.items())
+    values.update((name, _plain_json(value)) for name, value in reading.values.items())
     return values
 
 
@@ -91,11 +91,11 @@ def _event_values(log_event: LogEvent | None) -> dict[str, Any]:
     if log_event is None:
         return {}
     values: dict[str, Any] = {} if log_event.iteration is None else {"iteration": log_event.iteration}
-    values.update((name, _plain(value)) for name, value in log_event.details.items())
+    values.update((name, _plain_json(value)) for name, value in log_event.details.items())
     return values
 
 
-def _plain(value: Any) -> Any:
+def _plain_json(value: Any) -> Any:
     """A value that JSON can hold: whole numbers without a fraction, NaN and infinities as strings."""
     if not isinstance(value, float):
         return value

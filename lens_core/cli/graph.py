@@ -42,9 +42,10 @@ def draw(config: Config) -> Iterator[str]:
 
 def _pipeline(pipeline: PipelineConfig, config: Config) -> Iterator[str]:
     components = {**config.sources, **config.collectors, **config.analyzers}
-    left = [_label(components[name]) for name in pipeline.sources] or ["(nothing)"]
+    left = [_component_label(components[name]) for name in pipeline.sources] or ["(nothing)"]
     right = [
-        _label(config.sinks[name]) + ("" if config.sinks[name].required else " (optional)") for name in pipeline.sinks
+        _component_label(config.sinks[name]) + ("" if config.sinks[name].required else " (optional)")
+        for name in pipeline.sinks
     ] or ["(nothing)"]
     middle = f"[ {pipeline.name}: {pipeline.spool.kind} spool{_filter(pipeline)} ]"
     height = max(len(left), len(right))
@@ -75,7 +76,7 @@ def _joint(row: int, count: int, centre: int, height: int, corners: str, bar: st
     return corners[0] if row == top else corners[2] if row == bottom else corners[1]
 
 
-def _label(component: ComponentConfig) -> str:
+def _component_label(component: ComponentConfig) -> str:
     return component.name if component.name == component.type else f"{component.name} ({component.type})"
 
 

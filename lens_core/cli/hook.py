@@ -25,18 +25,18 @@ def command() -> None:
 def enable() -> None:
     """Put the hook's .pth file beside the packages."""
     from lens_hook import switch
-    from lens_hook.__main__ import describe
+    from lens_hook.__main__ import describe_status
 
-    click.echo("\n".join(describe(switch.enable())))
+    click.echo("\n".join(describe_status(switch.enable())))
 
 
 @command.command()
 def disable() -> None:
     """Take the hook's .pth file away."""
     from lens_hook import switch
-    from lens_hook.__main__ import describe
+    from lens_hook.__main__ import describe_status
 
-    click.echo("\n".join(describe(switch.disable())))
+    click.echo("\n".join(describe_status(switch.disable())))
 
 
 @command.command()
@@ -44,13 +44,13 @@ def disable() -> None:
 def status(as_json: bool) -> None:
     """Say whether the hook is on, and by which file."""
     from lens_hook import switch
-    from lens_hook.__main__ import describe
+    from lens_hook.__main__ import describe_status
 
     found = switch.status()
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
     else:
-        click.echo("\n".join(describe(found)))
+        click.echo("\n".join(describe_status(found)))
 
 
 @command.command()

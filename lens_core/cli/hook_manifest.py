@@ -18,7 +18,7 @@ _FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "
 
 
 class Injection(NamedTuple):
-    """What is put in: the hook's image, where it sends to, the Secret of its token, and into which containers.
+    """The parts to inject: the hook's image, its target, the Secret of its token, and the containers concerned.
 
     `containers` are names, all where there is none; `python_path` is what the image itself sets.
     """
@@ -64,20 +64,20 @@ def _inject_pod(pod: dict[str, Any], injection: Injection) -> int:
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    _put(pod, "initContainers", init)
-    _put(pod, "volumes", {"name": VOLUME, "emptyDir": {"sizeLimit": "16Mi"}})
+    _set_entry(pod, "initContainers", init)
+    _set_entry(pod, "volumes", {"name": VOLUME, "emptyDir": {"sizeLimit": "16Mi"}})
     for container in wanted:
         _inject_container(container, injection)
     return len(wanted)
 
 
-def _put(parent: dict[str, Any], key: str, entry: dict[str, Any]) -> None:
+def _set_entry(parent: dict[str, Any], key: str, entry: dict[str, Any]) -> None:
     """Add an entry to a list by its name, in place of one that is there."""
     parent[key] = [*(one for one in parent.get(key) or [] if one.get("name") != entry["name"]), entry]
 
 
 def _inject_container(container: dict[str, Any], injection: Injection) -> None:
-    _put(container, "volumeMounts", {"name": VOLUME, "mountPath": "/lens-hook", "readOnly": True})
+    _set_entry(container, "volumeMounts", {"name": VOLUME, "mountPath": "/lens-hook", "readOnly": True})
     env: list[dict[str, Any]] = list(container.get("env") or [])
     container["env"] = env
     _prepend_path(env, injection.python_path)

@@ -84,12 +84,12 @@ def check(name: str, strict: bool, as_json: bool) -> None:
       lens plugin check ./trying_out.py
       lens plugin check lens-acme --strict --json
     """
-    findings = [finding for plugin in _named(name) for finding in lint(plugin)]
+    findings = [finding for plugin in _plugins_named(name) for finding in lint(plugin)]
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(findings)).decode())
     else:
         for finding in findings:
-            _show(finding)
+            _print_finding(finding)
     bad = ("failed", "warning") if strict else ("failed",)
     count = sum(finding.state in bad for finding in findings)
     if not as_json:
@@ -98,7 +98,7 @@ def check(name: str, strict: bool, as_json: bool) -> None:
         raise SystemExit(EXIT_FAILED)
 
 
-def _named(name: str) -> list[Plugin]:
+def _plugins_named(name: str) -> list[Plugin]:
     path = Path(name)
     if path.suffix == ".py":
         if not path.is_file():
@@ -127,6 +127,6 @@ def _of_file(path: Path) -> Plugin:
     return plugin
 
 
-def _show(finding: Finding) -> None:
+def _print_finding(finding: Finding) -> None:
     sign, colour = _SIGNS[finding.state]
     click.echo(f"{click.style(sign, fg=colour)} {finding.check:14} {finding.where}: {finding.text}")

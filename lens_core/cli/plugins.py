@@ -47,7 +47,7 @@ def command(name: str | None, kind: ComponentKind | None, deprecated: bool, as_j
     """
     plugins = PluginHost.load().plugins()
     if name is not None:
-        plugins = _named(name, plugins)
+        plugins = _plugins_named(name, plugins)
     if kind:
         plugins = [plugin for plugin in plugins if kind in (component.kind for component in plugin.components)]
     if deprecated:
@@ -62,10 +62,10 @@ def command(name: str | None, kind: ComponentKind | None, deprecated: bool, as_j
         for plugin in plugins:
             click.echo("\n".join(_details(plugin)))
     else:
-        click.echo("\n".join(_table(plugins)))
+        click.echo("\n".join(_plugin_table(plugins)))
 
 
-def _named(name: str, plugins: list[PluginInfo]) -> list[PluginInfo]:
+def _plugins_named(name: str, plugins: list[PluginInfo]) -> list[PluginInfo]:
     found = [
         plugin for plugin in plugins if name in (plugin.name, *(component.name for component in plugin.components))
     ]
@@ -76,7 +76,7 @@ def _named(name: str, plugins: list[PluginInfo]) -> list[PluginInfo]:
 
 
 def _going(plugin: PluginInfo) -> list[str]:
-    """What a plugin uses of the API and will go, and what it says of its own settings; a sentence for each."""
+    """Yield a sentence for each deprecated name or setting of a plugin."""
     settings = [
         f"setting {component.name}.{setting.name}, {setting.deprecated}"
         for component in plugin.components
@@ -86,11 +86,11 @@ def _going(plugin: PluginInfo) -> list[str]:
     return [*(f"uses {text}" for text in plugin.deprecations), *settings]
 
 
-def _table(plugins: list[PluginInfo]) -> Iterator[str]:
+def _plugin_table(plugins: list[PluginInfo]) -> Iterator[str]:
     if not plugins:
         yield "No plugins are installed; the distribution lens-agent brings the first ones."
         return
-    rows = [("NAME", "STATE", "KIND", "DISTRIBUTION", "IMPORT", "")] + [_row(plugin) for plugin in plugins]
+    rows = [("NAME", "STATE", "KIND", "DISTRIBUTION", "IMPORT", "")] + [_table_row(plugin) for plugin in plugins]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)]
@@ -104,17 +104,17 @@ def _table(plugins: list[PluginInfo]) -> Iterator[str]:
         yield f"{using} of them use something that will go; `lens plugins --deprecated` says what to do instead"
 
 
-def _row(plugin: PluginInfo) -> tuple[str, ...]:
+def _table_row(plugin: PluginInfo) -> tuple[str, ...]:
     kinds = ", ".join(
         dict.fromkeys([*(item.kind for item in plugin.components), *("command" for _ in plugin.commands)])
     )
     summaries = [component.summary for component in plugin.components if component.summary]
-    text = plugin.reason or (summaries[0] if len(plugin.components) == 1 and summaries else _names(plugin))
+    text = plugin.reason or (summaries[0] if len(plugin.components) == 1 and summaries else _joined_names(plugin))
     seconds = "" if plugin.import_seconds is None else f"{plugin.import_seconds * 1000:.0f} ms"
     return plugin.name, plugin.state, kinds, f"{plugin.distribution} {plugin.version}".strip(), seconds, text
 
 
-def _names(plugin: PluginInfo) -> str:
+def _joined_names(plugin: PluginInfo) -> str:
     return ", ".join([*(item.name for item in plugin.components), *(f"lens {name}" for name in plugin.commands)])
 
 

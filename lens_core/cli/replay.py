@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..plugin_api.commands import data_dir_option
-from .client import ask, ask_long, config_option, daemon_url, url_option
+from .client import ask_long, config_option, daemon_url, request_json, url_option
 from .screen import progress
 from .wording import ago, plain
 
@@ -47,7 +47,7 @@ def command(sink: str, is_list: bool, as_json: bool, url: str | None, data_dir: 
 
 def _show_reasons(address: str, sink: str, *, as_json: bool) -> None:
     """Print why records were refused, the reason of the newest first."""
-    answer = ask("GET", address, "/api/v1/dead-letters", **({"sink": sink} if sink else {}))
+    answer = request_json("GET", address, "/api/v1/dead-letters", **({"sink": sink} if sink else {}))
     found: list[dict[str, Any]] = answer["dead_letters"]
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -73,6 +73,6 @@ def _replay(address: str, sink: str) -> int:
 
 
 def _dead_letters(address: str, sink: str) -> int:
-    status = ask("GET", address, "/api/v1/status")
+    status = request_json("GET", address, "/api/v1/status")
     sinks = [found for pipeline in status["pipelines"] for found in pipeline["sinks"]]
     return sum(found["dead_letters"] for found in sinks if sink in ("", found["name"]))

@@ -1,4 +1,4 @@
-"""How a command of `lens run --log` ended, told to Lens: its code or signal, and the last error that it printed."""
+"""The end of a command of `lens run --log`, as reported to Lens: exit code or signal, and the last printed error."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class LineSender:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ends_at: float | None = None
-        self._thread = threading.Thread(target=self._run, name="lens-log", daemon=True)
+        self._thread = threading.Thread(target=self._send_until_stopped, name="lens-log", daemon=True)
         self.dropped = 0
         self.problem = ""
 
@@ -51,7 +51,7 @@ class LineSender:
         """Begin to send."""
         self._thread.start()
 
-    def put(self, stream: str, line: str) -> None:
+    def append_line(self, stream: str, line: str) -> None:
         """Take a line; the oldest are dropped, and counted, where too many wait."""
         self._last.observe(stream, line)
         with self._lock:
@@ -77,18 +77,18 @@ class LineSender:
             left = max(0.0, self._ends_at - time.monotonic())
             self.problem = send_failure(url, self._headers, self._identity, self._last.details(code), left)
 
-    def _run(self) -> None:
+    def _send_until_stopped(self) -> None:
         pause = FLUSH_SECONDS
         with httpx.Client(timeout=EXIT_DEADLINE_SECONDS, headers=self._headers) as client:
             while self._ends_at is None or (self._waiting and time.monotonic() < self._ends_at):
                 self._wake.wait(pause if self._ends_at is None else min(pause, 0.2))
                 if self._ends_at is None:
                     self._wake.clear()
-                while self._waiting and self._send(client):
+                while self._waiting and self._send_batch(client):
                     self.problem = ""
                 pause = min(pause * 2, 30.0) if self.problem else FLUSH_SECONDS
 
-    def _send(self, client: httpx.Client) -> bool:
+    def _send_batch(self, client: httpx.Client) -> bool:
         """Post one batch; it leaves the queue when it is safe, or when it never will be."""
         with self._lock:
             batch = [self._waiting[index] for index in range(min(len(self._waiting), MAX_BATCH_LINES))]
@@ -154,19 +154,19 @@ def _pass_through(source: BinaryIO, target: BinaryIO, stream: str, sender: LineS
     rest = b""
     is_open = True
     while piece := os.read(source.fileno(), _PIECE_BYTES):
-        is_open = is_open and _write(target, piece)
+        is_open = is_open and _write_piece(target, piece)
         *lines, rest = _ENDS.split(rest + piece)
         if len(rest) > _MAX_LINE_BYTES:
             lines, rest = [*lines, rest], b""
         for line in lines:
             if line:
-                sender.put(stream, line.decode("utf-8", "replace"))
+                sender.append_line(stream, line.decode("utf-8", "replace"))
     if rest:
-        sender.put(stream, rest.decode("utf-8", "replace"))
+        sender.append_line(stream, rest.decode("utf-8", "replace"))
     source.close()
 
 
-def _write(target: BinaryIO, piece: bytes) -> bool:
+def _write_piece(target: BinaryIO, piece: bytes) -> bool:
     """Whether somebody still reads our output (`lens run ... | head` does not to the end)."""
     try:
         target.write(piece)

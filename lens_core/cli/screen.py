@@ -1,4 +1,4 @@
-"""What changes while one looks: pictures one over the other, bars on long work, and what becomes of them elsewhere.
+"""Changing output: redrawn screens, progress bars, and their plain forms where the output is no terminal.
 
 A terminal that cannot move its cursor (TERM=dumb) and a pipe get lines instead, one below the other.
 """
@@ -46,13 +46,13 @@ def pictures(
         return
     last = -lines_every_seconds
 
-    def show(index: RenderableType) -> None:
+    def print_page(index: RenderableType) -> None:
         nonlocal last
         if time.monotonic() - last >= lines_every_seconds:
             last = time.monotonic()
             console.print(index)
 
-    yield show
+    yield print_page
 
 
 @contextlib.contextmanager
@@ -84,10 +84,10 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 def _lines(title: str, total: int | None) -> Callable[[int], None]:
     last = time.monotonic()  # what is done at once needs no line
 
-    def show(done: int) -> None:
+    def print_line(done: int) -> None:
         nonlocal last
         if time.monotonic() - last >= LINES_EVERY_SECONDS:
             last = time.monotonic()
             click.echo(f"{title}: {done:,}{'' if total is None else f' of {total:,}'} …", err=True)
 
-    return show
+    return print_line

@@ -10,7 +10,7 @@ import msgspec
 
 from ..base.durations import duration
 from ..plugin_api.commands import data_dir_option, json_option
-from .client import ask, config_option, daemon_url, url_option
+from .client import config_option, daemon_url, request_json, url_option
 from .columns import Cell, Column, fitting_table
 from .counts import (
     count_cells,
@@ -41,14 +41,14 @@ def command(as_json: bool, url: str | None, data_dir: Path | None) -> None:
       lens status
       lens status --json | jq .pipelines
     """
-    status = ask("GET", daemon_url(url, data_dir), "/api/v1/status")
+    status = request_json("GET", daemon_url(url, data_dir), "/api/v1/status")
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(status)).decode())
         return
-    _show(status)
+    _print_status(status)
 
 
-def _show(status: dict[str, Any]) -> None:
+def _print_status(status: dict[str, Any]) -> None:
     from rich.text import Text
 
     console = make_console(piped_width=200)
@@ -58,7 +58,7 @@ def _show(status: dict[str, Any]) -> None:
     )
     if status["not_ready"] and status["not_ready"] != status["state"]:
         console.print(Text(f"takes nothing now: {plain(status['not_ready'], 400)}", style="bold red"))
-    console.print(_table(status, console.width))
+    console.print(_status_table(status, console.width))
     for name, problem in sorted(status.get("problems", {}).items()):
         console.print(Text(f"{name}: {plain(problem, 400)}", style="yellow"))
     for one in status.get("processes", []):
@@ -80,7 +80,7 @@ def _process(one: dict[str, Any]) -> str:
     return f"{one['component']}: {where}" + (f", replaced {one['restarts']} times" if one["restarts"] else "")
 
 
-def _table(status: dict[str, Any], width: int) -> Table:
+def _status_table(status: dict[str, Any], width: int) -> Table:
     """One row for each source, pipeline that changes the number of records, and sink."""
     pipelines = status["pipelines"]
     changing = [pipeline for pipeline in pipelines if is_worth_a_row(pipeline)]
@@ -111,18 +111,18 @@ _Cells = tuple[list[Cell], list[Cell]]
 
 
 def _source_cells(source: dict[str, Any]) -> _Cells:
-    first = _names(source["name"], ", ".join(source["pipelines"]), source["state"])
+    first = _name_cells(source["name"], ", ".join(source["pipelines"]), source["state"])
     return first, [(_rate(source["accepted_per_second"]), ""), ("", ""), error_cell(source, 200)]
 
 
 def _pipeline_cells(pipeline: dict[str, Any]) -> _Cells:
     error = (plain(pipeline["last_processor_error"], 200), "red")
-    first = _names("(pipeline)", pipeline["name"], "")
+    first = _name_cells("(pipeline)", pipeline["name"], "")
     return first, [(_rate(pipeline["accepted_per_second"]), ""), ("", ""), error]
 
 
 def _sink_cells(pipeline: str, sink: dict[str, Any]) -> _Cells:
-    first = _names(sink["name"], pipeline, sink["state"])
+    first = _name_cells(sink["name"], pipeline, sink["state"])
     return first, [
         (_rate(sink["delivered_per_second"]), ""),
         (duration(sink["lag_seconds"]), ""),
@@ -130,7 +130,7 @@ def _sink_cells(pipeline: str, sink: dict[str, Any]) -> _Cells:
     ]
 
 
-def _names(name: str, pipeline: str, state: str) -> list[Cell]:
+def _name_cells(name: str, pipeline: str, state: str) -> list[Cell]:
     return [(plain(name, 200), ""), (plain(pipeline, 200), ""), (state, STATE_STYLES.get(state, ""))]
 
 

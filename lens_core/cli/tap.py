@@ -15,7 +15,7 @@ import msgspec
 from ..base.errors import LensError
 from ..model.records import RECORD_KINDS
 from ..plugin_api.commands import data_dir_option, json_option
-from .client import ask, config_option, daemon_url, request_headers, url_option
+from .client import config_option, daemon_url, request_headers, request_json, url_option
 from .wording import amount, plain
 
 # A heartbeat comes every 15 s; a daemon that says nothing for so long is gone.
@@ -70,7 +70,7 @@ def command(
 
 
 def _refuse_unknown_pipeline(address: str, pipeline: str) -> None:
-    names = [one["name"] for one in ask("GET", address, "/api/v1/status")["pipelines"]]
+    names = [one["name"] for one in request_json("GET", address, "/api/v1/status")["pipelines"]]
     if not any(letter in pipeline for letter in "*?[") and pipeline not in names:
         raise LensError(f"there is no pipeline {pipeline!r}; there are: {', '.join(names)}")
 
@@ -117,15 +117,15 @@ def line(record: dict[str, Any]) -> str:
     at = record.get("event_time") or record.get("timestamp") or time.time()
     clock = time.strftime("%H:%M:%S", time.localtime(at))
     rank = f"/{origin['rank']}" if origin.get("rank") is not None else ""
-    text = f"{clock} {record['pipeline']} {record['record']:12} {whose}{rank}  {_said(record)}"
+    text = f"{clock} {record['pipeline']} {record['record']:12} {whose}{rank}  {_describe_record(record)}"
     return plain(text, LONGEST_LINE)
 
 
-def _said(record: dict[str, Any]) -> str:
+def _describe_record(record: dict[str, Any]) -> str:
     kind = record["record"]
     if kind == "step_metrics":
         values = list(record["values"].items())
-        shown = " ".join(f"{name}={_value(value)}" for name, value in values[:_SHOWN_VALUES])
+        shown = " ".join(f"{name}={_format_value(value)}" for name, value in values[:_SHOWN_VALUES])
         more = f" and {len(values) - _SHOWN_VALUES} more" if len(values) > _SHOWN_VALUES else ""
         step = record.get("iteration") if record.get("iteration") is not None else record["row_step"]
         return f"#{step} {shown}{more}"
@@ -137,5 +137,5 @@ def _said(record: dict[str, Any]) -> str:
     return msgspec.json.encode(rest).decode()[:300]
 
 
-def _value(value: float | str) -> str:
+def _format_value(value: float | str) -> str:
     return value if isinstance(value, str) else amount(value)

@@ -32,7 +32,7 @@ def command() -> None:
 @config_option
 def create(name: str, role: str, data_dir: Path | None) -> None:
     """Make a token and print it; it is shown once and kept only as a hash."""
-    click.echo(TokenStore(resolve_data_dir(data_dir)).create(name, role))
+    click.echo(TokenStore(resolve_data_dir(data_dir)).create_token(name, role))
     click.echo(f"This is the only time that the token {name!r} is shown. A running daemon takes it at once.", err=True)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from ..base.durations import duration
 from ..base.errors import LensError
 from ..plugin_api.commands import data_dir_option, json_option
-from .client import ask, ask_many, config_option, daemon_url, url_option
+from .client import ask_many, config_option, daemon_url, request_json, url_option
 from .columns import Cell, Column, fitting_table
 from .counts import (
     count_cells,
@@ -72,11 +72,11 @@ def command(
     """
     address = daemon_url(url, data_dir)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(look(address, search, limit or 50))).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(fetch_view(address, search, limit or 50))).decode())
         return
     console = make_console(piped_width=160)
     if once or not sys.stdout.isatty():
-        console.print(index(look(address, search, limit or 50), console.width))
+        console.print(index(fetch_view(address, search, limit or 50), console.width))
         return
     with contextlib.suppress(KeyboardInterrupt):
         _live(console, address, search, limit, interval_seconds)
@@ -89,30 +89,41 @@ def _live(console: Console, address: str, search: str, limit: int | None, interv
         while True:
             fitting = max(1, console.height - LINES_OF_PIPELINE - 4)
             try:
-                show(index(look(address, search, limit or fitting), console.width))
+                show(index(fetch_view(address, search, limit or fitting), console.width))
             except LensError as error:
                 show(f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; trying again …")
             time.sleep(interval_seconds)
 
 
-def look(address: str, search: str, limit: int) -> dict[str, Any]:
+def fetch_view(address: str, search: str, limit: int) -> dict[str, Any]:
     """Everything that is shown: the daemon's status, the list, and a glance at each of its workloads.
 
     `store_error` says why the store answers nothing: what the daemon itself knows is shown all the same.
     """
-    status = ask("GET", address, "/api/v1/status")
+    status = request_json("GET", address, "/api/v1/status")
     seen: dict[str, Any] = {"status": status, "workloads": [], "total_count": None, "store_error": ""}
     try:
-        page = ask("GET", address, "/api/v1/overview", search=search, limit=str(limit))
+        page = request_json("GET", address, "/api/v1/overview", search=search, limit=str(limit))
         workloads = page["workloads"]
         for first in range(0, len(workloads), MOST_GLANCES):
             part = workloads[first : first + MOST_GLANCES]
             asked = [("uid", line["workload_uid"]) for line in part]
             for line, glance in zip(part, ask_many(address, "/api/v1/glance", asked)["glances"], strict=True):
                 line["glance"] = glance
+            for uid, share in _goodput(address, asked).items():
+                next(line for line in part if line["workload_uid"] == uid)["goodput"] = share
     except LensError as error:
         return {**seen, "store_error": str(error), "time": round(time.time() * 1000)}
     return {**seen, "workloads": workloads, "total_count": page["total_count"], "time": page["time"]}
+
+
+def _goodput(address: str, asked: list[tuple[str, str]]) -> dict[str, float]:
+    """The goodput of the last week by workload; empty where nobody keeps the ledgers."""
+    try:
+        answer = ask_many(address, "/api/v1/goodput", [("by", "workload"), ("since", "7d"), *asked])
+    except LensError:
+        return {}
+    return {group["name"]: group["goodput"] for group in answer["groups"] if group["goodput"] is not None}
 
 
 def index(seen: dict[str, Any], width: int) -> Group:
@@ -141,7 +152,7 @@ def index(seen: dict[str, Any], width: int) -> Group:
 
 
 def _pipeline(status: dict[str, Any], width: int) -> Table:
-    """What flows, what waits, and what did not get through."""
+    """Return the rate, the backlog and the losses of a pipeline."""
     sources = [source for source in status["sources"] if source["received"] or source["state"] != "running"]
     changing = [pipeline for pipeline in status["pipelines"] if is_worth_a_row(pipeline)]
     sinks = [(pipeline, sink) for pipeline in status["pipelines"] for sink in pipeline["sinks"]]
@@ -203,6 +214,7 @@ def _workloads(seen: dict[str, Any], width: int) -> Table:
         Column("left", right=True, goes=2),
         Column("loss"),
         Column("speed", right=True, goes=5),
+        Column("good", right=True, goes=6),
         Column("seen", right=True, goes=3),
     ]
     bars = 20 if width >= WIDE else 10
@@ -223,6 +235,7 @@ def _workload_row(line: dict[str, Any], now_ms: int, bars: int) -> list[tuple[st
         (duration(glance["eta_seconds"]) if running and glance["eta_seconds"] else "", ""),
         (_loss(glance, bars), ""),
         (amount(glance["throughput"]), ""),
+        (f"{100 * line['goodput']:.0f} %" if "goodput" in line else "", ""),
         (ago(now_ms - line["last_seen"]), ""),
     ]
 

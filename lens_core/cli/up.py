@@ -51,15 +51,15 @@ def command(
     configure_logging(os.environ)
     host = PluginHost.load()
 
-    def load() -> Config:
-        return _load(config, listen, data_dir, host)
+    def load_config() -> Config:
+        return _load_config(config, listen, data_dir, host)
 
     def load_again() -> Config:
         for plugin in host.load_new_files():
             click.echo(f"lens: new plugin file {plugin.distribution}: {plugin.reason or plugin.state}", err=True)
-        return load()
+        return load_config()
 
-    settings = load()
+    settings = load_config()
     for notice in [*settings.notices, *_going(host)]:
         click.echo(f"lens: {notice}", err=True)
     announce = _announce_json if announce_json else _announce
@@ -69,15 +69,15 @@ def command(
         announce(daemon)
 
     daemon = Daemon(settings, host, reload=load_again if config else None, announce=announced)
-    _run(daemon, exit_with_parent)
+    _run_daemon(daemon, exit_with_parent)
 
 
 def _going(host: PluginHost) -> list[str]:
-    """What plugins use of the API and will go: whoever runs them can ask for newer ones in time."""
+    """Log which deprecated names the plugins use, so that users can ask for newer versions in time."""
     return [f"the plugin {plugin.name} uses {text}" for plugin in host.plugins() for text in plugin.deprecations]
 
 
-def _load(config: Path | None, listen: str | None, data_dir: Path | None, host: object) -> Config:
+def _load_config(config: Path | None, listen: str | None, data_dir: Path | None, host: object) -> Config:
     import msgspec
 
     from ..config.loading import load_config
@@ -90,15 +90,16 @@ def _load(config: Path | None, listen: str | None, data_dir: Path | None, host: 
     return loaded
 
 
-def _run(daemon: Daemon, exit_with_parent: int | None) -> None:
+def _run_daemon(daemon: Daemon, exit_with_parent: int | None) -> None:
     import uvloop
 
     from ..base.allocator import keep_large_blocks
+    from ..base.exits import run_until_complete
     from ..base.process_limits import allow_many_files
 
     keep_large_blocks()
     allow_many_files()
-    uvloop.run(daemon.run(exit_with_parent))
+    run_until_complete(uvloop.new_event_loop(), daemon.run(exit_with_parent))
 
 
 def _announce_json(daemon: Daemon) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from ..base.exits import without_exit
 from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config, InvalidConfiguration, load_config
@@ -52,20 +53,20 @@ def command(file: Path | None, config: Path | None, connect: bool, data_dir: Pat
             {"file": found.file, "line": found.place.line, "column": found.place.column, "message": found.message}
             for found in error.problems
         ]
-        _say(answer, as_json, [*map(str, error.problems), f"{len(error.problems)} to mend"])
+        _print_answer(answer, as_json, [*map(str, error.problems), f"{len(error.problems)} to mend"])
         raise SystemExit(EXIT_CONFIGURATION) from None
     answer.update(valid=True, notices=settings.notices)
-    checked = asyncio.run(_connect(settings)) if connect else []
+    checked = asyncio.run(_check_connections(settings)) if connect else []
     if connect:
         answer["sinks"] = [found for found in checked if found["kind"] == "sink"]
         answer["components"] = checked
-    lines = [*settings.notices, f"{file}: valid ({_counts(settings)})", *map(_line, checked)]
-    _say(answer, as_json, lines)
+    lines = [*settings.notices, f"{file}: valid ({_counts(settings)})", *map(_finding_line, checked)]
+    _print_answer(answer, as_json, lines)
     if any(found["reachable"] is False for found in checked):
         raise SystemExit(EXIT_FAILED)
 
 
-def _say(answer: dict[str, Any], as_json: bool, lines: list[str]) -> None:
+def _print_answer(answer: dict[str, Any], as_json: bool, lines: list[str]) -> None:
     if as_json:
         click.echo(hide(msgspec.json.format(msgspec.json.encode(answer)).decode()))
     else:
@@ -81,7 +82,7 @@ def _counts(config: Config) -> str:
     return ", ".join(parts)
 
 
-def _line(found: dict[str, Any]) -> str:
+def _finding_line(found: dict[str, Any]) -> str:
     words = {
         True: click.style("reachable", fg="green"),
         False: click.style("not reachable", fg="red"),
@@ -91,8 +92,8 @@ def _line(found: dict[str, Any]) -> str:
     return f"  {found['kind']} {found['name']} ({found['type']}): {words[found['reachable']]}{why}"
 
 
-async def _connect(config: Config) -> list[dict[str, Any]]:
-    """What `check` says of every sink, source and collector that is written down; None where it has no check."""
+async def _check_connections(config: Config) -> list[dict[str, Any]]:
+    """Run the `check` of every configured sink, source and collector; None for one that has no check."""
     components = [
         (kind, component)
         for kind, section in (("sink", config.sinks), ("source", config.sources), ("collector", config.collectors))
@@ -114,16 +115,16 @@ async def _connect(config: Config) -> list[dict[str, Any]]:
 
 async def _check(component: ComponentConfig, config: Config) -> str | None:
     """Why a component cannot reach what it needs; '' if it can, None if its plugin has no check."""
-    from ..daemon.assembly import make  # only here: it brings the whole daemon along
+    from ..daemon.assembly import make_component  # only here: it brings the whole daemon along
 
     if component.plugin.check is Component.check:
         return None
     try:
-        made = make(config, component, SelfMetrics(), Directory(config.server.cluster_name))
+        made = make_component(config, component, SelfMetrics(), Directory(config.server.cluster_name))
         try:
-            await asyncio.wait_for(made.check(), CHECK_TIMEOUT_SECONDS)
+            await asyncio.wait_for(without_exit(made.check()), CHECK_TIMEOUT_SECONDS)
         finally:
-            await made.stop()
+            await without_exit(made.stop())
     except (asyncio.TimeoutError, TimeoutError):
         return f"no answer within {CHECK_TIMEOUT_SECONDS:g} s"
     except Exception as error:  # noqa: BLE001 - whatever a component raises is the reason to show

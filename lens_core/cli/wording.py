@@ -58,7 +58,7 @@ def bytes_text(value: float) -> str:
 
 
 def ago(milliseconds: float) -> str:
-    """How long ago, in one unit."""
+    """Format the age of a time, in one unit."""
     seconds = max(0.0, milliseconds / 1000)
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:

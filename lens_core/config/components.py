@@ -57,7 +57,7 @@ class ComponentReader:
         self.known: dict[ComponentKind, dict[str, Node]] = {kind: {} for kind in _OPTIONS}
         self.disabled: dict[ComponentKind, list[str]] = {"detector": [], "analyzer": []}
 
-    def read(self, kind: ComponentKind, section: Node | None) -> dict[str, Any]:
+    def read_section(self, kind: ComponentKind, section: Node | None) -> dict[str, Any]:
         """The instances of one section by name."""
         entries = self._entries(kind, section)
         found: dict[str, Any] = {}
@@ -65,7 +65,7 @@ class ComponentReader:
             place = section.key_place(name) if section else entry.place
             self.known[kind][name] = Node(None, place)
             if not NAME.fullmatch(name):
-                self._problems.add(place, f"{kind}s: the name {name!r} must be made of {NAME_RULE}")
+                self._problems.append_error(place, f"{kind}s: the name {name!r} must be made of {NAME_RULE}")
                 continue
             component = self._component(kind, name, entry)
             if component is not None:
@@ -87,7 +87,7 @@ class ComponentReader:
             return {}
         if not isinstance(section.value, dict):
             expected = f"{kind}s: expected a mapping of names to settings, got {section.shape}"
-            self._problems.add(section.place, f"{expected}; write {_first_name(section)}: {{SETTING: VALUE}}")
+            self._problems.append_error(section.place, f"{expected}; write {_first_name(section)}: {{SETTING: VALUE}}")
             return {}
         return section.value
 
@@ -100,7 +100,7 @@ class ComponentReader:
             entry = Node({}, entry.place, keys={})
         if not isinstance(entry.value, dict):
             if not entry.broken:
-                self._problems.add(entry.place, f"{path}: expected settings (a mapping), got {entry.shape}")
+                self._problems.append_error(entry.place, f"{path}: expected settings (a mapping), got {entry.shape}")
             return None
         plugin = self._plugin(kind, name, entry, path)
         options = self._options(kind, entry, path, host_keys(plugin) if plugin else tuple(_OPTIONS[kind]))
@@ -136,11 +136,11 @@ class ComponentReader:
         for key in entry.value:
             found = deprecation_in(split_annotation(types[key])[1]) if key in types else None
             if found is not None:
-                self._problems.notice(entry.key_place(key), f"{path}.{key} is {found}")
+                self._problems.append_notice(entry.key_place(key), f"{path}.{key} is {found}")
 
     def _disable(self, kind: ComponentKind, name: str, type_name: str, entry: Node) -> None:
         if name == type_name and type_name not in self._host.names(kind):
-            self._problems.add(entry.place, f"{kind}s.{name}: {self._host.why_missing(kind, name)}")
+            self._problems.append_error(entry.place, f"{kind}s.{name}: {self._host.why_missing(kind, name)}")
         else:
             self.disabled[kind].append(name)
             self.known[kind].pop(name)
@@ -148,7 +148,7 @@ class ComponentReader:
     def _check_isolation(self, plugin: type[Component], options: dict[str, Any], path: str, entry: Node) -> None:
         if options.get("isolate") and (reason := why_not_isolated(plugin)):
             text = f"{path}.isolate: {plugin.name} cannot have a process of its own: {reason}; remove the line"
-            self._problems.add(entry.key_place("isolate"), text)
+            self._problems.append_error(entry.key_place("isolate"), text)
 
     def _options(self, kind: ComponentKind, entry: Node, path: str, keys: Sequence[str]) -> dict[str, Any]:
         return {
@@ -161,7 +161,9 @@ class ComponentReader:
         written = entry.value.get("type")
         if written is not None and (written.broken or not isinstance(written.value, str)):
             if not written.broken:
-                self._problems.add(written.place, f"{path}.type: expected the name of a plugin, got {written.shape}")
+                self._problems.append_error(
+                    written.place, f"{path}.type: expected the name of a plugin, got {written.shape}"
+                )
             return None
         type_name = written.value if written else name
         try:
@@ -169,7 +171,9 @@ class ComponentReader:
         except PluginError:
             place = written.place if written else self.known[kind][name].place
             why = self._host.why_missing(kind, written.name if written else name)
-            self._problems.add(place, f"{path}: {why}" + ("" if written else "; or say which with type: PLUGIN"))
+            self._problems.append_error(
+                place, f"{path}: {why}" + ("" if written else "; or say which with type: PLUGIN")
+            )
             return None
 
 

@@ -8,7 +8,16 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from ..base.expectations import choices, describe, field_types, is_mapping, is_secret, is_sequence, is_struct, members
+from ..base.expectations import (
+    choices,
+    describe_type,
+    field_types,
+    is_mapping,
+    is_secret,
+    is_sequence,
+    is_struct,
+    members,
+)
 from ..base.expectations import split_annotation as split
 from ..base.redaction import remember
 from ..base.secrets import Secret
@@ -21,7 +30,7 @@ AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 
 
 class Failed:
-    """What stands for a value that has a problem."""
+    """The placeholder of a value that has a problem."""
 
 
 FAILED = Failed()
@@ -45,25 +54,27 @@ def to_struct(
     if node.value is None:
         node = Node({}, node.place, keys={})
     if not isinstance(node.value, dict):
-        problems.add(node.place, f"{path}: expected settings (a mapping), got {node.shape}")
+        problems.append_error(node.place, f"{path}: expected settings (a mapping), got {node.shape}")
         return FAILED
     types = field_types(settings)
     known = [*types, *also]
     for key in node.value:
         if key not in known:
             message = f"{path}: unknown key {key}; {suggestion(key, known, otherwise='there are')}"
-            problems.add(node.key_place(key), message if known else f"{path}: unknown key {key}; it has no settings")
+            problems.append_error(
+                node.key_place(key), message if known else f"{path}: unknown key {key}; it has no settings"
+            )
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(settings):
         name = field.encode_name
         if name in node.value:
             values[field.name] = convert(node.value[name], types[name], f"{path}.{name}", problems)
         elif field.required:
-            problems.add(node.place, f"{path}: {name} is missing; it is {describe(types[name])}")
+            problems.append_error(node.place, f"{path}: {name} is missing; it is {describe_type(types[name])}")
             values[field.name] = FAILED
     if any(value is FAILED for value in values.values()):
         return FAILED
-    return _make(settings, values, node, path, problems)
+    return _build_settings(settings, values, node, path, problems)
 
 
 def fields_given(settings: msgspec.Struct, node: Node) -> dict[str, Any]:
@@ -72,7 +83,7 @@ def fields_given(settings: msgspec.Struct, node: Node) -> dict[str, Any]:
     return {field.name: getattr(settings, field.name) for field in fields if field.encode_name in (node.value or {})}
 
 
-def _make(
+def _build_settings(
     settings: type[AnyStruct], values: dict[str, Any], node: Node, path: str, problems: Problems
 ) -> AnyStruct | Failed:
     try:
@@ -81,9 +92,9 @@ def _make(
         text = _without_values(" ".join(str(error).split()), node, values)
         field, colon, rest = text.partition(": ")
         if colon and field in node.value:
-            problems.add(node.value[field].place, f"{path}.{field}: {rest}")
+            problems.append_error(node.value[field].place, f"{path}.{field}: {rest}")
         else:
-            problems.add(node.place, f"{path}: {text}")
+            problems.append_error(node.place, f"{path}: {text}")
         return FAILED
 
 
@@ -113,8 +124,10 @@ def convert(node: Node, kind: Any, path: str, problems: Problems) -> Any:
     if node.value is None and type(None) in options:
         if node.is_empty:
             known = [option for option in options if option is not type(None)]
-            words = " or ".join(map(describe, known))
-            problems.add(node.place, f"{path}: nothing stands after the colon; write {words}, or remove the key")
+            words = " or ".join(map(describe_type, known))
+            problems.append_error(
+                node.place, f"{path}: nothing stands after the colon; write {words}, or remove the key"
+            )
             return FAILED
         return None
     if isinstance(node.value, dict):
@@ -124,7 +137,7 @@ def convert(node: Node, kind: Any, path: str, problems: Problems) -> Any:
             return found
         inner = next((option for option in options if is_mapping(option)), None)
         if inner is not None:
-            return _checked(node, _mapping(node, inner, path, problems), kind, metas, path, problems)
+            return _checked(node, _convert_mapping(node, inner, path, problems), kind, metas, path, problems)
     if isinstance(node.value, list):
         inner = next((option for option in options if is_sequence(option)), None)
         if inner is not None:
@@ -140,7 +153,7 @@ def _can_be_secret(node: Node) -> bool:
     return isinstance(node.value, (str, int, float)) and not isinstance(node.value, bool)
 
 
-def _mapping(node: Node, kind: Any, path: str, problems: Problems) -> Any:
+def _convert_mapping(node: Node, kind: Any, path: str, problems: Problems) -> Any:
     arguments = get_args(kind)
     inner = arguments[1] if len(arguments) == 2 else Any
     values = {key: convert(child, inner, f"{path}.{key}", problems) for key, child in node.value.items()}
@@ -159,28 +172,28 @@ def _checked(node: Node, value: Any, kind: Any, metas: tuple[msgspec.Meta, ...],
     if value is FAILED:
         return FAILED
     try:
-        return msgspec.convert(value, kind, strict=False, dec_hook=_keep)
+        return msgspec.convert(value, kind, strict=False, dec_hook=_keep_converted)
     except msgspec.ValidationError:
-        problems.add(node.place, f"{path}: expected {describe(kind)}, got {len(value)}")
+        problems.append_error(node.place, f"{path}: expected {describe_type(kind)}, got {len(value)}")
         return FAILED
 
 
 def _leaf(node: Node, kind: Any, path: str, problems: Problems) -> Any:
     plain = to_plain(node)
     if isinstance(plain, float) and not math.isfinite(plain):
-        problems.add(node.place, f"{path}: expected {describe(kind)}, got {node.shape}")
+        problems.append_error(node.place, f"{path}: expected {describe_type(kind)}, got {node.shape}")
         return FAILED
     try:
-        return msgspec.convert(plain, kind, strict=False, dec_hook=_keep)
+        return msgspec.convert(plain, kind, strict=False, dec_hook=_keep_converted)
     except msgspec.ValidationError:
-        problems.add(node.place, f"{path}: {_expected(node, kind, path)}")
+        problems.append_error(node.place, f"{path}: {_expected(node, kind, path)}")
         return FAILED
 
 
 def _expected(node: Node, kind: Any, path: str) -> str:
     if is_secret(kind):
-        return f"expected {describe(kind)}, got something else"
-    got = f"expected {describe(kind)}, got {node.shape}"
+        return f"expected {describe_type(kind)}, got something else"
+    got = f"expected {describe_type(kind)}, got {node.shape}"
     allowed = [str(choice) for choice in choices(kind)]
     if allowed and isinstance(node.value, str):
         close = suggestion(node.value, allowed)
@@ -198,7 +211,7 @@ def _expected(node: Node, kind: Any, path: str) -> str:
     return got
 
 
-def _keep(kind: type, value: Any) -> Any:
+def _keep_converted(kind: type, value: Any) -> Any:
     """Values that are converted already (secrets, settings inside lists) stay as they are."""
     return value if isinstance(value, kind) else from_text(kind, value)
 

@@ -51,7 +51,7 @@ class Node:
 
     @property
     def shape(self) -> str:
-        """What kind of thing this is, in words, for messages."""
+        """Describe the kind of this node in words, for messages."""
         if isinstance(self.value, dict):
             return "a mapping"
         if isinstance(self.value, list):
@@ -79,7 +79,7 @@ class Node:
         return self.written or str(self.value)
 
     def key_place(self, key: str) -> Place:
-        """Where a key of this mapping stands."""
+        """Return the place of a key of this mapping."""
         return (self.keys or {}).get(key, self.place)
 
 
@@ -103,10 +103,14 @@ def parse(text: str, problems: Problems) -> Node | None:
         mark = error.problem_mark or error.context_mark
         place = Place(mark.line + 1, mark.column + 1) if mark else NO_PLACE
         problem = str(error.problem or error.context)
-        problems.add(place, f"this is not YAML: {problem};{yaml_hint(text, place.line, place.column, problem)}")
+        problems.append_error(
+            place, f"this is not YAML: {problem};{yaml_hint(text, place.line, place.column, problem)}"
+        )
         return None
     except yaml.reader.ReaderError as error:
-        problems.add(_place_of(text, error.position), f"this is not YAML: {error.reason}; remove the character")
+        problems.append_error(
+            _place_of(text, error.position), f"this is not YAML: {error.reason}; remove the character"
+        )
         return None
     if root is None:
         return mapping({})
@@ -116,7 +120,9 @@ def parse(text: str, problems: Problems) -> Node | None:
     if tree.value is None and not tree.quoted:
         return mapping({}, tree.place)
     if not isinstance(tree.value, dict):
-        problems.add(tree.place, f"the file must be a mapping of sections (server, sources, sinks …), not {tree.shape}")
+        problems.append_error(
+            tree.place, f"the file must be a mapping of sections (server, sources, sinks …), not {tree.shape}"
+        )
         return None
     return tree
 
@@ -124,11 +130,11 @@ def parse(text: str, problems: Problems) -> Node | None:
 def _without_surrogate_pairs(text: str) -> str:
     """JSON writes characters beyond U+FFFF as two escapes, which YAML does not know."""
 
-    def join(match: re.Match[str]) -> str:
+    def join_surrogates(match: re.Match[str]) -> str:
         high, low = int(match[1], 16), int(match[2], 16)
         return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
 
-    return _JSON_SURROGATES.sub(join, text)
+    return _JSON_SURROGATES.sub(join_surrogates, text)
 
 
 def _place_of(text: str, position: int) -> Place:
@@ -149,7 +155,7 @@ class _Builder:
         self._count += 1
         if self._count > MAX_NODES or id(node) in self._open:
             if self._count <= MAX_NODES + 1:
-                self._problems.add(place, "an alias that contains itself, or too many values; write them out")
+                self._problems.append_error(place, "an alias that contains itself, or too many values; write them out")
             return Node(None, place, broken=True)
         self._open.add(id(node))
         try:
@@ -159,16 +165,16 @@ class _Builder:
 
     def _build(self, node: yaml.Node, place: Place) -> Node:
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, place)
+            return self._build_mapping(node, place)
         if isinstance(node, yaml.SequenceNode):
             return Node([self.build(item) for item in node.value], place)
         if node.tag != _STRING_TAG and node.tag != "!":
-            self._problems.add(place, f"the tag {node.tag} is not supported; remove it")
+            self._problems.append_error(place, f"the tag {node.tag} is not supported; remove it")
             return Node(None, place, broken=True)
         quoted = bool(getattr(node, "style", None))
         return Node(node.value if quoted else resolve(node.value), place, written=node.value, quoted=quoted)
 
-    def _mapping(self, node: yaml.MappingNode, place: Place) -> Node:
+    def _build_mapping(self, node: yaml.MappingNode, place: Place) -> Node:
         built = Node({}, place, keys={})
         merged: list[Node] = []
         assert built.keys is not None
@@ -176,14 +182,16 @@ class _Builder:
             where = Place(key_node.start_mark.line + 1, key_node.start_mark.column + 1)
             value = self.build(value_node)
             if not isinstance(key_node, yaml.ScalarNode):
-                self._problems.add(where, "a key must be a text")
+                self._problems.append_error(where, "a key must be a text")
                 continue
             key = str(key_node.value)
             if key == "<<":
                 merged += value.value if isinstance(value.value, list) else [value]
             elif key in built.value:
                 first = built.keys[key]
-                self._problems.add(where, f"{key} is here twice (first in line {first.line}); remove one of them")
+                self._problems.append_error(
+                    where, f"{key} is here twice (first in line {first.line}); remove one of them"
+                )
             else:
                 built.value[key] = value
                 built.keys[key] = where
@@ -194,7 +202,7 @@ class _Builder:
         for other in merged:
             if not isinstance(other.value, dict):
                 if not other.broken:
-                    self._problems.add(other.place, f"<< merges mappings; this is {other.shape}")
+                    self._problems.append_error(other.place, f"<< merges mappings; this is {other.shape}")
                 continue
             for key, value in other.value.items():
                 if key not in built.value:
@@ -206,11 +214,11 @@ def resolve(text: str) -> Any:
     """A plain scalar's value: null, a boolean, a number, or the text itself."""
     for pattern, convert in _SCALARS:
         if pattern.fullmatch(text):
-            return _number(text, convert)
+            return _parse_number(text, convert)
     return text
 
 
-def _number(text: str, convert: Any) -> Any:
+def _parse_number(text: str, convert: Any) -> Any:
     try:
         return convert(text)
     except ValueError:  # more digits than Python converts; as a text it gets an ordinary message about its type

@@ -59,7 +59,7 @@ class Expansion:
         if bare is not None:
             name = bare[1]
             hint = f"write ${{{name}}} for the variable, or $${name} for a dollar sign"
-            self._problems.add(node.place, f"${name} stands for nothing; {hint}")
+            self._problems.append_error(node.place, f"${name} stands for nothing; {hint}")
             node.broken = True
             return
         first, last = _userinfo(node.value)
@@ -67,7 +67,7 @@ class Expansion:
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$$":
                 return "$"
-            found = self._value(node, match[1])
+            found = self._resolve_reference(node, match[1])
             if found is None:
                 node.broken = True
                 return ""
@@ -83,15 +83,15 @@ class Expansion:
 
         node.value = _REFERENCE.sub(replace, node.value)
 
-    def _value(self, node: Node, reference: str | None) -> str | None:
+    def _resolve_reference(self, node: Node, reference: str | None) -> str | None:
         if reference is None:
-            self._problems.add(node.place, "${ without }; close it, or write $$ for a dollar sign")
+            self._problems.append_error(node.place, "${ without }; close it, or write $$ for a dollar sign")
             return None
         if reference.startswith("file:"):
             return self._file(node, reference.removeprefix("file:"))
         name, has_default, default = reference.partition(":-")
         if not _NAME.fullmatch(name):
-            self._problems.add(
+            self._problems.append_error(
                 node.place,
                 f"${{{reference}}} is no variable; write ${{NAME}}, ${{NAME:-default}} or ${{file:PATH}}, "
                 "or $$ for a dollar sign",
@@ -103,7 +103,7 @@ class Expansion:
         if value is None:
             close = suggestion(name, [*self._environ], otherwise="set")
             near = f" ({close})" if close.startswith("did you mean") else ""
-            self._problems.add(
+            self._problems.append_error(
                 node.place,
                 f"the environment variable {name} is not set{near}; set it, or write ${{{name}:-default}}",
             )
@@ -115,17 +115,17 @@ class Expansion:
             with path.open("rb") as file:
                 content = file.read(MAX_SECRET_FILE_BYTES + 1)
             if len(content) > MAX_SECRET_FILE_BYTES:
-                self._problems.add(node.place, f"the file {path} is larger than {MAX_SECRET_FILE_BYTES} bytes")
+                self._problems.append_error(node.place, f"the file {path} is larger than {MAX_SECRET_FILE_BYTES} bytes")
                 return None
             return content.decode().removesuffix("\n").removesuffix("\r")
         except (OSError, RuntimeError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
-            self._problems.add(node.place, f"the file {path} cannot be read: {reason}")
+            self._problems.append_error(node.place, f"the file {path} cannot be read: {reason}")
             return None
 
 
 def _userinfo(text: str) -> tuple[int, int]:
-    """Where the login of a URL stands in a text; (0, 0) where there is none."""
+    """Return where the login of a URL begins and ends in a text; (0, 0) where there is none."""
     found = _LOGIN.match(text)
     return found.span(1) if found is not None else (0, 0)
 

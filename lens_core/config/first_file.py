@@ -34,7 +34,9 @@ _PRIMUS_STORE = "${REMOTE_WRITE_URL:-http://vminsert:8480/insert/0/prometheus/ap
 
 def first_file(host: PluginHost, *, primus: bool = False) -> str:
     """The text of a valid configuration; with `primus` one that takes the place of Primus-Lens' processor."""
-    return "\n".join([*_head(), *_server(primus), *_sources(host, primus), *_sinks(host, primus), *_rest(host), ""])
+    return "\n".join(
+        [*_head(), *_server(primus), *_source_lines(host, primus), *_sinks(host, primus), *_remaining_lines(host), ""]
+    )
 
 
 def _head() -> Iterator[str]:
@@ -60,7 +62,7 @@ def _struct(settings: type[msgspec.Struct], given: dict[str, Any]) -> Iterator[s
         yield f"  {mark}{setting}".ljust(40) + f"  # {documentation.get(field.name, '')}"
 
 
-def _sources(host: PluginHost, primus: bool) -> Iterator[str]:
+def _source_lines(host: PluginHost, primus: bool) -> Iterator[str]:
     yield from ("", "sources:                    # data that comes to us")
     names = host.names("source")
     for name in names:
@@ -113,7 +115,7 @@ def _examples(host: PluginHost, kind: ComponentKind, names: list[str]) -> Iterat
         yield _comment(f"  # {name}: {{{settings}}}", summary_of(component))
 
 
-def _rest(host: PluginHost) -> Iterator[str]:
+def _remaining_lines(host: PluginHost) -> Iterator[str]:
     detectors = ", ".join(host.names("detector")) or "none"
     yield ""
     yield from textwrap.wrap(

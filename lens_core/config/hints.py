@@ -1,4 +1,4 @@
-"""How to mend what people write by habit: units behind numbers, backslashes, indentation."""
+"""Hints for common mistakes: units behind numbers, backslashes, indentation."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _WITH_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 
 def number_hint(field: str, written: str) -> str:
-    """What to write in place of `10s` or `10GiB`: a plain number in the unit that the field's name says; or ''."""
+    """Return the plain number to write in place of `10s` or `10GiB`, in the unit that the field's name says; or ''."""
     found = _WITH_UNIT.fullmatch(written)
     if found is None:
         return ""
     number, unit = float(found[1]), found[2].lower()
     if field.endswith("_seconds") and unit in _SECONDS:
-        return f"it is a number of seconds: write {_plain(number * _SECONDS[unit])}"
+        return f"it is a number of seconds: write {_format_number(number * _SECONDS[unit])}"
     if field.endswith("_days") and unit in _SECONDS:
-        return f"it is a number of days: write {_plain(number * _SECONDS[unit] / 86400)}"
+        return f"it is a number of days: write {_format_number(number * _SECONDS[unit] / 86400)}"
     if field.endswith("_bytes") and unit in _BYTES:
-        return f"it is a number of bytes: write {_plain(number * _BYTES[unit])}"
+        return f"it is a number of bytes: write {_format_number(number * _BYTES[unit])}"
     return f"write the number without its unit: {found[1]}"
 
 
-def _plain(number: float) -> str:
+def _format_number(number: float) -> str:
     return f"{number:.0f}" if number == round(number) else f"{number:g}"
 
 
 def yaml_hint(text: str, line_number: int, column: int, problem: str) -> str:
-    """How to mend a line that is not YAML."""
+    """Return a hint for a line that is not YAML."""
     lines = text.splitlines()
     line = lines[line_number - 1] if 0 < line_number <= len(lines) else ""
     if "escape" in problem:

@@ -139,7 +139,7 @@ class _Builder:
 
 
 def _shortcuts(kind: ComponentKind, component: type[Component]) -> list[dict[str, Any]]:
-    """What may stand instead of a mapping: nothing at all, or `false` for what is on unless it is switched off."""
+    """Return the short forms of a mapping: nothing at all, or `false` for a component that is on by default."""
     nothing: list[dict[str, Any]] = [] if needs_settings(component) else [{"type": "null"}]
     return [*nothing, {"const": False}] if kind in ("detector", "analyzer") else nothing
 

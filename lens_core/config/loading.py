@@ -122,7 +122,7 @@ class _Reader:
         for key in self._root:
             if key not in SECTIONS:
                 hint = self._outdented(key) or _server_hint(key) or suggestion(key, SECTIONS)
-                problems.add(root.key_place(key), f"unknown section {key}; {hint}")
+                problems.append_error(root.key_place(key), f"unknown section {key}; {hint}")
         self._delivery = self._struct("delivery", DeliverySettings)
         self._components = ComponentReader(host, problems, self._delivery or DeliverySettings())
 
@@ -137,13 +137,13 @@ class _Reader:
     def config(self, environ: Mapping[str, str], folder: Path, data_dir: Path | None) -> Config | None:
         server = self._struct("server", ServerSettings)
         spool = self._struct("spool", SpoolSettings)
-        sources = self._sources()
-        collectors = self._components.read("collector", self._root.get("collectors"))
+        sources = self._read_sources()
+        collectors = self._components.read_section("collector", self._root.get("collectors"))
         sinks = self._sinks()
         detectors = self._merged("detector")
         analyzers = self._merged("analyzer")
         readers = PipelineReader(self._components, spool or SpoolSettings(), self._problems)
-        pipelines = readers.read(self._root.get("pipelines"))
+        pipelines = readers.read_pipelines(self._root.get("pipelines"))
         store = choose_store(self._root.get("store"), sinks, self._components.known["sink"], self._problems)
         directory = self._data_dir(environ, folder, data_dir)
         check_files(self._root.get("server"), folder, self._problems)
@@ -172,10 +172,10 @@ class _Reader:
         found = to_struct(self._root.get(name, Node(None)), kind, name, self._problems)
         return None if found is FAILED else found
 
-    def _sources(self) -> dict[str, ComponentConfig]:
+    def _read_sources(self) -> dict[str, ComponentConfig]:
         section = self._root.get("sources")
         if section is not None and section.value is not None:
-            return self._components.read("source", section)
+            return self._components.read_section("source", section)
         found = self._components.defaults("source")
         for name in self._without:
             found.pop(name, None)
@@ -190,11 +190,11 @@ class _Reader:
             for name, entry in section.value.items():
                 if isinstance(entry.value, dict):
                     check_filter(entry.value.get("filter"), f"sinks.{name}.filter", self._problems)
-        return self._components.read("sink", section)
+        return self._components.read_section("sink", section)
 
     def _merged(self, kind: ComponentKind) -> dict[str, Any]:
         """Return what a kind's section holds, and all others that need no settings and are not switched off."""
-        configured = self._components.read(kind, self._root.get(f"{kind}s"))
+        configured = self._components.read_section(kind, self._root.get(f"{kind}s"))
         found = {**self._components.defaults(kind), **configured}
         return {name: found[name] for name in sorted(found) if name not in self._components.disabled[kind]}
 

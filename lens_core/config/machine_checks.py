@@ -30,7 +30,7 @@ def check_files(server: Node | None, folder: Path, problems: Problems) -> None:
             reason = why_unreadable(folder / Path(node.value).expanduser())
             if reason:
                 text = f"server.{key}: {reason}; correct the path (it begins at the configuration's folder, {folder})"
-                problems.add(node.place, text)
+                problems.append_error(node.place, text)
 
 
 def why_unreadable(path: Path) -> str:
@@ -50,10 +50,10 @@ def check_data_dir(node: Node | None, directory: Path, problems: Problems) -> No
         return
     nearest = next(path for path in (directory, *directory.parents) if path.exists())
     if not nearest.is_dir():
-        problems.add(node.place, f"data_dir: {nearest} is no directory; name one that is, or that can be made")
+        problems.append_error(node.place, f"data_dir: {nearest} is no directory; name one that is, or that can be made")
     elif not os.access(nearest, os.W_OK | os.X_OK):
         owner = nearest.stat().st_uid
-        problems.add(
+        problems.append_error(
             node.place,
             f"data_dir: {nearest} cannot be written by this user (it belongs to uid {owner}); choose another directory,"
             " or run as its owner",
@@ -68,14 +68,14 @@ def check_sources(sources: Mapping[str, ComponentConfig], known: Mapping[str, No
         context = Context(name=name, logger=logging.getLogger("lens.config"), data_dir=Path(), metrics=metrics)
         try:
             routes = source.plugin(source.settings, context).routes()  # type: ignore[attr-defined]
-        except Exception as error:  # noqa: BLE001 - it is said where the component is made to be used
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is said where the component is made to be used
             logging.getLogger("lens.config").debug("The routes of %s are not known: %s", name, error)
             continue
         claims = [(method, path) for route in routes for path in route.paths for method in route.methods]
         first = {taken[claim]: claim for claim in reversed(claims) if claim in taken}
         for other, (method, path) in first.items():
             text = f"sources.{name}: {method} {path} is answered by the source {other} too, and only one would be asked"
-            problems.add(known[name].place, f"{text}; remove one of them")
+            problems.append_error(known[name].place, f"{text}; remove one of them")
         taken.update(dict.fromkeys(claims, name))
 
 
@@ -91,11 +91,11 @@ def check_sinks(
             first = writers.setdefault(thing, name)
             if first != name:
                 text = f"sinks.{name}: the sink {first} writes {thing} too; give each a file of its own"
-                problems.add(place, f"{text}, or name one sink in several pipelines")
+                problems.append_error(place, f"{text}, or name one sink in several pipelines")
         url = getattr(sink.settings, "url", None)
         if server is not None and isinstance(url, str) and url and _is_here(url, server):
             text = f"sinks.{name}.url: that is this daemon itself (server.listen: {server.listen})"
-            problems.add(place, f"{text}; everything would come in again: name another daemon")
+            problems.append_error(place, f"{text}; everything would come in again: name another daemon")
 
 
 def _is_here(url: str, server: ServerSettings) -> bool:

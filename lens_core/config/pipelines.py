@@ -38,18 +38,18 @@ class PipelineReader:
         for kind in ("collector", "analyzer"):
             for name in sorted(known[kind].keys() & taken.keys()):
                 place = known[kind][name].place
-                problems.add(
+                problems.append_error(
                     place, f"{kind}s.{name}: a {taken[name]} has this name too; pipelines could not tell them apart"
                 )
             taken.update(dict.fromkeys(known[kind], kind))
 
-    def read(self, section: Node | None) -> dict[str, PipelineConfig]:
+    def read_pipelines(self, section: Node | None) -> dict[str, PipelineConfig]:
         """All pipelines; without the section one, `default`, from everything to everything."""
         if section is None or section.value is None:
             return {"default": self._all("default")}
         if not isinstance(section.value, dict):
             if not section.broken:
-                self._problems.add(
+                self._problems.append_error(
                     section.place, f"pipelines: expected a mapping of names to pipelines, got {section.shape}; {ROADS}"
                 )
             return {}
@@ -57,7 +57,7 @@ class PipelineReader:
         for name, entry in section.value.items():
             if not NAME.fullmatch(name):
                 place = section.key_place(name)
-                self._problems.add(place, f"pipelines: the name {name!r} must be made of {NAME_RULE}")
+                self._problems.append_error(place, f"pipelines: the name {name!r} must be made of {NAME_RULE}")
             pipeline = self._pipeline(name, entry)
             if pipeline is not None:
                 found[name] = pipeline
@@ -73,7 +73,7 @@ class PipelineReader:
         if isinstance(entry.value, dict):
             entry = self._lists(entry, path)
         elif entry.value is not None and not entry.broken:
-            self._problems.add(entry.place, f"{path}: expected a mapping, got {entry.shape}; {ROADS}")
+            self._problems.append_error(entry.place, f"{path}: expected a mapping, got {entry.shape}; {ROADS}")
             return None
         written = to_struct(entry, _Written, path, self._problems, also=("spool",))
         spool = self._own_spool(entry, path)
@@ -104,7 +104,7 @@ class PipelineReader:
             elif child is not None and isinstance(child.value, dict) and not child.broken:
                 names = ", ".join(child.value) or "NAME"
                 message = f"{path}.{key}: expected a list of names, got a mapping; write {key}: [{names}]"
-                self._problems.add(child.place, f"{message}, and what they are under {where}")
+                self._problems.append_error(child.place, f"{message}, and what they are under {where}")
                 value[key] = Node([], child.place, broken=True)
         return Node(value, entry.place, keys=entry.keys)
 
@@ -122,16 +122,18 @@ class PipelineReader:
         if node is None or node.broken or not isinstance(node.value, list):
             return
         if not node.value:
-            self._problems.add(node.place, f"{path}: the list is empty; name something, or leave it out to mean all")
+            self._problems.append_error(
+                node.place, f"{path}: the list is empty; name something, or leave it out to mean all"
+            )
         seen: set[str] = set()
         for item in node.value:
             if item.broken or not isinstance(item.value, str):
                 continue
             if item.value not in known:
                 hint = suggestion(item.name, [*known], otherwise=what)
-                self._problems.add(item.place, f"{path}: {item.name} is not among the {what}; {hint}")
+                self._problems.append_error(item.place, f"{path}: {item.name} is not among the {what}; {hint}")
             elif item.value in seen:
-                self._problems.add(item.place, f"{path}: {item.name} is here twice; remove one of them")
+                self._problems.append_error(item.place, f"{path}: {item.name} is here twice; remove one of them")
             seen.add(item.value)
 
     def _notice_unused(self, pipelines: dict[str, PipelineConfig]) -> None:
@@ -140,7 +142,7 @@ class PipelineReader:
         for known, used, direction in ((self._sources, sources, "from"), (self._sinks, sinks, "to")):
             for name in known.keys() - used:
                 if known[name].place != NO_PLACE:
-                    self._problems.notice(
+                    self._problems.append_notice(
                         known[name].place, f"{name} is in no pipeline and does nothing; add it to `{direction}` of one"
                     )
 
@@ -151,7 +153,7 @@ def check_filter(node: Node | None, path: str, problems: Problems) -> None:
     for item in kinds.value if kinds is not None and isinstance(kinds.value, list) else []:
         if isinstance(item.value, str) and item.value not in RECORD_KINDS and not item.broken:
             hint = suggestion(item.name, [*RECORD_KINDS], otherwise="there are")
-            problems.add(item.place, f"{path}.kinds: there is no kind of record {item.name}; {hint}")
+            problems.append_error(item.place, f"{path}.kinds: there is no kind of record {item.name}; {hint}")
 
 
 def choose_store(
@@ -162,16 +164,18 @@ def choose_store(
     if node is None:
         if len(able) > 1:
             place: Place = known[able[1]].place
-            problems.add(place, f"{' and '.join(able)} can both answer queries; say which with store: {able[0]}")
+            problems.append_error(
+                place, f"{' and '.join(able)} can both answer queries; say which with store: {able[0]}"
+            )
         return able[0] if able else None
     name = convert(node, str, "store", problems)
     if name is FAILED or name in able:
         return None if name is FAILED else str(name)
     if name in sinks:
         what = f"can: {', '.join(able)}" if able else "none of the sinks can"
-        problems.add(node.place, f"store: the sink {name} ({sinks[name].type}) cannot answer queries; {what}")
+        problems.append_error(node.place, f"store: the sink {name} ({sinks[name].type}) cannot answer queries; {what}")
     elif name not in known:
-        problems.add(
+        problems.append_error(
             node.place,
             f"store: there is no sink {node.name}; {suggestion(node.name, able, otherwise='sinks that can')}",
         )

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every problem at once, each at its place, with how to mend it."""
+"""Problems of a configuration: all at once, each with its place and a way to fix it."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Problems:
         self.found: list[Problem] = []
         self._notices: list[Problem] = []
 
-    def add(self, place: Place, message: str) -> None:
+    def append_error(self, place: Place, message: str) -> None:
         """Note one problem."""
         self.found.append(Problem(self.file, place, message))
 
-    def notice(self, place: Place, message: str) -> None:
+    def append_notice(self, place: Place, message: str) -> None:
         """Note something that is no error but that its author should know."""
         self._notices.append(Problem(self.file, place, message))
 

@@ -82,7 +82,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where accepted records wait until every sink has them."""
+    """The spool that keeps accepted records until every sink has them."""
 
     kind: Annotated[
         Literal["disk", "memory"], Meta(description="disk survives a crash; memory loses what is not delivered yet")
@@ -98,7 +98,7 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class FilterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which records pass; an empty list or mapping lets everything pass. All that is given must hold."""
+    """Selects records; an empty list or mapping selects everything. All given conditions must hold."""
 
     kinds: Annotated[list[str], Meta(description=f"kinds of record: {', '.join(RECORD_KINDS)}")] = []
     data_sources: Annotated[list[str], Meta(description="data sources: wandb, log, tensorflow …; * and ? match")] = []

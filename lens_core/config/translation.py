@@ -22,7 +22,7 @@ def translate(root: Node, problems: Problems) -> set[str]:
     return _wandb(root, problems)
 
 
-def _take(root: Node, section: str, keys: tuple[str, ...], problems: Problems) -> Node | None:
+def _pop_section(root: Node, section: str, keys: tuple[str, ...], problems: Problems) -> Node | None:
     """Remove a section of the seeds' from the tree and check its keys."""
     node: Node | None = root.value.get(section)
     if node is None or not isinstance(node.value, dict):
@@ -30,7 +30,7 @@ def _take(root: Node, section: str, keys: tuple[str, ...], problems: Problems) -
     del root.value[section]
     for key in node.value:
         if key not in keys:
-            problems.add(node.key_place(key), f"{section}: unknown key {key}; {suggestion(key, keys)}")
+            problems.append_error(node.key_place(key), f"{section}: unknown key {key}; {suggestion(key, keys)}")
     return node
 
 
@@ -44,7 +44,7 @@ def _section(root: Node, name: str, place_of: Node) -> Node:
     return found  # type: ignore[no-any-return]
 
 
-def _put(section: Node, key: str, value: Node) -> None:
+def _set_value(section: Node, key: str, value: Node) -> None:
     section.value[key] = value
     if section.keys is not None:
         section.keys.setdefault(key, value.place)
@@ -55,7 +55,7 @@ def _port(node: Node, path: str, problems: Problems) -> int | None:
     if not node.broken and text.isascii() and text.isdigit() and 0 < int(text) < 65536:
         return int(text)
     if not node.broken:
-        problems.add(node.place, f"{path}: expected a port from 1 to 65535, got {node.shape}")
+        problems.append_error(node.place, f"{path}: expected a port from 1 to 65535, got {node.shape}")
     return None
 
 
@@ -68,10 +68,10 @@ def _server_port(root: Node, problems: Problems) -> None:
     if port is None:
         return
     if "listen" in server.value:
-        problems.add(node.place, "server.port: server.listen is there too; remove server.port")
+        problems.append_error(node.place, "server.port: server.listen is there too; remove server.port")
         return
-    _put(server, "listen", scalar(f"0.0.0.0:{port}", node.place))
-    problems.notice(
+    _set_value(server, "listen", scalar(f"0.0.0.0:{port}", node.place))
+    problems.append_notice(
         node.place,
         f'server.port is read as server.listen: "0.0.0.0:{port}"; '
         "clients that send no token need server.open_ingest: true",
@@ -79,7 +79,7 @@ def _server_port(root: Node, problems: Problems) -> None:
 
 
 def _database(root: Node, problems: Problems) -> None:
-    node = _take(root, "database", _DATABASE_KEYS, problems)
+    node = _pop_section(root, "database", _DATABASE_KEYS, problems)
     if node is None:
         return
     if any(child.broken for child in node.value.values()):
@@ -88,12 +88,12 @@ def _database(root: Node, problems: Problems) -> None:
     if not isinstance(sinks.value, dict):
         return
     if "store" in sinks.value:
-        problems.add(node.place, "database: there is a sink `store` too; remove one of them")
+        problems.append_error(node.place, "database: there is a sink `store` too; remove one of them")
         return
     dsn = scalar(_dsn(to_plain(node), node), node.place)
     dsn.written = "database"
-    _put(sinks, "store", mapping({"type": scalar("postgresql", node.place), "dsn": dsn}, node.place))
-    problems.notice(node.place, "database is read as sinks.store: {type: postgresql, dsn: …}")
+    _set_value(sinks, "store", mapping({"type": scalar("postgresql", node.place), "dsn": dsn}, node.place))
+    problems.append_notice(node.place, "database is read as sinks.store: {type: postgresql, dsn: …}")
 
 
 def _dsn(values: dict[str, Any], node: Node) -> str:
@@ -113,48 +113,50 @@ def _dsn(values: dict[str, Any], node: Node) -> str:
 
 
 def _wandb(root: Node, problems: Problems) -> set[str]:
-    node = _take(root, "wandb", _WANDB_KEYS, problems)
+    node = _pop_section(root, "wandb", _WANDB_KEYS, problems)
     if node is None:
         return set()
     values = to_plain(node)
     for key in ("detection_enabled", "metrics_enabled"):
         if values.get(key) is False:
-            problems.notice(
+            problems.append_notice(
                 node.value[key].place, f"wandb.{key}: false is not supported; use a pipeline with a filter instead"
             )
     sources = root.value.get("sources")
     if values.get("enabled", True) is False:
         if sources is not None and isinstance(sources.value, dict) and "wandb_api" in sources.value:
-            problems.add(node.place, "wandb.enabled is false but sources.wandb_api is there; remove one of them")
+            problems.append_error(
+                node.place, "wandb.enabled is false but sources.wandb_api is there; remove one of them"
+            )
             return set()
-        problems.notice(node.place, "wandb.enabled: false is read as: no source wandb_api")
+        problems.append_notice(node.place, "wandb.enabled: false is read as: no source wandb_api")
         return {"wandb_api"}
     if sources is not None and isinstance(sources.value, dict) and "wandb_api" not in sources.value:
-        _put(sources, "wandb_api", mapping({}, node.place))
-    problems.notice(node.place, "wandb is read as sources.wandb_api: {}")
+        _set_value(sources, "wandb_api", mapping({}, node.place))
+    problems.append_notice(node.place, "wandb is read as sources.wandb_api: {}")
     return set()
 
 
 def _prometheus(root: Node, problems: Problems) -> None:
-    metrics = _take(root, "metrics", ("prometheus",), problems)
+    metrics = _pop_section(root, "metrics", ("prometheus",), problems)
     if metrics is None or "prometheus" not in metrics.value:
         return
-    node = _take(metrics, "prometheus", _PROMETHEUS_KEYS, problems)
+    node = _pop_section(metrics, "prometheus", _PROMETHEUS_KEYS, problems)
     if node is None:
         return
     enabled = node.value.get("enabled")
     if enabled is not None and enabled.value is False:
-        problems.notice(node.place, "metrics.prometheus.enabled: false only closes the second listener")
+        problems.append_notice(node.place, "metrics.prometheus.enabled: false only closes the second listener")
         return
     port = _port(node.value["port"], "metrics.prometheus.port", problems) if "port" in node.value else 9090
     server = _section(root, "server", node)
     if port is None or not isinstance(server.value, dict):
         return
     if "metrics_listen" in server.value:
-        problems.add(node.place, "metrics.prometheus: server.metrics_listen is there too; remove one of them")
+        problems.append_error(node.place, "metrics.prometheus: server.metrics_listen is there too; remove one of them")
         return
-    _put(server, "metrics_listen", scalar(f"0.0.0.0:{port}", node.place))
-    problems.notice(
+    _set_value(server, "metrics_listen", scalar(f"0.0.0.0:{port}", node.place))
+    problems.append_notice(
         node.place,
         f'metrics.prometheus is read as server.metrics_listen: "0.0.0.0:{port}"; scrapers that send no token need '
         "server.metrics_open: true",

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ..base.errors import BadRequest, LensError
+from ..base.exits import without_exit
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import AnalyzerConfig, CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
 from ..delivery.ledger import end_quiet_periods
@@ -118,7 +119,7 @@ class Assembly:
         for pipeline in self.pipelines:
             for sender in pipeline.senders:
                 if sink in ("", sender.slot.name):
-                    records += await pipeline.dead_letters.replay(sender.slot.name)
+                    records += await pipeline.dead_letters.replay_letters(sender.slot.name)
         return records
 
     async def dead_letters(self, sink: str) -> list[dict[str, Any]]:
@@ -192,11 +193,11 @@ def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics,
     )
 
 
-def make(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Component:
+def make_component(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Component:
     """Make a component. Raises LensError when its constructor fails."""
     try:
         return component.plugin(component.settings, context_of(config, component, metrics, directory))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise LensError(f"{component.type} {component.name!r} cannot be made: {error}") from error
 
 
@@ -233,7 +234,7 @@ async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Dire
     for name, sink_config in assembly.config.sinks.items():
         if name not in used and name != assembly.config.store:
             continue
-        made = make(assembly.config, sink_config, metrics, directory)
+        made = make_component(assembly.config, sink_config, metrics, directory)
         sink = _contained(assembly, made, sink_config, "sink")
         assert isinstance(sink, Sink)
         _make_folder(sink, "sink")
@@ -282,7 +283,7 @@ def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
         filter=_filter(config.filter),
         limits=msgspec.structs.replace(assembly.sinks[config.name].limits(), **config.limits),
         delivery=config.delivery,
-        on_exception=guard.failed,
+        on_exception=guard.record_failure,
         on_answer=guard.succeeded,
         ensure_started=assembly.starters[config.name].ensure,
         measure=_meter(assembly, config, "sink", "send").measure,
@@ -300,7 +301,9 @@ def _filter(settings: FilterSettings) -> RecordFilter:
 
 async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     for component in assembly.config.sources.values():
-        source = _contained(assembly, make(assembly.config, component, metrics, directory), component, "source")
+        source = _contained(
+            assembly, make_component(assembly.config, component, metrics, directory), component, "source"
+        )
         assert isinstance(source, Source)
         source.door = _ingest_gate(assembly, component, metrics, directory)
         source.judge = assembly.judge
@@ -335,7 +338,7 @@ def _measured(assembly: Assembly, config: ComponentConfig) -> dict[str, Any]:
 
 
 def _unwanted(source: Source, config: ComponentConfig) -> str:
-    """What a source brings for nothing; said once to those who wrote the source down, and shown to whoever looks."""
+    """Return why a source is not needed; logged once for those who configured it, and shown in the status."""
     assert isinstance(source.door, IngestGate)
     kinds = [kind for kind in source.brings if not source.door.wants(kind)]
     if not kinds:
@@ -348,7 +351,7 @@ def _unwanted(source: Source, config: ComponentConfig) -> str:
 async def _start_collector(
     assembly: Assembly, config: CollectorConfig, metrics: SelfMetrics, directory: Directory
 ) -> None:
-    collector = make(assembly.config, config, metrics, directory)
+    collector = make_component(assembly.config, config, metrics, directory)
     assert isinstance(collector, Collector)
     _make_folder(collector, "collector")
     starter = None if collector.isolated else _starter(assembly, collector, "collector")
@@ -366,7 +369,7 @@ async def _start_analyzer(
         if config.written:
             logger.warning("No sink answers queries, so the analyzer has nothing to ask. analyzer=%s", config.name)
         return
-    analyzer = make(assembly.config, config, metrics, directory)
+    analyzer = make_component(assembly.config, config, metrics, directory)
     assert isinstance(analyzer, Analyzer)
     analyzer.store = assembly.store
     _make_folder(analyzer, "analyzer")
@@ -400,7 +403,7 @@ def _run_polled(
         plugin_name=config.type,
     )
     assembly.collectors.append(runner)
-    assembly.tasks.append(asyncio.create_task(runner.run(), name=f"{config.type} {config.name}"))
+    assembly.tasks.append(asyncio.create_task(runner.collect_repeatedly(), name=f"{config.type} {config.name}"))
 
 
 def _ingest_gate(
@@ -420,12 +423,12 @@ async def _run_source(assembly: Assembly, source: Source) -> None:
     while True:
         started = time.monotonic()
         try:
-            await source.run()
+            await without_exit(source.run())
         except Exception as error:
             assembly.source_errors[name] = str(error) or type(error).__name__
             assembly.source_error_times[name] = time.time()
             source.context.logger.exception("Source failed. source=%s", name)
-            guard.failed(error)
+            guard.record_failure(error)
         else:
             return
         if time.monotonic() - started > RUN_IS_WELL_SECONDS:

@@ -46,7 +46,7 @@ class Blame:
         self._blockers: dict[tuple[str, str], Blocker] = {}
         self._logged_at: dict[str, float] = {}
 
-    def record(self, hold: LoopHold) -> None:
+    def record_hold(self, hold: LoopHold) -> None:
         """Count a hold for the plugin whose code is on its stack, if it is a plugin's."""
         if hold.is_idle:
             return

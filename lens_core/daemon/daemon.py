@@ -21,7 +21,7 @@ from ..config.loading import Config
 from ..delivery.ledger import end_quiet_periods
 from ..directory.directory import API_FEED, Directory
 from ..http.app import build_app, build_metrics_app
-from ..http.directory import restore, save_pods
+from ..http.directory import restore_pods, save_pods
 from ..http.errors import error_response
 from ..http.server import HttpServer, TlsFiles, bind
 from ..http.state import ApiState
@@ -90,16 +90,16 @@ class Daemon:
         try:
             tls = tls_files(self.config)
             if tls is not None:
-                tls.check()
+                tls.check_files()
             # The addresses are taken first: a port that is in use is said before a database is started.
             listener = bind(self.config.server.listen)
             extra = bind(self.config.server.metrics_listen) if self.config.server.metrics_listen else None
-            restore(self.directory, self._directory_file)
+            restore_pods(self.directory, self._directory_file)
             self.assembly = await assemble(self.config, self.host, self.metrics, self.directory, self.memory)
             self._servers = [HttpServer(listener, self._app(), tls)]
             if extra is not None:
                 self._servers.append(HttpServer(extra, self._metrics_app(), tls))
-            await self._run(exit_with_pid)
+            await self._run_until_stopped(exit_with_pid)
             if self._failure is not None:
                 raise self._failure
         finally:
@@ -147,7 +147,7 @@ class Daemon:
     def _count_hold(self, hold: LoopHold) -> None:
         self.metrics.loop_holds.inc()
         self.metrics.loop_held_seconds.inc(hold.seconds)
-        self.blame.record(hold)
+        self.blame.record_hold(hold)
 
     def _count_down(self) -> None:
         self._exit_timer.start(self.config.server.shutdown_deadline_seconds)
@@ -160,7 +160,7 @@ class Daemon:
         owner = f"plugin {found[0].origin}: {found[1]} blocks; " if found is not None else ""
         return owner + describe_hold(hold)
 
-    async def _run(self, exit_with_pid: int | None) -> None:
+    async def _run_until_stopped(self, exit_with_pid: int | None) -> None:
         for server in self._servers:
             await server.start()
         self.url = self._servers[0].url
@@ -181,7 +181,7 @@ class Daemon:
     async def _shut_down(self) -> None:
         """Readiness fails first, then no new request, then the pipelines drain; one deadline for all of it."""
         self.state = "stopping"
-        self.tap.close()
+        self.tap.close_listeners()
         ends = time.monotonic() + self.config.server.shutdown_deadline_seconds
         for server in self._servers:
             await server.stop(max(0.1, ends - time.monotonic()))
@@ -288,7 +288,7 @@ class Daemon:
         self._servers[0].app = _comes_back
         await self.assembly.stop(self.config.server.shutdown_deadline_seconds)
         try:
-            await self._begin(config)
+            await self._start_config(config)
             logger.info("Reloaded. pipelines=%s", ",".join(config.pipelines))
         except Exception as error:
             logger.error(
@@ -299,7 +299,7 @@ class Daemon:
             await self._begin_again(error)
         self.state = "running"
 
-    async def _begin(self, config: Config) -> None:
+    async def _start_config(self, config: Config) -> None:
         """Start what a configuration describes in place of what has stopped; whatever it raises, nothing is left."""
         before, self.config = self.config, config
         try:
@@ -315,7 +315,7 @@ class Daemon:
 
     async def _begin_again(self, reason: Exception) -> None:
         try:
-            await self._begin(self.config)
+            await self._start_config(self.config)
         except Exception as error:
             raise LensError(
                 f"reload failed ({reason}), and the configuration before it cannot be started either: {error}"

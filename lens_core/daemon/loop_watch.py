@@ -103,7 +103,7 @@ class LoopWatch:
         self._loop_thread = threading.get_ident()
         self._stopped.clear()
         self._schedule_beat(asyncio.get_running_loop())
-        self._thread = threading.Thread(target=self._watch, name="lens-loop-watch", daemon=True)
+        self._thread = threading.Thread(target=self._watch_loop, name="lens-loop-watch", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -168,7 +168,7 @@ class LoopWatch:
         except (AttributeError, OSError):  # not on this system
             return None
 
-    def _watch(self) -> None:
+    def _watch_loop(self) -> None:
         """Take the stack of the loop's thread whenever a beat is late; runs in a thread of its own."""
         sampled_for = said_for = 0.0
         while not self._stopped.wait(self._seconds_to_look(sampled_for)):

@@ -107,7 +107,7 @@ async def _drained(assembly: Assembly, deadline_seconds: float) -> None:
     """Wait until no sink has anything pending; raises LensError that says which sink refused what, and why."""
     ends = time.monotonic() + deadline_seconds
     while True:
-        sinks = [sink for pipeline in assembly.pipelines for sink in pipeline.status().sinks]
+        sinks = [sink for pipeline in assembly.pipelines for sink in pipeline.pipeline_status().sinks]
         refused = [f"{sink.name}: {sink.last_error}" for sink in sinks if sink.dead_letters or sink.ledger.dropped]
         if refused:
             raise LensError("refused by " + "; ".join(refused))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from ..base.errors import LensError
+from ..base.exits import without_exit
 from ..plugin_api.components import Component
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind
@@ -39,7 +40,7 @@ class Starter:
             return
         attempt = self._attempt
         if attempt is None or attempt.done():
-            attempt = self._attempt = asyncio.create_task(self._start(), name=f"start of {self.name}")
+            attempt = self._attempt = asyncio.create_task(self._start_daemon(), name=f"start of {self.name}")
         await asyncio.wait({attempt}, timeout=WAIT_SECONDS)
         if not attempt.done():
             self.error = f"has been starting for more than {WAIT_SECONDS:g} s"
@@ -66,10 +67,10 @@ class Starter:
         if self._attempt is not None:
             self._attempt.cancel()
 
-    async def _start(self) -> None:
+    async def _start_daemon(self) -> None:
         kind = self.component.name
         try:
-            await self.component.start()
+            await without_exit(self.component.start())
         except Exception as error:
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             owner = self._host.owner_of(self._kind, kind)

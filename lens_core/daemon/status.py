@@ -77,7 +77,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(Protocol):
-    """What is asked of a daemon."""
+    """The interface of the daemon for its routes."""
 
     config: Config
     host: PluginHost
@@ -116,8 +116,8 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         uptime_seconds=time.time() - daemon.started_at,
         store=config.store,
         store_notice=assembly.store.notice() if assembly and assembly.store else "",
-        sources=_sources(assembly) if assembly else [],
-        pipelines=[pipeline.status() for pipeline in assembly.pipelines] if assembly else [],
+        sources=_source_statuses(assembly) if assembly else [],
+        pipelines=[pipeline.pipeline_status() for pipeline in assembly.pipelines] if assembly else [],
         plugins=daemon.host.plugins(),
         event_loop=daemon.loop_watch.status(),
         blockers=daemon.blame.blockers(),
@@ -142,7 +142,7 @@ def _processes(assembly: Assembly) -> list[ProcessStatus]:
     ]
 
 
-def _sources(assembly: Assembly) -> list[SourceStatus]:
+def _source_statuses(assembly: Assembly) -> list[SourceStatus]:
     gates = assembly.gates()
     found = []
     for source in assembly.sources:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from ..base.exits import without_exit
 from ..plugin_api.components import Component
 
 logger = logging.getLogger("lens.stopping")
@@ -42,7 +43,7 @@ async def end_tasks(tasks: Sequence[asyncio.Task[None]], deadline_seconds: float
 
 async def stop_component(component: Component, deadline_seconds: float, *, is_started: bool = True) -> None:
     """Call a component's `stop`; one that raises is logged, one that takes longer than the deadline is left behind."""
-    task = asyncio.create_task(component.stop(), name=f"stop of {component.context.name}")
+    task = asyncio.create_task(without_exit(component.stop()), name=f"stop of {component.context.name}")
     await asyncio.wait({task}, timeout=deadline_seconds)
     if not task.done():
         task.cancel()
@@ -67,12 +68,12 @@ class ExitTimer:
         if self._thread is not None:
             return
         seconds = deadline_seconds + GRACE_SECONDS
-        self._thread = threading.Thread(target=self._run, args=(seconds,), name="lens-exit", daemon=True)
+        self._thread = threading.Thread(target=self._wait_and_exit, args=(seconds,), name="lens-exit", daemon=True)
         self._thread.start()
         if sys.stderr is not None:
             faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr)
 
-    def _run(self, seconds: float) -> None:
+    def _wait_and_exit(self, seconds: float) -> None:
         time.sleep(seconds)
         logger.error("The daemon did not end within its deadline and is ended now: %s", self._explain() or "no reason")
         logging.shutdown()

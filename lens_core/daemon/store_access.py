@@ -13,7 +13,7 @@ from ..config.loading import load_config
 from ..directory.directory import Directory
 from ..plugin_api.store import Store
 from ..plugin_host.host import PluginHost
-from .assembly import make
+from .assembly import make_component
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ async def open_store(config_file: Path | None, data_dir: Path | None = None) -> 
     if lock is not None:
         lock.acquire()
     try:
-        made = make(config, component, SelfMetrics(), Directory(config.server.cluster_name))
+        made = make_component(config, component, SelfMetrics(), Directory(config.server.cluster_name))
         assert isinstance(made, Store)  # the configuration has looked at that
         store = made.beside_daemon()
         store.context.data_dir.mkdir(parents=True, exist_ok=True)

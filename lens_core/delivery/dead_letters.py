@@ -62,7 +62,7 @@ class DeadLetters:
         self._spool = spool
         self._clock = clock
 
-    def count(self, sink: str = "") -> int:
+    def count_letters(self, sink: str = "") -> int:
         """Return the number of dead letters of a sink, or of all sinks."""
         sink_states = self._spool.engine.sink_states
         return (
@@ -74,14 +74,14 @@ class DeadLetters:
     async def entries(self, sink: str = "", *, limit: int = 100, after_id: int = 0) -> list[DeadLetterEntry]:
         """The oldest ones after `after_id`; `sink` '' means all sinks, those that were removed included."""
 
-        def work(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+        def select_letters(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
             return connection.execute(
                 "SELECT id, sink, reason, created_at, bytes, body FROM dead_letters"
                 " WHERE id > ? AND (? = '' OR sink = ?) ORDER BY id LIMIT ?",
                 (after_id, sink, sink, limit),
             ).fetchall()
 
-        rows = await self._spool.look(work)
+        rows = await self._spool.run_in_reader(select_letters)
         return [
             DeadLetterEntry(
                 id=row[0], sink=row[1], reason=row[2], created_at=row[3], bytes=row[4], record=_peek(row[5])
@@ -92,7 +92,7 @@ class DeadLetters:
     async def reasons(self, sink: str = "", *, limit: int = 100) -> list[DeadLetterReason]:
         """List why records were refused, the reason of the newest first; `sink` '' means all, removed ones included."""
 
-        def work(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+        def select_reasons(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
             return connection.execute(
                 "SELECT sink, reason, count(*), sum(bytes), min(created_at), max(created_at) FROM dead_letters"
                 " WHERE ?1 = '' OR sink = ?1 GROUP BY sink, reason ORDER BY max(id) DESC LIMIT ?2",
@@ -101,10 +101,10 @@ class DeadLetters:
 
         return [
             DeadLetterReason(sink=row[0], reason=row[1], records=row[2], bytes=row[3], first_at=row[4], last_at=row[5])
-            for row in await self._spool.look(work)
+            for row in await self._spool.run_in_reader(select_reasons)
         ]
 
-    async def replay(self, sink: str) -> int:
+    async def replay_letters(self, sink: str) -> int:
         """Put a sink's dead letters back into its spool, for that sink alone; returns how many records.
 
         What cannot be read stays. Each step is one transaction. Raises LensError for a sink that this pipeline does
@@ -113,28 +113,28 @@ class DeadLetters:
         if sink not in self._spool.engine.sink_states:
             raise LensError(f"there is no sink {sink!r} in this pipeline to replay to")
         last_id = records = 0
-        newest = await self._spool.look(lambda connection: _newest(connection, sink))
+        newest = await self._spool.run_in_reader(lambda connection: _newest(connection, sink))
         while last_id < newest:
-            done = await self._step(sink, last_id, newest)
+            done = await self._replay_step(sink, last_id, newest)
             if done.appended.reason:
                 raise Overloaded(f"{records} records replayed, then: {done.appended.reason}", retry_after_seconds=2.0)
             records, last_id = records + done.records, done.last_id
         return records
 
-    async def _step(self, sink: str, last_id: int, newest: int) -> _Replayed:
+    async def _replay_step(self, sink: str, last_id: int, newest: int) -> _Replayed:
         engine, now = self._spool.engine, self._clock()
 
-        def work(connection: sqlite3.Connection) -> _Replayed:
+        def replay_letters(connection: sqlite3.Connection) -> _Replayed:
             rows = connection.execute(
                 "SELECT id, body, bytes FROM dead_letters WHERE sink = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?",
                 (sink, last_id, newest, REPLAY_AT_ONCE),
             ).fetchall()
-            read = [(row[0], row[2], envelope) for row in rows if (envelope := _read(row[1])) is not None]
+            read = [(row[0], row[2], envelope) for row in rows if (envelope := _decode_envelope(row[1])) is not None]
             end = rows[-1][0] if rows else newest
             if not read:
                 return _Replayed(Appended([], []), 0, 0, end, 0)
             batches = _combine([envelope for _, _, envelope in read])
-            appended = engine.append(connection, batches, {}, sink, now)
+            appended = engine.append_batches(connection, batches, {}, sink, now)
             if appended.reason:
                 return _Replayed(appended, 0, 0, last_id, 0)
             connection.executemany("DELETE FROM dead_letters WHERE id = ?", [(number,) for number, _, _ in read])
@@ -146,11 +146,11 @@ class DeadLetters:
             engine.after_append(done.appended)
             engine.sink_states[sink].replayed(done.letters)
 
-        return await self._spool.write(work, after)
+        return await self._spool.run_in_writer(replay_letters, after)
 
     async def erase(self, erasure: Erasure) -> int:
         """Delete the dead letters of a deleted workload or run, whichever sink refused them; returns how many."""
-        newest = await self._spool.look(_newest)
+        newest = await self._spool.run_in_reader(_newest)
         last_id = count = 0
         while last_id < newest:
             last_id, erased = await self._erase_some(erasure, last_id, newest)
@@ -175,7 +175,7 @@ class DeadLetters:
                 if sink in engine.sink_states:
                     engine.sink_states[sink].replayed(letters)
 
-        end, erased = await self._spool.write(work, after)
+        end, erased = await self._spool.run_in_writer(work, after)
         return end, erased.total()
 
 
@@ -192,7 +192,7 @@ def _newest(connection: sqlite3.Connection, sink: str = "") -> int:
     return int(found[0] or 0)
 
 
-def _read(body: bytes) -> Envelope | None:
+def _decode_envelope(body: bytes) -> Envelope | None:
     try:
         return _raw.decode(body)
     except msgspec.DecodeError:
@@ -200,7 +200,7 @@ def _read(body: bytes) -> Envelope | None:
 
 
 def _peek(body: bytes) -> Any:
-    envelope = _read(body)
+    envelope = _decode_envelope(body)
     if envelope is None or not envelope.records:
         return None
     record = msgspec.msgpack.decode(envelope.records[0])

@@ -57,7 +57,7 @@ class LossPeriods:
         self._clock = clock
         self._open: dict[tuple[str, str], _Period] = {}
 
-    def record(self, kind: str, reason: str, records: int) -> None:
+    def record_loss(self, kind: str, reason: str, records: int) -> None:
         """Count records that were `dropped`, `rejected` or `discarded`; the first of a period is logged."""
         now = self._clock()
         period = self._open.get((kind, reason))
@@ -125,7 +125,7 @@ class RateMeter:
         self._started = clock()
         self._seconds: deque[list[int]] = deque()
 
-    def add(self, count: int) -> None:
+    def count_records(self, count: int) -> None:
         """Count now."""
         second = int(self._clock())
         if self._seconds and self._seconds[-1][0] == second:
@@ -177,7 +177,7 @@ class Ledger:
                 self._child(name, reason)
 
     @classmethod
-    def of(
+    def for_component(
         cls,
         component: str,
         metrics: SelfMetrics,
@@ -203,7 +203,7 @@ class Ledger:
         self.drop("not_found_again", max(0, self._left_pending - found))
         self._left_pending = 0
 
-    def add(self, counts: Mapping[tuple[str, str], int]) -> None:
+    def merge_counts(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Count what a spool says, by (name, reason)."""
         for (name, reason), amount in counts.items():
             if name == "rejected":
@@ -219,9 +219,9 @@ class Ledger:
             setattr(self, name, getattr(self, name) + amount)
             self._child(name).inc(amount)
             if name == self._rated:
-                self.rate.add(amount)
+                self.rate.count_records(amount)
             if name == "discarded":
-                self.losses.record("discarded", "", amount)
+                self.losses.record_loss("discarded", "", amount)
 
     def reject(self, reason: str, amount: int = 1) -> None:
         """Count items that were refused."""
@@ -230,14 +230,14 @@ class Ledger:
                 reason = "other"
             self.rejected[reason] = self.rejected.get(reason, 0) + amount
             self._child("rejected", reason).inc(amount)
-            self.losses.record("rejected", reason, amount)
+            self.losses.record_loss("rejected", reason, amount)
 
     def drop(self, reason: str, amount: int = 1) -> None:
         """Count records that were lost."""
         if amount:
             self.dropped[reason] = self.dropped.get(reason, 0) + amount
             self._child("dropped", reason).inc(amount)
-            self.losses.record("dropped", reason, amount)
+            self.losses.record_loss("dropped", reason, amount)
 
     def _child(self, name: str, reason: str = "") -> Any:
         child = self._children.get((name, reason))
@@ -246,7 +246,7 @@ class Ledger:
             child = self._children[name, reason] = getattr(self._metrics, name).labels(**labels)
         return child
 
-    def status(self) -> LedgerStatus:
+    def ledger_status(self) -> LedgerStatus:
         """The counts now."""
         counts = {name: getattr(self, name) for name in COUNTED}
         return LedgerStatus(

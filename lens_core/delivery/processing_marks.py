@@ -56,17 +56,17 @@ class ProcessingMarks:
         self._file: int | None = None
         self._suspects: dict[str, Suspect] = {}
 
-    def start(self, spool_id: str, sinks: Iterable[str]) -> None:
+    def load_marks(self, spool_id: str, sinks: Iterable[str]) -> None:
         """Read what the last process left for these sinks of this spool, and begin anew."""
         self._spool = _digest(spool_id)
         self._places = {sink: number * _SIZE for number, sink in enumerate(sorted(sinks))}
         if self._path is None:
             return
         try:
-            self._suspects = self._read(self._path.read_bytes() if self._path.exists() else b"")
+            self._suspects = self._decode_marks(self._path.read_bytes() if self._path.exists() else b"")
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             for sink, suspect in self._suspects.items():  # until it is given again, a death is not forgotten
-                self._write(sink, suspect._replace(deaths=suspect.deaths - 1))
+                self._write_mark(sink, suspect._replace(deaths=suspect.deaths - 1))
         except OSError as error:
             logger.warning("a batch that ends the daemon will not be recognised: %s: %s", self._path, error)
         for sink, suspect in self._suspects.items():
@@ -83,24 +83,24 @@ class ProcessingMarks:
         return self._suspects.get(sink)
 
     def clear(self, sink: str) -> None:
-        """What was suspected was given or put aside."""
+        """Clear the mark: the suspected batch was delivered or put aside."""
         self._suspects.pop(sink, None)
 
-    def begin(self, sink: str, start: Position, end: Position, deaths: int = 0) -> None:
+    def begin_batch(self, sink: str, start: Position, end: Position, deaths: int = 0) -> None:
         """The sink is about to get the records from `start` to `end`, at which the daemon died so often before."""
-        self._write(sink, Suspect(start, end, deaths))
+        self._write_mark(sink, Suspect(start, end, deaths))
 
-    def end(self, sink: str) -> None:
+    def end_batch(self, sink: str) -> None:
         """The sink has answered, whatever it said."""
         if self._file is not None:
-            self._put(bytes(_SIZE), self._places[sink])
+            self._write_at(bytes(_SIZE), self._places[sink])
 
-    def _write(self, sink: str, mark: Suspect) -> None:
+    def _write_mark(self, sink: str, mark: Suspect) -> None:
         if self._file is not None and sink in self._places:
             entry = _ENTRY.pack(self._spool, _digest(sink), *mark.start, *mark.end, mark.deaths)
-            self._put(entry.ljust(_SIZE, b"\0"), self._places[sink])
+            self._write_at(entry.ljust(_SIZE, b"\0"), self._places[sink])
 
-    def _put(self, data: bytes, place: int) -> None:
+    def _write_at(self, data: bytes, place: int) -> None:
         assert self._file is not None
         try:
             os.pwrite(self._file, data, place)
@@ -108,7 +108,7 @@ class ProcessingMarks:
             logger.warning("a batch that ends the daemon will not be recognised: %s", error)
             self.close()
 
-    def _read(self, data: bytes) -> dict[str, Suspect]:
+    def _decode_marks(self, data: bytes) -> dict[str, Suspect]:
         sinks = {_digest(sink): sink for sink in self._places}
         found: dict[str, Suspect] = {}
         for place in range(0, len(data) - _SIZE + 1, _SIZE):

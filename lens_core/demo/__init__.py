@@ -1,1 +1,1 @@
-"""What `lens demo` runs: a small real training, logged through the real wandb package."""
+"""The training of `lens demo`: small, real, logged through the real wandb package."""

@@ -1,4 +1,4 @@
-"""What goes wrong in the demo's training, and when: a spike, a NaN, checkpoints, a stall of the second rank."""
+"""The planned faults of the demo's training: a spike, a NaN, checkpoints, a stall of the second rank."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Planned:
         return True
 
     def stall_seconds(self, elapsed: float) -> float:
-        """How long to hang now."""
+        """Return how many seconds to hang now."""
         if elapsed < self._stall:
             return 0.0
         self._stall = math.inf

@@ -12,7 +12,7 @@ from .spirals import Point
 
 
 class Network(Protocol):
-    """What the training needs of a network; the gradient is one flat list, so that ranks can average it."""
+    """A small network; its gradient is one flat list, so that ranks can average it."""
 
     def gradient(self, batch: Sequence[Point]) -> tuple[list[float], float, float]:
         """The gradient of a batch, its loss and its accuracy."""

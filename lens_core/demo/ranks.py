@@ -43,7 +43,7 @@ def launch(arguments: Sequence[str]) -> int:
     sys.stdout.write(f"INFO: [default] {WORLD_SIZE} ranks on one machine\n")
     sys.stdout.flush()
     sockets = socket.socketpair()
-    ranks = [_start(rank, sockets[rank], arguments) for rank in range(WORLD_SIZE)]
+    ranks = [_start_rank(rank, sockets[rank], arguments) for rank in range(WORLD_SIZE)]
     for one in sockets:
         one.close()
 
@@ -60,7 +60,7 @@ def launch(arguments: Sequence[str]) -> int:
     return max(abs(code) for code in codes)
 
 
-def _start(rank: int, connection: socket.socket, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start_rank(rank: int, connection: socket.socket, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "NODE_RANK": 0, "WORLD_SIZE": WORLD_SIZE, _FD: connection.fileno()}
     environment = {**os.environ, **{name: str(number) for name, number in numbers.items()}}
     command = [sys.executable, "-m", "lens_core.demo.train", *arguments]

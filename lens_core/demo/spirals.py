@@ -1,4 +1,4 @@
-"""What the demo's network learns to tell apart: the points of two interleaved spirals."""
+"""The data of the demo's network: the points of two interleaved spirals."""
 
 from __future__ import annotations
 

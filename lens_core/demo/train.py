@@ -53,12 +53,12 @@ class Training:
     def save(self, number: int, folder: Path) -> None:
         """A checkpoint, and the lines that say so."""
         file = folder / f"checkpoint-{number}.json"
-        say(f"Writing checkpoint {file} at step {number}")
+        print_line(f"Writing checkpoint {file} at step {number}")
         file.write_text(json.dumps(self.network.weights()))
-        say(f"Saved checkpoint to {file} at step {number}")
+        print_line(f"Saved checkpoint to {file} at step {number}")
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """A line of the log."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -79,19 +79,19 @@ def train(run: Any, training: Training, seconds: float, folder: Path) -> int:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         run.log({**metrics, "samples_per_second": BATCH / took, "memory_used_gb": memory}, step=number)
         if training.rank == 0:
-            report(training, number, metrics, took, elapsed, folder)
+            print_step(training, number, metrics, took, elapsed, folder)
         ends = 1.0 if elapsed > seconds else 0.0
         if training.peer.average([ends])[0]:
             return number
     return training.steps
 
 
-def report(
+def print_step(
     training: Training, number: int, metrics: dict[str, float], took: float, elapsed: float, folder: Path
 ) -> None:
-    """What the first rank prints."""
+    """Print a step, as the first rank does."""
     if number % LOG_EVERY == 0 or not math.isfinite(metrics["loss"]):
-        say(
+        print_line(
             f"Step: {number}/{training.steps}, Loss: {metrics['loss']:.5f}, "
             f"Learning rate: {metrics['learning_rate']:.5e}, Iteration time: {took:.3f}s"
         )
@@ -99,7 +99,7 @@ def report(
         training.save(number, folder)
 
 
-def main(seconds: float, folder: Path) -> int:
+def run_rank(seconds: float, folder: Path) -> int:
     """One rank; returns the exit code."""
     import wandb
 
@@ -115,4 +115,4 @@ def main(seconds: float, folder: Path) -> int:
 if __name__ == "__main__":
     if "RANK" not in os.environ:
         sys.exit(launch(sys.argv[1:]))
-    sys.exit(main(float(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(run_rank(float(sys.argv[1]), Path(sys.argv[2])))

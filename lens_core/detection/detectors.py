@@ -68,11 +68,15 @@ class EvidenceRules:
 
     def __init__(self, detectors: Iterable[Detector]) -> None:
         self._detectors = [detector for detector in detectors if detector.layer in LAYERS]
-        self._layers = {_name(detector): detector.layer for detector in self._detectors}
+        self._layers = {_detector_name(detector): detector.layer for detector in self._detectors}
         bases: dict[str, frozenset[str]] = {}
         for detector in self._detectors:
-            bases[_name(detector)] = bases.get(_name(detector), frozenset()) | frozenset(detector.bases)
-        self.relations = Relations(bases, frozenset(_name(item) for item in self._detectors if item.is_library))
+            bases[_detector_name(detector)] = bases.get(_detector_name(detector), frozenset()) | frozenset(
+                detector.bases
+            )
+        self.relations = Relations(
+            bases, frozenset(_detector_name(item) for item in self._detectors if item.is_library)
+        )
 
     def knows(self, framework: str) -> bool:
         """Whether a detector of this framework is installed."""
@@ -106,18 +110,18 @@ class EvidenceRules:
 
     def _opinions(self, source: str, facts: Mapping[str, Any]) -> Iterator[Opinion]:
         if source == "user":
-            yield from self._said(facts)
+            yield from self._stated_opinions(facts)
             return
         yield from self._imported(facts)
-        yield from self._environment(_mapping(facts.get("environment")))
-        wandb = _mapping(facts.get("wandb"))
-        yield from self._configured({**_mapping(facts.get("config")), **_mapping(wandb.get("config"))})
-        yield from self._torch_modules(_mapping(_mapping(facts.get("pytorch")).get("detected_modules")))
+        yield from self._environment(_as_mapping(facts.get("environment")))
+        wandb = _as_mapping(facts.get("wandb"))
+        yield from self._configured({**_as_mapping(facts.get("config")), **_as_mapping(wandb.get("config"))})
+        yield from self._torch_modules(_as_mapping(_as_mapping(facts.get("pytorch")).get("detected_modules")))
         yield from self._keywords(wandb.get("project") or facts.get("project"), 0.50, "wandb_project_name")
         yield from self._keywords(facts.get("image"), 0.40, "image_name")
 
-    def _said(self, facts: Mapping[str, Any]) -> Iterator[Opinion]:
-        """What a person says; fields as the answer of the detection route has them."""
+    def _stated_opinions(self, facts: Mapping[str, Any]) -> Iterator[Opinion]:
+        """Yield the opinions that a person stated; the fields are those of the answer of the detection route."""
         given = facts.get("confidence")
         confidence = float(given) if isinstance(given, int | float) and 0.0 < given <= 1.0 else 1.0
         layered = {"wrapper": facts.get("wrapper_framework"), "base": facts.get("base_framework")}
@@ -131,53 +135,55 @@ class EvidenceRules:
 
     def _imported(self, facts: Mapping[str, Any]) -> Iterator[Opinion]:
         for layer in LAYERS:
-            for name, found in _mapping(facts.get(f"{layer}_frameworks")).items():
-                known = _mapping(found)
+            for name, found in _as_mapping(facts.get(f"{layer}_frameworks")).items():
+                known = _as_mapping(found)
                 if known.get("detected") is not True:
                     continue
-                yield self._known(name, layer, 0.90, "import_detection", {"version": known.get("version")})
+                yield self._known_opinion(name, layer, 0.90, "import_detection", {"version": known.get("version")})
                 if _spelled(known.get("base_framework")):
-                    yield self._known(known["base_framework"], "base", 0.90, "import_detection", {})
-        modules = _mapping(facts.get("modules"))
+                    yield self._known_opinion(known["base_framework"], "base", 0.90, "import_detection", {})
+        modules = _as_mapping(facts.get("modules"))
         for detector in self._detectors:
             for module in detector.modules:
                 if module in modules:
-                    yield _of(detector, 0.90, "import_detection", _version_facts(detector, module, modules[module]))
+                    yield _make_opinion(
+                        detector, 0.90, "import_detection", _version_facts(detector, module, modules[module])
+                    )
 
     def _environment(self, environment: Mapping[str, Any]) -> Iterator[Opinion]:
         for detector in self._detectors:
             for item in detector.environment:
                 name, equals, value = item.partition("=")
                 if name in environment and (not equals or str(environment[name]) == value):
-                    yield _of(detector, 0.80, "env_vars", {"variable": name})
+                    yield _make_opinion(detector, 0.80, "env_vars", {"variable": name})
         backend = _spelled(environment.get("PRIMUS_BACKEND"))
         if backend in self._layers:
             yield Opinion(backend, "base", 0.80, "env_vars", {"variable": "PRIMUS_BACKEND"})
         for name in ("FRAMEWORK", "TRAINING_FRAMEWORK"):
             if _spelled(environment.get(name)) in self._layers:
-                yield self._known(environment[name], "", 0.75, "env_framework", {"variable": name})
+                yield self._known_opinion(environment[name], "", 0.75, "env_framework", {"variable": name})
 
     def _configured(self, config: Mapping[str, Any]) -> Iterator[Opinion]:
         for key in ("framework", "base_framework", "wrapper_framework"):
             if _spelled(config.get(key)) in self._layers:
                 layer = key.removesuffix("framework").rstrip("_")
-                yield self._known(config[key], layer, 0.70, f"wandb_config_{key}", {"key": key})
+                yield self._known_opinion(config[key], layer, 0.70, f"wandb_config_{key}", {"key": key})
         trainer = str(config.get("trainer", "")).lower()
         for name in ("deepspeed", "megatron"):
             if name in trainer and name in self._layers:
-                yield self._known(name, "", 0.65, "wandb_config_trainer", {"key": "trainer"})
+                yield self._known_opinion(name, "", 0.65, "wandb_config_trainer", {"key": "trainer"})
         for detector in self._detectors:
             for item in detector.config_keys:
                 key, equals, value = item.partition("=")
                 wanted = key.split("+")
                 if all(config.get(name) is not None for name in wanted) and (not equals or config[key] == value):
-                    yield _of(detector, 0.65, "wandb_config_key", {"key": item})
+                    yield _make_opinion(detector, 0.65, "wandb_config_key", {"key": item})
 
     def _torch_modules(self, modules: Mapping[str, Any]) -> Iterator[Opinion]:
         for name, loaded in modules.items():
             if loaded is True and _spelled(name) in self._layers:
                 confidence = 0.55 if _spelled(name) in self.relations.libraries else 0.60
-                yield self._known(name, "", confidence, "pytorch_modules", {"module": name})
+                yield self._known_opinion(name, "", confidence, "pytorch_modules", {"module": name})
 
     def _keywords(self, text: Any, confidence: float, method: str) -> Iterator[Opinion]:
         if not isinstance(text, str):
@@ -185,19 +191,19 @@ class EvidenceRules:
         lowered = text.lower()
         for detector in self._detectors:
             if any(keyword in lowered for keyword in detector.project_keywords):
-                yield _of(detector, confidence, method, {})
+                yield _make_opinion(detector, confidence, method, {})
 
-    def _known(self, name: Any, layer: str, confidence: float, method: str, facts: dict[str, Any]) -> Opinion:
+    def _known_opinion(self, name: Any, layer: str, confidence: float, method: str, facts: dict[str, Any]) -> Opinion:
         spelled = _spelled(name)
         return Opinion(spelled, layer or self.layer_of(spelled), confidence, method, _without_none(facts))
 
 
-def _name(detector: Detector) -> str:
+def _detector_name(detector: Detector) -> str:
     return detector.framework or detector.name
 
 
-def _of(detector: Detector, confidence: float, method: str, facts: dict[str, Any]) -> Opinion:
-    return Opinion(_name(detector), detector.layer, confidence, method, _without_none(facts))
+def _make_opinion(detector: Detector, confidence: float, method: str, facts: dict[str, Any]) -> Opinion:
+    return Opinion(_detector_name(detector), detector.layer, confidence, method, _without_none(facts))
 
 
 def _spelled(name: Any) -> str:
@@ -208,7 +214,7 @@ def _spelled(name: Any) -> str:
     return _ALIASES.get(plain, plain)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 

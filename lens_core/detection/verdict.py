@@ -26,7 +26,7 @@ WORKLOAD_TYPE = "training"
 
 
 class Relations(msgspec.Struct, frozen=True):
-    """Which frameworks go together: the `bases` that each needs anyway, and libraries that anybody uses."""
+    """Relations of frameworks: the `bases` that each needs anyway, and libraries that anybody uses."""
 
     bases: Mapping[str, frozenset[str]] = {}
     libraries: frozenset[str] = frozenset()
@@ -101,7 +101,7 @@ def _decide(layer: str, strongest: Mapping[tuple[str, str, str], Detection], rel
 
 
 def _pick(found: Mapping[str, Detection], relations: Relations) -> Detection:
-    """What one source means: not what another of its frameworks needs anyway, then the surest, then by order."""
+    """Pick the opinion of one source: never a base of another of its frameworks, then by confidence, then by order."""
     names = set(found)
     specific = {name for name in names if not any(relations.needs(other, name) for other in names - {name})} or names
     proper = {name for name in specific if name not in relations.libraries} or specific
@@ -113,12 +113,19 @@ def _winner(picks: Mapping[str, Detection], relations: Relations) -> Detection:
     proper = {
         source: pick for source, pick in picks.items() if source == "user" or pick.framework not in relations.libraries
     } or picks
-    first = min(proper.values(), key=lambda pick: (-_rank(pick.source), -pick.confidence, *_precedence(pick.framework)))
+    first = min(
+        proper.values(),
+        key=lambda pick: (-_source_precedence(pick.source), -pick.confidence, *_precedence(pick.framework)),
+    )
     if first.source == "user":
         return first
     # The same thing said more exactly (Megatron-DeepSpeed, where the first source says Megatron) is no contradiction.
     finer = [pick for pick in proper.values() if relations.needs(pick.framework, first.framework)]
-    return min(finer, key=lambda pick: (-_rank(pick.source), *_precedence(pick.framework))) if finer else first
+    return (
+        min(finer, key=lambda pick: (-_source_precedence(pick.source), *_precedence(pick.framework)))
+        if finer
+        else first
+    )
 
 
 def _conflicts(
@@ -144,7 +151,7 @@ def _status(layer: _Layer) -> str:
     return "suspected" if layer.confidence >= SUSPECTED else "unknown"
 
 
-def _rank(source: str) -> int:
+def _source_precedence(source: str) -> int:
     return SOURCES.get(source, OTHER_SOURCE)
 
 

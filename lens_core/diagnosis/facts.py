@@ -1,4 +1,4 @@
-"""What the hang rules are given and what they answer. Times are seconds since the epoch."""
+"""Input and output of the hang rules. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Answer = Literal["yes", "no", "unknown"]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """When something is taken for what it seems; seconds, but for the counts and factors."""
+    """Thresholds of the rules; seconds, but for the counts and factors."""
 
     min_stall_seconds: float = 60.0
     stall_factor: float = 3.0
@@ -37,7 +37,7 @@ LIMITS = Limits()
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule says, and why; `ranks` are those that it speaks of."""
+    """The answer of one rule with its reason; `ranks` are those that it concerns."""
 
     rule: str
     verdict: Answer

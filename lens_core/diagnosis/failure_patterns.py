@@ -149,7 +149,7 @@ _ELASTIC = re.compile(
 
 
 def search_causes(text: str) -> list[Match]:
-    """What the lines of a text tell, in their order; a line tells one thing."""
+    """Find the causes in the lines of a text, in their order; a line has at most one."""
     found = []
     for raw in text.splitlines():
         line = _PREFIX.sub("", raw).strip()

@@ -44,7 +44,7 @@ def _failures_of(given: Any) -> list[RankFailure]:
         return [RankFailure(message=str(given))]
     found = []
     for key, value in given.items():
-        rank = _whole(key)
+        rank = _whole_number(key)
         if rank is None and key in ("error", "exception"):
             found.append(_exception(value))
         elif rank is None and key not in ("exitcode", "exit_code", "message"):
@@ -71,7 +71,7 @@ def _spell(error: BaseException) -> str:
 
 
 def _rank_failure(rank: int | None, value: Any) -> RankFailure:
-    def get(*names: str) -> Any:
+    def first_value(*names: str) -> Any:
         for name in names:
             found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
             if found is not None:
@@ -84,21 +84,21 @@ def _rank_failure(rank: int | None, value: Any) -> RankFailure:
         return RankFailure(rank=rank, message=value)
     return RankFailure(
         rank=rank,
-        exit_code=_whole(get("exitcode", "exit_code")),
-        message=_text(get("message", "error", "error_data")),
-        at=_time(get("timestamp", "datetime", "time")),
+        exit_code=_whole_number(first_value("exitcode", "exit_code")),
+        message=_message_text(first_value("message", "error", "error_data")),
+        at=_time(first_value("timestamp", "datetime", "time")),
     )
 
 
-def _text(message: Any) -> str:
+def _message_text(message: Any) -> str:
     """The words of a message; torch elastic's error files have {"message": {"message": …, "extraInfo": {…}}}."""
     if isinstance(message, Mapping):
         parts = [message.get("message"), (message.get("extraInfo") or {}).get("py_callstack")]
-        return "\n".join(_text(part) for part in parts if part)
+        return "\n".join(_message_text(part) for part in parts if part)
     return "" if message is None else str(message)
 
 
-def _whole(value: Any) -> int | None:
+def _whole_number(value: Any) -> int | None:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return int(value)
     return None

@@ -1,4 +1,4 @@
-"""What to do about a failed job: restart the processes, take another node, or stop; with the reason in words.
+"""Advice after a failure: restart the processes, replace the node, or stop; with the reason in words.
 
 A node is blamed only for what a node can cause. A Python exception of the training's own is never the node's fault, and
 a mistake that is made before the first step is not mended by making it again.
@@ -18,7 +18,7 @@ DEFAULT_MAX_RESTARTS = 3
 
 
 class Decision(Enum):
-    """What to do; the values are DLRover's action types."""
+    """The advised action; the values are DLRover's action types."""
 
     NONE = "no_action"
     RESTART_WORKER = "restart_worker"
@@ -27,7 +27,7 @@ class Decision(Enum):
 
 
 class RankFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """How one rank's process ended: `exit_code` negative for a signal; `at` in seconds, None if unknown.
+    """The end of one rank's process: `exit_code` negative for a signal; `at` in seconds, None if unknown.
 
     `is_exception` says that the message is a Python exception's, whatever it reads.
     """
@@ -50,7 +50,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Rule(NamedTuple):
-    """What follows from a cause: within the budget of restarts, and past it."""
+    """The actions after a cause: within the budget of restarts, and past it."""
 
     first: Decision
     later: Decision

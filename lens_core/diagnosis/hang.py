@@ -30,7 +30,7 @@ def judge(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
         return HangVerdict(verdict="unknown", reason=reason)
     if steps is not None and steps.verdict == "no":
         return _verdict(steps, findings)
-    if stacks is not None and stacks.verdict == "no" and not _said(findings, "watchdog", "yes"):
+    if stacks is not None and stacks.verdict == "no" and not _has_verdict(findings, "watchdog", "yes"):
         return _verdict(stacks, findings)
     found = [item for item in findings if item.verdict == "yes"]
     corroborated = _corroborated(steps, stacks, limits)
@@ -89,7 +89,7 @@ def _corroborated(steps: Finding | None, stacks: Finding | None, limits: Limits)
     )
 
 
-def _said(findings: Sequence[Finding], rule: str, verdict: Answer) -> bool:
+def _has_verdict(findings: Sequence[Finding], rule: str, verdict: Answer) -> bool:
     return any(item.rule == rule and item.verdict == verdict for item in findings)
 
 

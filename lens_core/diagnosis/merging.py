@@ -33,7 +33,7 @@ def merge_stacks(ranks: Iterable[RankStack]) -> list[StackGroup]:
     for rank in ranks:
         if rank.frames:
             by_place[own_frames(rank.frames)].append(rank)
-    groups = [_group(members) for members in by_place.values()]
+    groups = [_make_group(members) for members in by_place.values()]
     suspects = {id(group) for group in _odd_ones(groups)}
     marked = [msgspec.structs.replace(group, is_suspect=id(group) in suspects) for group in groups]
     return sorted(marked, key=lambda group: (not group.is_suspect, len(group.ranks), group.ranks))
@@ -62,7 +62,7 @@ def telling_frame(group: StackGroup) -> str:
     return own_frames(tuple(group.frames))[0]
 
 
-def _group(members: Sequence[RankStack]) -> StackGroup:
+def _make_group(members: Sequence[RankStack]) -> StackGroup:
     ordered = sorted(members, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.pid))
     # Of equal stacks the one with native frames says most.
     fullest = max(ordered, key=lambda rank: (rank.is_native, len(rank.frames)))
@@ -73,7 +73,7 @@ def _group(members: Sequence[RankStack]) -> StackGroup:
 
 
 def _odd_ones(groups: Sequence[StackGroup]) -> list[StackGroup]:
-    """Who is not in a collective while others are; else a minority of the ranks."""
+    """Return the ranks that are outside a collective while others are in it; else a minority of the ranks."""
     if len(groups) < 2:
         return []
     elsewhere = [group for group in groups if not group.waits_for_others]

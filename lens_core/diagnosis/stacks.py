@@ -33,7 +33,7 @@ class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RankStack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one rank's process was doing; `error` says why its stacks could not be read.
+    """The activity of one rank's process; `error` says why its stacks could not be read.
 
     `has_ended`: the process is gone while others of its job are not. `cpu_seconds` and `io_bytes` are what the process
     has used and moved in all its life.
@@ -59,7 +59,7 @@ class RankStack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """How the rank is called in reports."""
+        """Return the name of the rank in reports."""
         if self.rank is not None:
             return str(self.rank)
         return f"pid {self.pid}"

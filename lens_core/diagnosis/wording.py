@@ -24,7 +24,7 @@ def by_node(facts: Facts, data_type: str, limits: Limits) -> dict[Node, list[Dia
 
 
 def node_name(node: Node) -> str:
-    """How a node is called: by its rank, else by its id."""
+    """Return the name of a node: its rank, else its id."""
     return str(node[1] if node[1] >= 0 else node[2])
 
 

@@ -1,4 +1,4 @@
-"""What XPU timer's Prometheus text says about hangs: samples read by their labels and values, not by their looks.
+"""Hang indicators of XPU timer's Prometheus text: samples read by their labels and values, not by their looks.
 
 The gauge `XPU_TIMER_COMMON_HANG{rank, local_rank, …}` is above 0 when a kernel (a matrix product, a collective) has
 been outstanding for XPU_TIMER_HANG_TIMEOUT seconds (300 by default).
@@ -36,7 +36,7 @@ def hang_flags(text: str) -> HangFlags:
             unreadable += 1
             continue
         for labels, value in found:
-            rank = _rank(labels) or f"#{number}"
+            rank = _label_rank(labels) or f"#{number}"
             if not math.isnan(value):
                 flags[rank] = flags.get(rank, False) or value > 0
     return HangFlags(flags, unreadable)
@@ -64,6 +64,6 @@ def _samples(line: str) -> Iterator[tuple[dict[str, str], float]]:
                 yield sample.labels, sample.value
 
 
-def _rank(labels: dict[str, str]) -> str:
+def _label_rank(labels: dict[str, str]) -> str:
     known = (labels.get(name, "") for name in ("rank", "local_rank"))
     return next((value for value in known if value not in ("", _UNSET)), "")

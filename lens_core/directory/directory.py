@@ -164,7 +164,7 @@ class Directory:
                 known[key] = pod
         return known
 
-    def find(self, origin: Origin) -> Pod | None:
+    def find_pod(self, origin: Origin) -> Pod | None:
         """The pod of an origin: by uid, else by namespace and name, else by a name that only one pod has.
 
         A pod of the same name with another uid is another pod.
@@ -186,7 +186,7 @@ class Directory:
         changes: dict[str, str] = {}
         if not origin.cluster:
             changes["cluster"] = self.cluster
-        pod = self.find(origin) if origin is not NOWHERE and (origin.pod_uid or origin.pod_name) else None
+        pod = self.find_pod(origin) if origin is not NOWHERE and (origin.pod_uid or origin.pod_name) else None
         if pod is not None:
             known = {"pod_uid": pod.uid, "pod_name": pod.name, "namespace": pod.namespace, "node": pod.node}
             changes.update({name: value for name, value in known.items() if value and not getattr(origin, name)})
@@ -199,7 +199,7 @@ class Directory:
             answer.setdefault(node, {}).setdefault(kind, {})[device] = [pod.name, pod.uid]
         return answer
 
-    def workloads(self) -> dict[str, list[list[str]]]:
+    def workloads_by_pod(self) -> dict[str, list[list[str]]]:
         """pod name → [[workload name, workload uid], …] (seed 003).
 
         Where several namespaces have a pod of one name, the keys of these are namespace/name.

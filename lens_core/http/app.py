@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -190,6 +191,7 @@ class CountRequests:
     def __init__(self, app: ASGIApp, state: ApiState) -> None:
         self._app = app
         self._requests = state.metrics.http_requests
+        self._counters: dict[tuple[str, int], Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on and note the status of its answer."""
@@ -200,7 +202,13 @@ class CountRequests:
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 route = scope.get("route")
-                self._requests.labels(getattr(route, "path", "none"), str(message["status"])).inc()
+                self._count(getattr(route, "path", "none"), message["status"])
             await send(message)
 
         await self._app(scope, receive, noting)
+
+    def _count(self, path: str, status: int) -> None:
+        counter = self._counters.get((path, status))
+        if counter is None:
+            counter = self._counters[path, status] = self._requests.labels(path, str(status))
+        counter.inc()

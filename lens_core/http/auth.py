@@ -1,4 +1,4 @@
-"""Who may do what: loopback without a token, everybody else by a bearer token with a role.
+"""Access control: loopback needs no token, other clients need a bearer token with a role.
 
 Roles: `ingest` may send, `read` may ask, `admin` may do everything. `/livez`, `/readyz` and an open ingest need none.
 The page's login is a session that stands for the token it was made with. What a browser sends is looked at twice:
@@ -31,7 +31,7 @@ def require_role(connection: HTTPConnection, state: ApiState, role: str, *, is_o
     scheme, _, token = header.partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         _check_token(token.strip(), state, role)
-    elif (found := state.sessions.find(connection)) is not None:
+    elif (found := state.sessions.find_session(connection)) is not None:
         _check_session(connection, *found, role)
     elif is_loopback(connection):
         _refuse_other_sites(connection, state)

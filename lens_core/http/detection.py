@@ -1,4 +1,4 @@
-"""What a workload runs on, and why Lens says so: the verdict over all evidence, made anew for every answer."""
+"""The detection of a workload and its reasons: the verdict over all evidence, made anew for every answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOOK_SECONDS = 0.02
 
 
 class StatedDetection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person says: the body of PUT; at least one of the first three."""
+    """A detection stated by a person: the body of PUT; at least one of the first three."""
 
     framework: str = ""
     wrapper_framework: str = ""
@@ -48,9 +48,9 @@ class DetectionRoutes:
     def routes(self) -> list[Route]:
         """One path; asking needs the role read, saying admin."""
         path = "/workloads/{uid:path}/detection"
-        return [Route(path, self.read, methods=["GET"]), Route(path, self.write, methods=["PUT"])]
+        return [Route(path, self.get_detection, methods=["GET"]), Route(path, self.put_detection, methods=["PUT"])]
 
-    async def read(self, request: Request) -> Response:
+    async def get_detection(self, request: Request) -> Response:
         """The verdict, its layers, the evidence and opinions behind it, and what contradicts it."""
         require_role(request, self._state, "read")
         uid = workload_uid(request)
@@ -62,14 +62,14 @@ class DetectionRoutes:
         return json_response(
             {
                 "workload_uid": uid,
-                **describe(verdict),
+                **verdict_json(verdict),
                 "detections": [_opinion(opinion) for opinion in opinions],
                 "evidence": evidence,
             }
         )
 
-    async def write(self, request: Request) -> Response:
-        """What a person says wins over what detectors find; saying it again replaces it.
+    async def put_detection(self, request: Request) -> Response:
+        """Store a detection stated by a person, which wins over those of detectors; a repetition replaces it.
 
         Answers the verdict that GET gives from now on, or 503 when there is no store to ask.
         """
@@ -84,7 +84,7 @@ class DetectionRoutes:
         await self._state.api_gate.submit([evidence])
         known = await _evidence_with(store, uid, evidence)
         verdict = fuse(await all_opinions(store, uid, known, self._state.rules), self._state.rules.relations)
-        return json_response({"success": True, "workload_uid": uid, **describe(verdict)})
+        return json_response({"success": True, "workload_uid": uid, **verdict_json(verdict)})
 
 
 async def _evidence_with(store: Store, uid: str, said: Evidence) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def weigh(uid: str, evidence: list[dict[str, Any]], stored: list[Detection], rul
     return opinions + [opinion for opinion in stored if opinion.source not in judged]
 
 
-def describe(verdict: Verdict) -> dict[str, Any]:
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
     """A verdict as the routes answer it; what is not known is null."""
     answer: dict[str, Any] = msgspec.to_builtins(verdict)
     names = ("framework", "framework_layer", "wrapper_framework", "base_framework", "method", "workload_type")

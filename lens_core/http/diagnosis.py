@@ -52,9 +52,9 @@ class DiagnosisRoutes:
 
     def routes(self) -> list[Route]:
         """One path; it needs the role read."""
-        return [Route("/workloads/{uid:path}/diagnosis", self.read, methods=["GET"])]
+        return [Route("/workloads/{uid:path}/diagnosis", self.get_diagnosis, methods=["GET"])]
 
-    async def read(self, request: Request) -> Response:
+    async def get_diagnosis(self, request: Request) -> Response:
         """The hang verdict with every rule's reason, the merged stacks, who reported, and advice after a failure."""
         require_role(request, self._state, "read")
         uid = workload_uid(request)
@@ -64,10 +64,10 @@ class DiagnosisRoutes:
         diagnoses = [] if elsewhere else await store.diagnoses(uid)
         events = [] if elsewhere else await store.events(uid, limit=_MAX_EVENTS)
         progress = None if elsewhere else await progress_of(store, uid, now)
-        return json_response({"workload_uid": uid, **describe(now, diagnoses, events, progress)})
+        return json_response({"workload_uid": uid, **diagnosis_json(now, diagnoses, events, progress)})
 
 
-def describe(
+def diagnosis_json(
     now: float, diagnoses: Sequence[Diagnosis], events: Sequence[EventRow], progress: Progress | None
 ) -> dict[str, Any]:
     """The answer's body, but for the workload's name. Times in milliseconds."""
@@ -76,8 +76,8 @@ def describe(
     verdict = judge(Facts(now=now, diagnoses=diagnoses, progress=progress, events=happened))
     return {
         "hang": _hang(verdict),
-        "progress": _progress(progress, now),
-        "stacks": [_group(group) for group in merge_stacks(newest_stacks(diagnoses))],
+        "progress": _progress_json(progress, now),
+        "stacks": [_group_json(group) for group in merge_stacks(newest_stacks(diagnoses))],
         "nodes": _nodes(diagnoses, now),
         "advice": _advice(telling),
         "events": [msgspec.to_builtins(event) for event in telling[:_SHOWN_EVENTS]],
@@ -121,7 +121,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _progress(progress: Progress | None, now: float) -> dict[str, Any] | None:
+def _progress_json(progress: Progress | None, now: float) -> dict[str, Any] | None:
     if progress is None:
         return None
     return {
@@ -133,7 +133,7 @@ def _progress(progress: Progress | None, now: float) -> dict[str, Any] | None:
     }
 
 
-def _group(group: StackGroup) -> dict[str, Any]:
+def _group_json(group: StackGroup) -> dict[str, Any]:
     return {
         "ranks": group.ranks,
         "suspect": group.is_suspect,
@@ -161,7 +161,7 @@ def _nodes(diagnoses: Sequence[Diagnosis], now: float) -> list[dict[str, Any]]:
 
 
 def _advice(events: Sequence[EventRow]) -> dict[str, Any] | None:
-    """What to do about the newest failure, if nothing has begun again since; `events` newest first."""
+    """Advise on the newest failure, if nothing has started since; `events` newest first."""
     failures: list[RankFailure] = []
     reported = 0
     for event in events:
@@ -169,7 +169,7 @@ def _advice(events: Sequence[EventRow]) -> dict[str, Any] | None:
             break
         if event.type in FAILURE_EVENTS:
             failures += _failures(event)
-            reported = max(reported, _whole(event.details.get("restart_count")) or 0)
+            reported = max(reported, _whole_number(event.details.get("restart_count")) or 0)
     if not failures:
         return None
     restarts = max(reported, sum(event.type == "resumed" for event in events))
@@ -210,11 +210,11 @@ def _failure(event: EventRow) -> RankFailure:
     xid = details.get("xid")
     if isinstance(xid, int | float):  # what a device's error means its number says
         message = f"Xid {xid:g}, {message}"
-    number = _whole(details.get("exit_code"))
+    number = _whole_number(details.get("exit_code"))
     return RankFailure(rank=event.rank, message=message, exit_code=number, at=event.timestamp / 1000)
 
 
-def _whole(value: object) -> int | None:
+def _whole_number(value: object) -> int | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53:
         return int(value)
     return int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else None

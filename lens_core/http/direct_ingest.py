@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Match, Route
@@ -15,6 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .errors import on_http_exception
 from .openapi import DeclaredRoute
+
+_NOTHING = QueryParams()
 
 
 class DirectIngest:
@@ -31,12 +34,37 @@ class DirectIngest:
             await self._app(scope, receive, send)
             return
         scope["route"] = route
-        request = Request(scope, receive, send)
+        request = _IngestRequest(scope, receive, send)
         try:
             response = await route.endpoint(request)
         except HTTPException as error:
             response = await on_http_exception(request, error)
         await response(scope, receive, send)
+
+
+class _IngestHeaders(Headers):
+    """Headers that are found without a search: a dozen are asked for, most of which are not there."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope=scope)
+        self._first: dict[str, str] = {}
+        for name, value in self._list:
+            self._first.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+
+    def __getitem__(self, key: str) -> str:
+        return self._first[key.lower()]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and key.lower() in self._first
+
+
+class _IngestRequest(Request):
+    """A request without parameters."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self._headers = _IngestHeaders(scope)
+        self._query_params = _NOTHING
 
 
 def ingest_routes(prefixes: Mapping[str, Sequence[Route]]) -> dict[str, DeclaredRoute]:

@@ -34,19 +34,19 @@ class DirectoryRoutes:
     def routes(self) -> list[Route]:
         """One path, two endpoints: asking needs the role read, changing admin."""
         return [
-            Route("/directory", self.read, methods=["GET"]),
-            Route("/directory", self.write, methods=["PUT", "PATCH"]),
+            Route("/directory", self.get_directory, methods=["GET"]),
+            Route("/directory", self.change_directory, methods=["PUT", "PATCH"]),
         ]
 
-    async def read(self, request: Request) -> Response:
+    async def get_directory(self, request: Request) -> Response:
         """All pods that are known, whoever said so, in the shape that PUT takes."""
         require_role(request, self._state, "read")
         return Response(json_of_pods(self._state.directory.pods()), media_type=JSON)
 
-    async def write(self, request: Request) -> Response:
+    async def change_directory(self, request: Request) -> Response:
         """PUT replaces what was said here before, PATCH adds to it; other feeds of the directory stay as they are."""
         require_role(request, self._state, "admin")
-        pods = pods_of_json(await self._body(request))
+        pods = pods_of_json(await self._read_body(request))
         directory = self._state.directory
         async with self._order:
             await self._change(request.method == "PUT", pods)
@@ -69,7 +69,7 @@ class DirectoryRoutes:
         if self._state.directory_file is not None:
             await asyncio.to_thread(save_pods, self._state.directory_file, directory.pods(API_FEED))
 
-    async def _body(self, request: Request) -> bytes:
+    async def _read_body(self, request: Request) -> bytes:
         body = bytearray()
         async for piece in request.stream():
             body += piece
@@ -78,7 +78,7 @@ class DirectoryRoutes:
         return bytes(body)
 
 
-def restore(directory: Directory, file: Path) -> Sequence[Pod]:
+def restore_pods(directory: Directory, file: Path) -> Sequence[Pod]:
     """Teach the directory what was said before the daemon was restarted; a file that cannot be read is said."""
     try:
         pods = pods_of_json(file.read_bytes())

@@ -74,9 +74,9 @@ class ExportRoutes:
     def routes(self) -> list[Route]:
         """All of them."""
         table: list[tuple[str, str, Endpoint]] = [
-            ("POST", "/exports", self.create),
+            ("POST", "/exports", self.create_export),
             ("GET", "/exports", self.list),
-            ("GET", "/exports/{id}", self.show),
+            ("GET", "/exports/{id}", self.get_export),
             ("DELETE", "/exports/{id}", self.remove),
             ("GET", "/exports/{id}/file", self.file),
         ]
@@ -99,12 +99,12 @@ class ExportRoutes:
             self._jobs = ExportJobs(folder / "exports")
         return self._jobs
 
-    async def create(self, request: Request) -> Response:
+    async def create_export(self, request: Request) -> Response:
         """Begin an export: csv, arrow or xlsx of what metrics/data would answer; 202 with where to look."""
         wanted: Wanted = decode_question(await read_question(request), Wanted)
         store, query = self._state.required_store(), wanted.query()
         ensure_answerable(store, query, wanted.format)
-        export = self.jobs.start(store, query, wanted.format)
+        export = self.jobs.begin_export(store, query, wanted.format)
         described = _described(export)
         return json_response(described, 202, {"Location": str(described["url"])})
 
@@ -113,9 +113,9 @@ class ExportRoutes:
         found = [_described(export) for export in self.jobs.all()]
         return json_response({"exports": found, "total_count": len(found)})
 
-    async def show(self, request: Request) -> Response:
-        """How far an export is: waiting, running, done or failed."""
-        return json_response(_described(self.jobs.get(request.path_params["id"])))
+    async def get_export(self, request: Request) -> Response:
+        """Return the state of an export: waiting, running, done or failed."""
+        return json_response(_described(self.jobs.get_export(request.path_params["id"])))
 
     async def remove(self, request: Request) -> Response:
         """End an export and remove its file."""
@@ -124,7 +124,7 @@ class ExportRoutes:
 
     async def file(self, request: Request) -> Response:
         """The file of an export that is done; 202 with its state while it is not."""
-        export = self.jobs.get(request.path_params["id"])
+        export = self.jobs.get_export(request.path_params["id"])
         if export.state in ("waiting", "running"):
             return json_response(_described(export), 202, {"Retry-After": "1"})
         if export.state == "failed":

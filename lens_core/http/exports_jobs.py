@@ -52,14 +52,14 @@ class ExportJobs:
         self._known: dict[str, Export] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._load()
+        self._load_exports()
 
     def all(self) -> list[Export]:
         """The newest first."""
         self._forget_old()
         return sorted(self._known.values(), key=lambda export: (export.created, export.id), reverse=True)
 
-    def get(self, identity: str) -> Export:
+    def get_export(self, identity: str) -> Export:
         """One export. Raises NotFound."""
         self._forget_old()
         found = self._known.get(identity)
@@ -68,10 +68,10 @@ class ExportJobs:
         return found
 
     def file(self, export: Export) -> Path:
-        """Where its file is."""
+        """Return the path of its file."""
         return self._folder / f"{export.id}.{export.format}"
 
-    def start(self, store: Store, query: PointQuery, format_: ExportFormat) -> Export:
+    def begin_export(self, store: Store, query: PointQuery, format_: ExportFormat) -> Export:
         """Begin an export. Raises TooManyRequests."""
         self._forget_old()
         if sum(not task.done() for task in self._tasks.values()) >= MOST_WAITING:
@@ -83,19 +83,21 @@ class ExportJobs:
             created=int(time.time() * 1000),
         )
         self._known[export.id] = export
-        self._tasks[export.id] = asyncio.create_task(self._make(export, store, query), name=f"export {export.id}")
+        self._tasks[export.id] = asyncio.create_task(
+            self._write_export(export, store, query), name=f"export {export.id}"
+        )
         return export
 
     async def remove(self, identity: str) -> None:
         """End it if it is being made, remove its file. Raises NotFound."""
-        export = self.get(identity)
+        export = self.get_export(identity)
         task = self._tasks.pop(identity, None)
         if task is not None and not task.done():
             task.cancel()
             await asyncio.wait([task])
-        self._drop(export)
+        self._remove_export(export)
 
-    async def _make(self, export: Export, store: Store, query: PointQuery) -> None:
+    async def _write_export(self, export: Export, store: Store, query: PointQuery) -> None:
         async with self._turns:
             export.state = "running"
             part = self._folder / f"{export.id}.part"
@@ -122,13 +124,13 @@ class ExportJobs:
             finally:
                 export.finished = int(time.time() * 1000)
                 part.unlink(missing_ok=True)
-                self._save(export)
+                self._save_export(export)
 
-    def _save(self, export: Export) -> None:
+    def _save_export(self, export: Export) -> None:
         with contextlib.suppress(OSError):  # then only this process knows the export
             (self._folder / f"{export.id}.json").write_bytes(msgspec.json.encode(export))
 
-    def _load(self) -> None:
+    def _load_exports(self) -> None:
         if not self._folder.is_dir():
             return
         for part in self._folder.glob("*.part"):
@@ -150,9 +152,9 @@ class ExportJobs:
         settled.sort(key=lambda export: export.created, reverse=True)
         for number, export in enumerate(settled):
             if number >= MOST_KEPT or export.created < oldest:
-                self._drop(export)
+                self._remove_export(export)
 
-    def _drop(self, export: Export) -> None:
+    def _remove_export(self, export: Export) -> None:
         self._known.pop(export.id, None)
         self._tasks.pop(export.id, None)
         for path in (self.file(export), self._folder / f"{export.id}.json"):
@@ -175,5 +177,5 @@ async def _write_stream(part: Path, stream: AsyncIterator[bytes], export: Export
 async def _write_workbook(part: Path, pieces: AsyncIterator[PointColumns], export: Export) -> None:
     with workbook(part) as book:
         async for piece in pieces:
-            await asyncio.to_thread(book.add, piece)
+            await asyncio.to_thread(book.write_rows, piece)
             export.bytes = part.stat().st_size

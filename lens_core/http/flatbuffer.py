@@ -60,12 +60,12 @@ def _put_table(data: bytearray, table: Table) -> int:
         if isinstance(value, Scalar):
             struct.pack_into(f"<{value.format}", data, place, value.number)
         else:
-            struct.pack_into("<I", data, place, _put(data, value) - place)
+            struct.pack_into("<I", data, place, _append_value(data, value) - place)
     return position
 
 
 def _layout(table: Table) -> tuple[dict[int, int], int]:
-    """Where in the table each field is, and the table's size."""
+    """Lay out a table: the offset of each field, and the table's size."""
     places, size = {}, _OFFSET
     for slot, value in table.fields.items():
         width = struct.calcsize(f"<{value.format}") if isinstance(value, Scalar) else _OFFSET
@@ -75,7 +75,7 @@ def _layout(table: Table) -> tuple[dict[int, int], int]:
     return places, size
 
 
-def _put(data: bytearray, value: str | Table | Pairs | list[Table]) -> int:
+def _append_value(data: bytearray, value: str | Table | Pairs | list[Table]) -> int:
     if isinstance(value, Table):
         return _put_table(data, value)
     if isinstance(value, str):

@@ -26,8 +26,8 @@ from .grafana_query import (
     Target,
     as_object,
     cluster_of,
+    decode_request_body,
     milliseconds,
-    read,
 )
 from .grafana_shapes import events_as_annotations, frames, lines_of, series, table, wide_rows
 from .headline import with_headline_loss
@@ -52,7 +52,7 @@ class GrafanaRoutes:
         """All of them; they take bodies although they only ask, as Grafana's protocol has it."""
         posts: dict[str, Question] = {
             "/metrics": self.metrics,
-            "/search": self.search,
+            "/search": self.list_names,
             "/metric-payload-options": self.payload_options,
             "/variable": self.variable,
             "/annotations": self.annotations,
@@ -61,7 +61,7 @@ class GrafanaRoutes:
         }
         found = [Route(path, self._readable(self._asking(it)), methods=["POST"]) for path, it in posts.items()]
         found.append(Route("/query", self._readable(self.query), methods=["POST"]))
-        found.append(Route("/workloads/{uid:path}/metrics/rows", self._readable(self.rows), methods=["GET"]))
+        found.append(Route("/workloads/{uid:path}/metrics/rows", self._readable(self.get_rows), methods=["GET"]))
         return [Route("/", self._readable(self.test), methods=["GET"]), *found]
 
     def _readable(self, endpoint: Endpoint) -> Endpoint:
@@ -78,21 +78,21 @@ class GrafanaRoutes:
         """An endpoint that is asked with an object; about another cluster there is nothing to say."""
 
         @wraps(question)
-        async def asked(request: Request) -> Response:
-            given = read(await read_question(request), dict)
+        async def endpoint(request: Request) -> Response:
+            given = decode_request_body(await read_question(request), dict)
             elsewhere = is_another(cluster_of(given), self._state.cluster_name)
             return json_response([]) if elsewhere else await question(given)
 
-        return asked
+        return endpoint
 
     async def test(self, request: Request) -> Response:
-        """What `Save & test` asks."""
+        """Answer the request of `Save & test`."""
         self._state.required_store()
         return json_response({"status": "ok"})
 
     async def query(self, request: Request) -> Response:
         """The points of a panel: `timeseries`, `table` or `frame` for each target."""
-        asked: Query = read(await read_question(request), Query)
+        asked: Query = decode_request_body(await read_question(request), Query)
         store = self._state.required_store()
         if len(asked.targets) > MOST_TARGETS:
             raise BadRequest(f"a question has at most {MOST_TARGETS} targets, not {len(asked.targets)}")
@@ -103,7 +103,7 @@ class GrafanaRoutes:
                 continue
             if await request.is_disconnected():
                 return Response(status_code=204)
-            wanted = asked.points(target)
+            wanted = asked.make_point_query(target)
             ensure_answerable(store, wanted, "json")
             pieces = await collect_points(store, wanted, left)
             left -= sum(map(len, pieces))
@@ -119,7 +119,7 @@ class GrafanaRoutes:
     def _is_elsewhere(self, asked: Query, target: Target) -> bool:
         return is_another(asked.settings_of(target).get("cluster", ""), self._state.cluster_name)
 
-    async def rows(self, request: Request) -> Response:
+    async def get_rows(self, request: Request) -> Response:
         """Wide rows, `[{time, iteration, loss, accuracy, …}]`; the parameters of metrics/data, max_points 1000."""
         query = point_query(request)
         store = self._state.required_store()
@@ -150,7 +150,7 @@ class GrafanaRoutes:
         names = await self._metric_names(uid)
         return json_response([{"label": name, "value": name, "payloads": payloads} for name in names])
 
-    async def search(self, asked: dict[str, Any]) -> Response:
+    async def list_names(self, asked: dict[str, Any]) -> Response:
         """SimpleJson: names of metrics; `workloads`, `metrics UID`, `sources UID`, `runs UID` list those."""
         target = str(asked.get("target") or "")
         if _VARIABLE.fullmatch(target):
@@ -160,7 +160,7 @@ class GrafanaRoutes:
     async def payload_options(self, asked: dict[str, Any]) -> Response:
         """simPod: what a field of a target's payload can be."""
         uid = str(as_object(asked.get("payload")).get("workload_uid", "") or "")
-        found = await self._values(str(asked.get("name", "")), uid)
+        found = await self._filter_values(str(asked.get("name", "")), uid)
         return json_response([{"label": label, "value": value} for label, value in found])
 
     async def variable(self, asked: dict[str, Any]) -> Response:
@@ -192,7 +192,7 @@ class GrafanaRoutes:
         )
 
     async def tag_keys(self, asked: dict[str, Any]) -> Response:
-        """What an ad hoc filter can be about."""
+        """List the keys of ad hoc filters."""
         return json_response([{"type": "string", "text": key} for key in _KEYS])
 
     async def tag_values(self, asked: dict[str, Any]) -> Response:
@@ -200,7 +200,7 @@ class GrafanaRoutes:
         key = str(asked.get("key", ""))
         if key == "cluster":
             return json_response([{"text": self._state.cluster_name}])
-        return json_response([{"text": value} for _, value in await self._values(key, "")])
+        return json_response([{"text": value} for _, value in await self._filter_values(key, "")])
 
     async def _listed(self, target: str) -> list[tuple[str, str]]:
         matched = _VARIABLE.fullmatch(target)
@@ -208,10 +208,12 @@ class GrafanaRoutes:
         kind, uid = matched[1], matched[2].strip()
         if kind == "metrics":
             return [(name, name) for name in await self._metric_names(uid)]
-        return await self._values({"workloads": "workload_uid", "sources": "data_source", "runs": "run_id"}[kind], uid)
+        return await self._filter_values(
+            {"workloads": "workload_uid", "sources": "data_source", "runs": "run_id"}[kind], uid
+        )
 
-    async def _values(self, key: str, uid: str) -> list[tuple[str, str]]:
-        """What a filter or a payload's field can be: label and value."""
+    async def _filter_values(self, key: str, uid: str) -> list[tuple[str, str]]:
+        """List the values of a filter or of a payload's field, each with its label."""
         store = self._state.required_store()
         if key == "workload_uid":
             page = await store.workloads(limit=_WORKLOADS)

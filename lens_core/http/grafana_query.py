@@ -1,4 +1,4 @@
-"""What Grafana's JSON data sources ask: bodies of SimpleJson and simPod's JSON plugin, read leniently. Pure, no I/O."""
+"""Requests of Grafana's JSON data sources: bodies of SimpleJson and simPod's JSON plugin, read leniently; no I/O."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Query(msgspec.Struct):
     def _filters(self) -> dict[str, str]:
         return {f.key: f.value for f in (*self.other_filters, *self.filters) if f.operator in ("=", "==")}
 
-    def points(self, target: Target) -> PointQuery:
+    def make_point_query(self, target: Target) -> PointQuery:
         """The points that a target asks for. Raises BadRequest."""
         settings = self.settings_of(target)
         uid = settings.get("workload_uid", "").strip()
@@ -88,7 +88,7 @@ class Query(msgspec.Struct):
             start_ms=milliseconds(self.range.start),
             end_ms=milliseconds(self.range.end),
             run_id=settings.get("run_id") or None,
-            attempt=_number(settings.get("attempt", "")),
+            attempt=_parse_integer(settings.get("attempt", "")),
             max_points=None if aggregation.aggregate else wanted,
             **aggregation._asdict(),
         )
@@ -101,7 +101,7 @@ def cluster_of(asked: Mapping[str, Any]) -> str:
     return next((found for place in places if (found := variables(as_object(place)).get("cluster"))), "")
 
 
-def read(body: bytes, kind: type[Any]) -> Any:
+def decode_request_body(body: bytes, kind: type[Any]) -> Any:
     """A body; an empty one is `{}`. Raises BadRequest."""
     return decode_question(body, kind, strict=False)
 
@@ -129,7 +129,7 @@ def variables(given: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _number(text: str) -> int | None:
+def _parse_integer(text: str) -> int | None:
     if not text.strip():
         return None
     if not text.strip().isdigit() or len(text) > 9:

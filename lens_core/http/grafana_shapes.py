@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
     @property
     def labels(self) -> dict[str, str]:
-        """What tells it from others."""
+        """Return the labels that distinguish it from others."""
         return {"data_source": self.data_source, "run_id": self.run_id, "attempt": str(self.attempt)}
 
 

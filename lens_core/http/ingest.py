@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..base.compression import decompress, too_large
 from ..base.errors import Overloaded, PayloadTooLarge, RequestError, Unavailable, UnsupportedMediaType
+from ..base.exits import without_exit
+from ..base.redaction import hide
 from ..plugin_api.components import IngestRequest, Reply, Route
 from ..plugin_host.guard import Guard
 from .auth import require_role
 from .errors import error_response, json_response
 from .state import ApiState
+
+logger = logging.getLogger("lens.ingest")
 
 # Beyond this many bytes decompression goes to a thread, so that other requests are answered meanwhile.
 LARGE_BODY_BYTES = 256 * 1024
@@ -33,15 +40,46 @@ def ingest_endpoint(route: Route, state: ApiState, source: str) -> Callable[[Req
                 reply = await _handle(route, _ingest_request(request, body), state.guards.get(source))
             return _response(reply)
         except RequestError as error:
-            return error_response(error, route.wire_errors.get(error.status))
+            return _refuse(route, request, error)
+        except Exception as error:
+            if route.refusal is None:
+                raise
+            logger.error("Request failed. source=%s path=%s", source, request.url.path, exc_info=error)
+            return _refuse(route, request, RequestError("internal error; details are in the daemon's log"))
 
     return endpoint
+
+
+def _refuse(route: Route, request: Request, error: RequestError) -> Response:
+    """Answer an error in the words of the route's protocol."""
+    plain = error_response(error, route.wire_errors.get(error.status))
+    if route.refusal is None:
+        return plain
+    try:
+        reply = route.refusal(error, _ingest_request(request, b""))
+        response = _response(msgspec.structs.replace(reply, body=_hidden(reply.body)))
+    except Exception:
+        logger.exception("A refusal could not be put into the protocol's words. path=%s", request.url.path)
+        return plain
+    for name in ("Retry-After", "WWW-Authenticate"):
+        if name in plain.headers:
+            response.headers.setdefault(name, plain.headers[name])
+    return response
+
+
+def _hidden(body: Any) -> Any:
+    """The body of a refusal without what came from a secret."""
+    if body is None:
+        return None
+    if isinstance(body, bytes):
+        return hide(body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    return msgspec.Raw(hide(msgspec.json.encode(body).decode()).encode())
 
 
 async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> Reply:
     """Call the source; what it raises, other than a refusal, is its own defect and is counted as one."""
     if guard is None:
-        return await route.handler(request)
+        return await _answer(route, request)
     if reason := guard.why_paused():
         raise Unavailable(f"this source is paused: {reason}", retry_after_seconds=max(1.0, guard.seconds_paused()))
     try:
@@ -49,14 +87,14 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
     except RequestError:
         raise
     except Exception as error:
-        guard.failed(error)
+        guard.record_failure(error)
         raise
     guard.succeeded()
     return reply
 
 
 async def _answer(route: Route, request: IngestRequest) -> Reply:
-    return await route.handler(request)
+    return await without_exit(route.handler(request))
 
 
 @contextmanager

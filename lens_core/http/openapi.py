@@ -90,7 +90,7 @@ def _operation(route: Route, prefix: str, method: str, types: Mapping[Any, Any])
     }
     if more:
         operation["description"] = " ".join(more.split())
-    if body := _body(declared, method, path, types):
+    if body := _request_body(declared, method, path, types):
         operation["requestBody"] = body
     return operation
 
@@ -114,7 +114,9 @@ def _encodings(declared: PluginRoute | None) -> Iterator[dict[str, Any]]:
         yield {"name": "Content-Encoding", "in": "header", "description": "how the body is packed", "schema": schema}
 
 
-def _body(declared: PluginRoute | None, method: str, path: str, types: Mapping[Any, Any]) -> dict[str, Any] | None:
+def _request_body(
+    declared: PluginRoute | None, method: str, path: str, types: Mapping[Any, Any]
+) -> dict[str, Any] | None:
     if declared is None:
         kind = BODIES.get((method, path))
         bodies: Mapping[str, Any] = {"application/json": kind} if kind else {}

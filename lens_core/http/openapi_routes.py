@@ -1,4 +1,6 @@
-"""What the routes of Lens itself read and need, for the OpenAPI document; a test asks each of them whether it is so."""
+"""Parameters and roles of the routes of Lens itself, for the OpenAPI document; a test asks each of them whether it is
+so.
+"""
 
 from __future__ import annotations
 

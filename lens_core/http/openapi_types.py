@@ -36,7 +36,7 @@ def _has_schema(kind: Any) -> bool:
 
 
 def schema_of(kind: Any, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
-    """What `schemas_of` found for a type; {} for one that has no schema."""
+    """Return the schema that `schemas_of` found for a type; {} for one that has no schema."""
     return schemas.get(kind, {}) if isinstance(kind, Hashable) else {}
 
 

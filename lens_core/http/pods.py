@@ -1,4 +1,4 @@
-"""What the directory knows of pods: the two cache routes of seed 003."""
+"""The directory of pods: the two cache routes of seed 003."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PodRoutes:
         """Both routes."""
         return [
             Route("/pods/cache", self.devices, methods=["GET"]),
-            Route("/pods/workload/cache", self.workloads, methods=["GET"]),
+            Route("/pods/workload/cache", self.list_workloads, methods=["GET"]),
         ]
 
     async def devices(self, request: Request) -> Response:
@@ -29,7 +29,7 @@ class PodRoutes:
         require_role(request, self._state, "read")
         return json_response(self._state.directory.devices())
 
-    async def workloads(self, request: Request) -> Response:
+    async def list_workloads(self, request: Request) -> Response:
         """pod name → [[workload name, workload uid], …]."""
         require_role(request, self._state, "read")
-        return json_response(self._state.directory.workloads())
+        return json_response(self._state.directory.workloads_by_pod())

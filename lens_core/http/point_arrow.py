@@ -60,7 +60,7 @@ class _Texts:
         for text in encoded:
             offsets.append(offsets[-1] + len(text))
         buffers = [b"", struct.pack(f"<{len(offsets)}i", *offsets), b"".join(encoded)]
-        header, body = _batch(len(encoded), [len(encoded)], buffers)
+        header, body = _encode_record_batch(len(encoded), [len(encoded)], buffers)
         return _message(_DICTIONARY, Table({0: Scalar("q", self._identity), 1: header}), body)
 
 
@@ -100,7 +100,9 @@ def _record_batch(piece: PointColumns, numbers: dict[str, int]) -> bytes:
         _repeated(numbers["run_id"], count),
         _repeated(piece.attempt, count),
     )
-    header, body = _batch(count, [count] * len(columns), [part for column in columns for part in (b"", column)])
+    header, body = _encode_record_batch(
+        count, [count] * len(columns), [part for column in columns for part in (b"", column)]
+    )
     return _message(_BATCH, header, body)
 
 
@@ -116,7 +118,7 @@ def _little_endian(numbers: array[int] | array[float]) -> bytes:
     return swapped.tobytes()
 
 
-def _batch(count: int, lengths: Sequence[int], buffers: Sequence[bytes]) -> tuple[Table, bytes]:
+def _encode_record_batch(count: int, lengths: Sequence[int], buffers: Sequence[bytes]) -> tuple[Table, bytes]:
     """A RecordBatch and its body: the buffers, each padded to eight bytes; nothing is null."""
     places, body, at = [], [], 0
     for data in buffers:

@@ -40,18 +40,20 @@ class Workbook:
         self._rows = 0
         self._sheets = 0
 
-    def add(self, piece: PointColumns) -> None:
+    def write_rows(self, piece: PointColumns) -> None:
         """Write the rows of a piece."""
-        before = _text(piece.metric_name)
-        after = f"{_text(piece.data_source)}{_text(piece.run_id)}{_number(piece.attempt)}"
+        before = _escape_text(piece.metric_name)
+        after = f"{_escape_text(piece.data_source)}{_escape_text(piece.run_id)}{_format_integer(piece.attempt)}"
         lines: list[str] = []
         for value, time, iteration in zip(piece.values, piece.timestamps, piece.iterations, strict=True):
             if self._sheet is None or self._rows + len(lines) >= self._most:
-                self._put(lines)
+                self._write_lines(lines)
                 lines = []
                 self._next_sheet()
-            lines.append(f"<row>{before}{_value(value)}{_moment(time)}{_number(time)}{_number(iteration)}{after}</row>")
-        self._put(lines)
+            lines.append(
+                f"<row>{before}{_format_value(value)}{_format_time(time)}{_format_integer(time)}{_format_integer(iteration)}{after}</row>"
+            )
+        self._write_lines(lines)
 
     def close(self) -> None:
         """End the last sheet and write what holds the sheets together."""
@@ -61,7 +63,7 @@ class Workbook:
         for name, text in _parts(self._sheets).items():
             self._archive.writestr(name, _HEAD + text)
 
-    def _put(self, lines: list[str]) -> None:
+    def _write_lines(self, lines: list[str]) -> None:
         if lines and self._sheet is not None:
             self._sheet.write("".join(lines).encode())
             self._rows += len(lines)
@@ -72,7 +74,7 @@ class Workbook:
         self._sheet = self._archive.open(f"xl/worksheets/sheet{self._sheets}.xml", "w", force_zip64=True)
         self._sheet.write(f'{_HEAD}<worksheet xmlns="{_MAIN}"><sheetData>'.encode())
         self._rows = 0
-        self._put([f"<row>{''.join(map(_text, COLUMNS))}</row>"])
+        self._write_lines([f"<row>{''.join(map(_escape_text, COLUMNS))}</row>"])
 
     def _end_sheet(self) -> None:
         if self._sheet is not None:
@@ -89,22 +91,22 @@ def workbook(path: Path, sheet_rows: int = SHEET_ROWS) -> Iterator[Workbook]:
         book.close()
 
 
-def _text(text: str) -> str:
+def _escape_text(text: str) -> str:
     kept = escape(_FORBIDDEN.sub("\ufffd", text[:32_767]))
     return f'<c t="inlineStr"><is><t xml:space="preserve">{kept}</t></is></c>'
 
 
-def _number(number: int) -> str:
-    return f"<c><v>{number}</v></c>" if abs(number) < _LARGEST_WHOLE else _text(str(number))
+def _format_integer(number: int) -> str:
+    return f"<c><v>{number}</v></c>" if abs(number) < _LARGEST_WHOLE else _escape_text(str(number))
 
 
-def _value(value: float) -> str:
-    return f"<c><v>{value!r}</v></c>" if value - value == 0 else _text(special_name(value))
+def _format_value(value: float) -> str:
+    return f"<c><v>{value!r}</v></c>" if value - value == 0 else _escape_text(special_name(value))
 
 
-def _moment(time_ms: int) -> str:
+def _format_time(time_ms: int) -> str:
     days = time_ms / _DAY_MS + _EPOCH_DAYS
-    return f'<c s="1"><v>{days!r}</v></c>' if 61 <= days < 2_958_466 else _text("")
+    return f'<c s="1"><v>{days!r}</v></c>' if 61 <= days < 2_958_466 else _escape_text("")
 
 
 def _parts(sheets: int) -> dict[str, str]:

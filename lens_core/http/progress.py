@@ -1,4 +1,4 @@
-"""How far a workload is, and how long one of its steps takes, from what the store has of it."""
+"""Progress of a workload, and the usual time of its steps, computed from the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_RUNS = 16
 
 
 async def progress_of(store: Store, uid: str, now: float) -> Progress | None:
-    """When the newest step came and how long one usually takes, over all sources; None without any step."""
+    """Return when the newest step came and how long one usually takes, over all sources; None without any step."""
     detail = await store.workload(uid)
     if detail is None or not detail.runs:
         return None
@@ -42,7 +42,7 @@ async def progress_of(store: Store, uid: str, now: float) -> Progress | None:
 
 
 def _queries(uid: str, runs: Sequence[RunSummary]) -> list[PointQuery]:
-    """What is asked for: everything, or of a job whose ranks have thousands of runs those that were written last."""
+    """Yield the queries to make: one for everything, or, for a job with thousands of runs, those written last."""
     seen: dict[tuple[str, str, int], int] = {}
     for run in runs:
         key = (run.data_source, run.run_id, run.attempt)

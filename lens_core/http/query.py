@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any
 
@@ -37,6 +38,10 @@ from .query_workloads import WorkloadFilter, WorkloadLines, describe_runs
 from .state import ApiState
 from .stream import StreamRoutes
 
+_BELOW_WORKLOADS = (
+    *("metrics/sources", "metrics/available", "metrics/data", "metrics/iteration-times", "events", "detection"),
+    *("stream", "diagnosis", "runs"),
+)
 _NOTHING_REMOVED = {"attempts_removed": 0, "rows_removed": 0, "events_removed": 0}
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -129,7 +134,7 @@ class QueryRoutes:
         return await self._answer_points(query, wanted, found)
 
     async def iteration_times(self, request: Request) -> Response:
-        """When was which iteration reached; `runs` says how far each attempt is and when it will be done."""
+        """The time of each iteration; `runs` says how far each attempt is and when it will be done."""
         query = point_query(request)
         store = self._state.required_store()
 
@@ -197,7 +202,7 @@ class QueryRoutes:
         async def answer() -> Response:
             found = None if self._is_elsewhere(request) else await store.workload(uid)
             if found is None:
-                raise NotFound(f"nothing is known about workload {uid!r}")
+                raise NotFound(f"nothing is known about workload {uid!r}{_near_route(uid)}")
             (line,) = await self._lines.of([found.summary])
             return json_response({**line, "runs": found.runs})
 
@@ -234,7 +239,7 @@ class QueryRoutes:
         return json_response({"success": True, "workload_uid": uid, "run_id": run_id, **removed})
 
     async def events(self, request: Request) -> Response:
-        """What happened to a workload, newest first; with `order=asc` the newest `limit` in the order of time."""
+        """The events of a workload, newest first; with `order=asc` the newest `limit` in the order of time."""
         uid = workload_uid(request)
         limit = integer(request, "limit", minimum=1, maximum=10_000) or 1000
         is_descending = ordered_descending(request, otherwise=True)
@@ -268,7 +273,7 @@ class QueryRoutes:
 
 
 def _page_headers(last: PointColumns) -> dict[str, str]:
-    """What JSON says at its end."""
+    """Return the headers with the fields that JSON has at its end."""
     headers = {"X-Next-Cursor": last.next_cursor}
     return headers if last.total_count is None else {**headers, "X-Total-Count": str(last.total_count)}
 
@@ -295,3 +300,10 @@ async def _chained(first: PointColumns | None, rest: AsyncIterator[PointColumns]
 async def _listed(pieces: Sequence[PointColumns]) -> AsyncGenerator[PointColumns, None]:
     for piece in pieces:
         yield piece
+
+
+def _near_route(uid: str) -> str:
+    """The route that was perhaps meant: a uid may hold slashes, so a wrong path below a workload looks like a uid."""
+    name, _, rest = uid.partition("/")
+    near = get_close_matches(rest, _BELOW_WORKLOADS, 1) if rest else []
+    return f", and the path is no route; did you mean /api/v1/workloads/{name}/{near[0]}?" if near else ""

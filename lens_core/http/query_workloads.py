@@ -138,7 +138,7 @@ class WorkloadLines:
 
 
 async def _progress_of(store: Store, uids: Sequence[str]) -> Mapping[str, Progress]:
-    """How far each is; one of whom that cannot be computed hides none of the others."""
+    """Compute the progress of each; one that fails hides none of the others."""
     try:
         return await store.newest_progress(uids)
     except RequestError:  # the store is away, which is said as what it is
@@ -172,7 +172,7 @@ def _frameworks(verdict: Verdict) -> dict[str, Any]:
 
 
 def describe_progress(progress: Progress | None) -> dict[str, Any]:
-    """How far the newest attempt is, under the names of the answer; all null where nothing can be said."""
+    """Describe the progress of the newest attempt, under the names of the answer; all null where nothing is known."""
     names = [name for name in Progress.__struct_fields__ if name not in ("last_values", "data_source", "rank")]
     if progress is None:
         return {**dict.fromkeys(names), "last_values": {}}

@@ -43,7 +43,7 @@ def bind(address: str) -> socket.socket:
 
 
 def _why(error: OSError, port: int) -> str:
-    """Who has a port, where the system tells; what it takes to have a low one."""
+    """Explain why a port cannot be had: its owner, where the system tells, or the rights that a low one needs."""
     if error.errno == errno.EADDRINUSE:
         return _holder(port)
     if error.errno == errno.EACCES and port < 1024:
@@ -68,7 +68,7 @@ class TlsFiles(NamedTuple):
     certificate: Path
     key: Path
 
-    def check(self) -> None:
+    def check_files(self) -> None:
         """Raises LensError that says which file cannot be used, before anything is started."""
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
@@ -128,7 +128,7 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """Return the number of open connections."""
         return len(self._server.server_state.connections)
 
     async def start(self) -> None:
@@ -147,7 +147,7 @@ class HttpServer:
         """Read certificate and key again, for connections from now on. Raises LensError; the old ones stay then."""
         context = self._server.config.ssl
         if self._tls is not None and context is not None:
-            self._tls.check()
+            self._tls.check_files()
             context.load_cert_chain(self._tls.certificate, self._tls.key)
 
     async def stop(self, deadline_seconds: float) -> None:

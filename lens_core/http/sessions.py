@@ -1,4 +1,4 @@
-"""Who is logged in to the page: a random session id in a cookie, bound to the token that was shown for it.
+"""Sessions of the page: a random session id in a cookie, bound to the token that was used to log in.
 
 Only hashes are kept, in a file (mode 0600) so that a restart logs nobody out. Revoking the token ends its sessions.
 """
@@ -46,9 +46,9 @@ class Sessions:
         self._tokens = tokens
         self._file = file
         self._clock = clock
-        self._sessions = self._load()
+        self._sessions = self._load_sessions()
 
-    def open(self, token: str) -> str | None:
+    def open_session(self, token: str) -> str | None:
         """A new session's id for a token; None when nobody issued it."""
         if self._tokens.role_of(token) is None:
             return None
@@ -56,15 +56,15 @@ class Sessions:
         name = secrets.token_urlsafe(32)
         session = Session(_hash(token), secrets.token_urlsafe(32), self._clock() + LIFETIME_SECONDS)
         self._sessions[_hash(name)] = session
-        self._save()
+        self._save_sessions()
         return name
 
-    def close(self, connection: HTTPConnection) -> None:
+    def end_session(self, connection: HTTPConnection) -> None:
         """Forget the session of a connection."""
         if self._sessions.pop(_hash(_cookie(connection)), None) is not None:
-            self._save()
+            self._save_sessions()
 
-    def find(self, connection: HTTPConnection) -> tuple[Session, str] | None:
+    def find_session(self, connection: HTTPConnection) -> tuple[Session, str] | None:
         """The session of a connection and its token's role; None without a valid one."""
         name = _cookie(connection)
         session = self._sessions.get(_hash(name)) if name else None
@@ -82,7 +82,7 @@ class Sessions:
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
 
-    def _load(self) -> dict[str, Session]:
+    def _load_sessions(self) -> dict[str, Session]:
         if self._file is None:
             return {}
         try:
@@ -93,7 +93,7 @@ class Sessions:
             logger.warning("Everybody has to log in again: the sessions cannot be read. error=%s", error)
             return {}
 
-    def _save(self) -> None:
+    def _save_sessions(self) -> None:
         if self._file is None:
             return
         fresh = self._file.with_suffix(".new")
@@ -104,7 +104,7 @@ class Sessions:
 
 
 class FailureLimit:
-    """So many failures per minute and address, and in all; then everybody waits. Raises TooManyRequests."""
+    """Limits the failures per minute, for each address and in all. Raises TooManyRequests."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class FailureLimit:
         self._clock = clock
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
-    def check(self, address: str) -> None:
+    def check_address(self, address: str) -> None:
         """Refuse an address that has failed too often."""
         now = self._clock()
         since = now - self._window_seconds
@@ -132,7 +132,7 @@ class FailureLimit:
             wait = max(1.0, oldest + self._window_seconds - now)
             raise TooManyRequests("too many wrong tokens; wait a minute", retry_after_seconds=wait)
 
-    def failed(self, address: str) -> None:
+    def record_failure(self, address: str) -> None:
         """Note a failure."""
         self._failures.setdefault(address, []).append(self._clock())
 

@@ -1,4 +1,4 @@
-"""What the routes need of the daemon."""
+"""State that the routes share: the daemon's parts."""
 
 from __future__ import annotations
 

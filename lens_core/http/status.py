@@ -38,9 +38,9 @@ class StatusRoutes:
     def api_routes(self) -> list[Route]:
         """Those below `/api/v1`."""
         return [
-            Route("/status", self.status, methods=["GET"]),
+            Route("/status", self.get_status, methods=["GET"]),
             Route("/dead-letters", self.dead_letters, methods=["GET"]),
-            Route("/replay", self.replay, methods=["POST"]),
+            Route("/replay", self.post_replay, methods=["POST"]),
         ]
 
     async def livez(self, request: Request) -> Response:
@@ -57,7 +57,7 @@ class StatusRoutes:
         require_role(request, self._state, "read", is_open=self._state.metrics_open)
         return Response(self._state.metrics.exposition(), media_type=PROMETHEUS_TEXT)
 
-    async def status(self, request: Request) -> Response:
+    async def get_status(self, request: Request) -> Response:
         """Every component: its state, rates, lag and last error."""
         require_role(request, self._state, "read")
         # Last errors are in the words of drivers and of other servers, which may quote what they were sent.
@@ -71,7 +71,7 @@ class StatusRoutes:
         total = sum(one["records"] for one in found)
         return json_response({"dead_letters": _hide_in_texts(found), "total_count": total})
 
-    async def replay(self, request: Request) -> Response:
+    async def post_replay(self, request: Request) -> Response:
         """Send dead letters again; `sink` names one sink, without it all."""
         require_role(request, self._state, "admin")
         replayed = await self._state.replay(request.query_params.get("sink", ""))

@@ -51,7 +51,7 @@ class TokenStore:
             self._seen = seen
         return self._tokens
 
-    def create(self, name: str, role: str) -> str:
+    def create_token(self, name: str, role: str) -> str:
         """Make a token and return its text, which is not kept. Raises LensError for a name that exists."""
         if role not in ROLES:
             raise LensError(f"role {role!r} is not one of {', '.join(ROLES)}")
@@ -59,7 +59,7 @@ class TokenStore:
         if any(token.name == name for token in tokens):
             raise LensError(f"there is a token {name!r} already; revoke it first, or choose another name")
         text = f"lens_{role}_{secrets.token_urlsafe(32)}"
-        self._write([*tokens, Token(name, role, _hash(text), time.time())])
+        self._save_tokens([*tokens, Token(name, role, _hash(text), time.time())])
         return text
 
     def revoke(self, name: str) -> None:
@@ -68,7 +68,7 @@ class TokenStore:
         left = [token for token in tokens if token.name != name]
         if len(left) == len(tokens):
             raise LensError(f"there is no token {name!r}; `lens token list` shows them")
-        self._write(left)
+        self._save_tokens(left)
 
     def role_of(self, text: str) -> str | None:
         """The role of a token's text, None for one that nobody issued."""
@@ -81,7 +81,7 @@ class TokenStore:
                 role = token.role
         return role
 
-    def _write(self, tokens: list[Token]) -> None:
+    def _save_tokens(self, tokens: list[Token]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_suffix(".new")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

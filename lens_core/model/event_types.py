@@ -23,6 +23,7 @@ EVENT_TYPES = frozenset(
         *DIAGNOSIS_EVENTS,
         *GOAL_EVENTS,
         "checkpoint_loaded",
+        "evaluation",
         "step_skipped",
         "loss_not_finite",
         "epoch_started",

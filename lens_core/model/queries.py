@@ -37,6 +37,7 @@ PointField = Literal["rank", "pod_name", "pod_uid", "tags"]
 class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A selection of points: `metrics` None means all; times in ms, inclusive, each alone too; '' and None mean any.
 
+    `rank` is of the stream (-1: rows of no known rank, or of all ranks together). Since 1.3.
     `data_source` may name several sources with commas between; `sources` has them one by one.
 
     `max_points`: at most so many of each metric, the lowest and highest of each part of its range among them.
@@ -54,6 +55,7 @@ class PointQuery(msgspec.Struct, frozen=True, kw_only=True):
     end_ms: int | None = None
     run_id: str | None = None
     attempt: int | None = None
+    rank: int | None = None
     max_points: int | None = None
     aggregate: str | None = None
     interval_ms: int | None = None

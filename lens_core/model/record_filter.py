@@ -69,10 +69,10 @@ class Matcher:
         source = record.data_source if isinstance(record, (StepMetrics, Event)) else None
         if self._data_sources and source is not None and not any(matches(source) for matches in self._data_sources):
             return False
-        return all(matches(_label(record, name)) for name, matches in self._labels)
+        return all(matches(_record_label(record, name)) for name, matches in self._labels)
 
 
-def _label(record: Record, name: str) -> str | None:
+def _record_label(record: Record, name: str) -> str | None:
     found = record.origin.labels.get(name)
     if found is None and name in ORIGIN_FIELDS:
         found = getattr(record.origin, name) or None

@@ -302,7 +302,7 @@ def decode_envelope(body: bytes | memoryview) -> Decoded:
     try:
         return _all(_typed.decode(body))
     except (msgspec.ValidationError, UnicodeDecodeError, RecursionError):
-        return _one_by_one(_unreadable_is_damage(body), _one)
+        return _decode_singly(_unreadable_is_damage(body), _one)
 
 
 def _unreadable_is_damage(body: bytes | memoryview) -> Envelope:
@@ -319,7 +319,7 @@ def decode_json_envelope(body: bytes) -> Decoded:
     try:
         return _all(decode_json(body, _typed_json))
     except msgspec.ValidationError:
-        return _one_by_one(decode_json(body, _raw_json), _one_json)
+        return _decode_singly(decode_json(body, _raw_json), _one_json)
 
 
 def _all(envelope: RecordsEnvelope) -> Decoded:
@@ -338,7 +338,7 @@ def _decoded(
     return Decoded(records, rejected, envelope.producer, origin, envelope.received_at, envelope.version)
 
 
-def _one_by_one(
+def _decode_singly(
     envelope: Envelope, decoder: msgspec.msgpack.Decoder[AnyRecord] | msgspec.json.Decoder[AnyRecord]
 ) -> Decoded:
     records: list[AnyRecord] = []

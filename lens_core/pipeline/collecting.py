@@ -7,14 +7,15 @@ import logging
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from ..base.errors import LensError
+from ..base.exits import without_exit
 from ..model.records import Record, decode_envelope, encode_envelope
-from ..plugin_api.components import Collector
+from ..plugin_api.components import Collector, Partial
 from .ingest_gate import IngestGate
 from .isolation import run_isolated
 
@@ -24,16 +25,22 @@ INVALID = "invalid"
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one call of a collector: its valid records, and the reasons against the others."""
+    """The result of one call of a collector: its valid records, and the reasons against the others.
+
+    `counted` are items that the collector itself rejected, by reason; `problem` is what it could not get.
+    """
 
     records: Sequence[Record]
     rejected: Sequence[str] = ()
+    counted: Mapping[str, int] = {}
+    problem: str = ""
 
 
 # A call that was cancelled may clean up for so long.
 OBEY_SECONDS = 5.0
-_left_behind: weakref.WeakKeyDictionary[Collector, asyncio.Task[Sequence[Record]]] = weakref.WeakKeyDictionary()
-_Collecting = Coroutine[Any, Any, Sequence[Record]]
+_Answer = Sequence[Record] | Partial
+_left_behind: weakref.WeakKeyDictionary[Collector, asyncio.Task[_Answer]] = weakref.WeakKeyDictionary()
+_Collecting = Coroutine[Any, Any, _Answer]
 Measure = Callable[[_Collecting], _Collecting]
 
 
@@ -42,7 +49,7 @@ def _unmeasured(asked: _Collecting) -> _Collecting:
 
 
 class Take(Protocol):
-    """What is done with records before the collector is told that they are stored."""
+    """A callback for the records, called before the collector is told that they are stored."""
 
     async def __call__(self, found: Collected) -> None:
         """Raises when they could not be taken."""
@@ -52,12 +59,16 @@ class Take(Protocol):
 async def collect_once(collector: Collector, timeout_seconds: float, measure: Measure = _unmeasured) -> Collected:
     """One call, in a process of its own if the collector is isolated. Raises what went wrong, in words."""
     if collector.isolated:
-        records, rejected = await run_isolated(collector, timeout_seconds)
-        return Collected(records=records, rejected=rejected)
-    return validate(await _call_within(collector, timeout_seconds, measure))
+        partial, rejected = await run_isolated(collector, timeout_seconds)
+        return Collected(records=partial.records, rejected=rejected, counted=partial.rejected, problem=partial.problem)
+    answer = await _call_within(collector, timeout_seconds, measure)
+    if not isinstance(answer, Partial):
+        return validate(answer)
+    found = validate(answer.records)
+    return msgspec.structs.replace(found, counted=dict(answer.rejected), problem=answer.problem)
 
 
-async def _call_within(collector: Collector, timeout_seconds: float, measure: Measure) -> Sequence[Record]:
+async def _call_within(collector: Collector, timeout_seconds: float, measure: Measure) -> Sequence[Record] | Partial:
     """One call within its time. Raises LensError for a collector that ignores that its time is up.
 
     Such a call is left behind; until it ends no other one is begun.
@@ -87,12 +98,8 @@ async def _call_within(collector: Collector, timeout_seconds: float, measure: Me
     raise TimeoutError
 
 
-async def _call(collector: Collector) -> Sequence[Record]:
-    try:
-        return await collector.collect()
-    except SystemExit as error:
-        # A library's sys.exit would pass every `except Exception` and end the daemon.
-        raise LensError(f"called sys.exit({error.code!r})") from None
+async def _call(collector: Collector) -> Sequence[Record] | Partial:
+    return await without_exit(collector.collect())
 
 
 async def collect_all(
@@ -103,16 +110,18 @@ async def collect_all(
     remember: bool = True,
     measure: Measure = _unmeasured,
 ) -> None:
-    """One run: calls for as long as the collector has more. Raises what went wrong.
+    """One run: calls for as long as the collector has more. Raises what went wrong, after what was found is stored.
 
     Without `remember` the collector is not told that anything is stored, and is called only once.
     """
     while True:
-        await take(await collect_once(collector, timeout_seconds, measure))
-        if not remember:
-            return
-        await collector.stored()
-        if collector.isolated or not collector.more:
+        found = await collect_once(collector, timeout_seconds, measure)
+        await take(found)
+        if remember:
+            await collector.stored()
+        if found.problem:
+            raise LensError(found.problem)
+        if not remember or collector.isolated or not collector.more:
             return
 
 
@@ -121,7 +130,7 @@ def validate(records: Sequence[Record]) -> Collected:
     try:
         decoded = decode_envelope(encode_envelope(records))
     except Exception:  # noqa: BLE001 - whatever a record holds that cannot be encoded; found out one by one
-        return _one_by_one(records)
+        return _check_singly(records)
     if not decoded.rejected:
         return Collected(records=records)
     bad = dict(decoded.rejected)
@@ -129,7 +138,7 @@ def validate(records: Sequence[Record]) -> Collected:
     return Collected(records=good, rejected=list(bad.values()))
 
 
-def _one_by_one(records: Sequence[Record]) -> Collected:
+def _check_singly(records: Sequence[Record]) -> Collected:
     good: list[Record] = []
     rejected: list[str] = []
     for record in records:
@@ -189,7 +198,7 @@ class CollectorRunner:
         self._errors = metrics.collector_errors.labels(self.name)
         self._records = metrics.collector_records.labels(self.name)
 
-    async def run(self) -> None:
+    async def collect_repeatedly(self) -> None:
         """Collect until cancelled; the first time as soon as it is started, then with a tenth of jitter."""
         if self._start is not None:
             await self._start()
@@ -205,7 +214,7 @@ class CollectorRunner:
             try:
                 await collect_all(self.collector, self._timeout_seconds, self._submit, measure=self._measure)
             except Exception as error:  # noqa: BLE001 - a failing collector never touches another
-                self._failed(error)
+                self._record_failure(error)
             else:
                 self._succeeded()
             self.last_duration_seconds = time.monotonic() - started
@@ -213,9 +222,11 @@ class CollectorRunner:
             return not self.last_error
 
     async def _submit(self, found: Collected) -> None:
-        rejected = {INVALID: len(found.rejected)} if found.rejected else {}
+        rejected = {reason: count for reason, count in found.counted.items() if count > 0}
+        if found.rejected:
+            rejected[INVALID] = rejected.get(INVALID, 0) + len(found.rejected)
         if found.records or rejected:
-            received = len(found.records) + len(found.rejected)
+            received = len(found.records) + sum(rejected.values())
             await self.gate.submit(found.records, received=received, rejected=rejected)
         if found.rejected:
             logger.warning("Records refused. collector=%s first=%s", self.name, found.rejected[0])
@@ -228,7 +239,7 @@ class CollectorRunner:
         self._up.set(1)
         self._last_success.set(self.last_success_at)
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         reason = reason_of(error, self._timeout_seconds) or type(error).__name__
         self.errors += 1
         self._errors.inc()

@@ -58,7 +58,7 @@ class IngestGate:
         reasons: Sequence[str] = (),
     ) -> None:
         self.source = source
-        self.ledger = Ledger.of(source, metrics, rated="accepted", rejects=(*GATE_REASONS, *reasons))
+        self.ledger = Ledger.for_component(source, metrics, rated="accepted", rejects=(*GATE_REASONS, *reasons))
         self._pipelines = list(pipelines)
         self._identity = identity
         self._max_records_in_flight = max_records_in_flight
@@ -191,7 +191,7 @@ class IngestGate:
         except Overloaded as error:
             if pipeline.is_required:
                 raise
-            pipeline.lose(records, error.message)
+            pipeline.count_lost(records, error.message)
 
     def _complete(self, records: Sequence[Record]) -> Sequence[Record]:
         """Fill in origins; records of one request mostly share one, which is looked up once."""

@@ -21,17 +21,17 @@ from ..base.logging_setup import HidingFormatter
 from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
 from ..model.records import Record, encode_envelope
-from ..plugin_api.components import Collector, Context
+from ..plugin_api.components import Collector, Context, Partial
 from .isolation import Job, Outcome, decode_settings, framed
 
 
-def main() -> None:
+def run_job() -> None:
     """Read the job, run it, write the outcome to the descriptor that the first argument names."""
     answers = int(sys.argv[1])
     # What libraries print must not look like the output of whoever called the parent.
     os.dup2(2, 1)
     jobs = os.fdopen(os.dup(0), "rb")
-    job = msgspec.msgpack.decode(_read(jobs), type=Job)
+    job = msgspec.msgpack.decode(_read_job(jobs), type=Job)
     threading.Thread(target=_die_with_parent, args=(jobs,), daemon=True).start()
     configure_logging(int(job.log_level))
     outcome = _outcome(job)
@@ -49,7 +49,7 @@ def configure_logging(level: int) -> None:
     logging.getLogger("py.warnings").setLevel(logging.ERROR if level > logging.DEBUG else logging.WARNING)
 
 
-def _read(file: BinaryIO) -> bytes:
+def _read_job(file: BinaryIO) -> bytes:
     (size,) = struct.unpack("<Q", file.read(8))
     return file.read(size)
 
@@ -62,7 +62,12 @@ def _die_with_parent(jobs: BinaryIO) -> None:
 
 def _outcome(job: Job) -> Outcome:
     try:
-        return Outcome(envelope=encode_envelope(asyncio.run(_collect(job))))
+        found = asyncio.run(_collect_records(job))
+        if not isinstance(found, Partial):
+            return Outcome(envelope=encode_envelope(found))
+        return Outcome(
+            envelope=encode_envelope(found.records), rejected=dict(found.rejected), problem=hide(found.problem)
+        )
     except ConfigurationError as error:
         return Outcome(error=hide(str(error)), configuration=True)
     except LensError as error:
@@ -72,8 +77,8 @@ def _outcome(job: Job) -> Outcome:
         return Outcome(error=hide(f"{type(error).__name__}: {' '.join(str(error).split())}")[:1000])
 
 
-async def _collect(job: Job) -> Sequence[Record]:
-    collector = _make(job)
+async def _collect_records(job: Job) -> Sequence[Record] | Partial:
+    collector = _make_collector(job)
     await collector.start()
     try:
         return await collector.collect()
@@ -81,7 +86,7 @@ async def _collect(job: Job) -> Sequence[Record]:
         await collector.stop()
 
 
-def _make(job: Job) -> Collector:
+def _make_collector(job: Job) -> Collector:
     for path in job.search_path:
         if path not in sys.path:
             sys.path.append(path)
@@ -100,4 +105,4 @@ def _make(job: Job) -> Collector:
 
 
 if __name__ == "__main__":
-    main()
+    run_job()

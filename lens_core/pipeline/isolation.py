@@ -14,7 +14,6 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,8 +21,8 @@ import psutil
 
 from ..base.errors import ConfigurationError, LensError
 from ..base.setting_types import from_text, to_text
-from ..model.records import AnyRecord, decode_envelope
-from ..plugin_api.components import Collector, Component
+from ..model.records import decode_envelope
+from ..plugin_api.components import Collector, Component, Partial
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 _LENGTH = struct.Struct("<Q")
@@ -47,12 +46,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of the child: an envelope of records, or what went wrong (`configuration`: a person must mend it)."""
 
     envelope: bytes = b""
+    rejected: dict[str, int] = {}
+    problem: str = ""
     error: str = ""
     configuration: bool = False
 
 
-async def run_isolated(collector: Collector, timeout_seconds: float) -> tuple[Sequence[AnyRecord], list[str]]:
-    """One run in a child process: its records, and why others could not be read.
+async def run_isolated(collector: Collector, timeout_seconds: float) -> tuple[Partial, list[str]]:
+    """One run in a child process: what it found, and why records could not be read.
 
     Raises TimeoutError when the time is up, ConfigurationError and LensError as the collector did; nothing of the run
     is alive afterwards, however it ends.
@@ -69,7 +70,8 @@ async def run_isolated(collector: Collector, timeout_seconds: float) -> tuple[Se
     if outcome.error:
         raise ConfigurationError(outcome.error) if outcome.configuration else LensError(outcome.error)
     decoded = decode_envelope(outcome.envelope)
-    return decoded.records, [reason for _, reason in decoded.rejected]
+    partial = Partial(records=decoded.records, rejected=outcome.rejected, problem=outcome.problem)
+    return partial, [reason for _, reason in decoded.rejected]
 
 
 async def spawn(module: str) -> tuple[asyncio.subprocess.Process, int]:

@@ -19,7 +19,7 @@ from ..base.self_metrics import SelfMetrics
 from ..delivery.dead_letters import DeadLetters
 from ..delivery.erasure import Erasure
 from ..delivery.ledger import Ledger, LedgerStatus
-from ..delivery.sending.sender import Sender, SinkSlot, SinkStatus, describe
+from ..delivery.sending.sender import Sender, SinkSlot, SinkStatus, describe_error
 from ..delivery.spool.batches import NewBatch
 from ..delivery.spool.sink_state import Reservation
 from ..delivery.spool.spool import Spool, SpoolStatus
@@ -71,7 +71,7 @@ class Pipeline:
     ) -> None:
         self.name = name
         self.spool = spool
-        self.ledger = Ledger.of(f"pipeline/{name}", metrics, rated="accepted", drops=("spool_full",))
+        self.ledger = Ledger.for_component(f"pipeline/{name}", metrics, rated="accepted", drops=("spool_full",))
         self.matcher = Matcher(record_filter)
         # Detectors see what a filter of kinds would drop: a step that is wanted may come out of a line that is not.
         self.entrance = self.matcher if processor is None else Matcher(RecordFilter(labels=record_filter.labels))
@@ -127,12 +127,12 @@ class Pipeline:
         await asyncio.gather(*(sender.stop(left) for sender in self.senders))
         if not self.spool.is_durable:
             self._count_lost()
-        self._last_status = self.status()
+        self._last_status = self.pipeline_status()
         await self.spool.close()
 
     def _count_lost(self) -> None:
         for sender in self.senders:
-            lost = self.spool.sink_state(sender.slot.name).forget()
+            lost = self.spool.sink_state(sender.slot.name).discard_pending()
             if lost:
                 logger.warning("%s: %d records were only in memory and are lost", sender.ledger.component, lost)
 
@@ -151,7 +151,7 @@ class Pipeline:
         if self.spool.free_bytes >= ROOMY_BYTES:
             return await self.spool.reserve([])  # not refused on its way, that is
         wanted = self._spooled.select(self._select(records))
-        return await self.spool.reserve(await asyncio.to_thread(_encode, wanted, 0.0))
+        return await self.spool.reserve(await asyncio.to_thread(_encode_batches, wanted, 0.0))
 
     async def submit(self, records: Sequence[Record], reservation: Reservation | None = None) -> None:
         """Return when the spool holds the records; submissions keep their order. `reservation` holds their bytes.
@@ -177,8 +177,8 @@ class Pipeline:
 
     async def _filter_and_store(self, records: Sequence[Record], reservation: Reservation | None) -> None:
         wanted = self._select(records)
-        await self._store(wanted, {}, reservation)
-        self._count(len(records), len(records) - len(wanted), len(wanted))
+        await self._append_to_spool(wanted, {}, reservation)
+        self._count_records(len(records), len(records) - len(wanted), len(wanted))
 
     async def _process_and_store(
         self, processor: RecordProcessor, records: Sequence[Record], reservation: Reservation | None
@@ -192,11 +192,11 @@ class Pipeline:
                 await self._store_with_state(processor, out, done.state_changes, reservation)
         if not waits:
             # There is no state to take back, and the spool's queue keeps the order: thousands share one sync.
-            await self._store(out, {}, reservation)
+            await self._append_to_spool(out, {}, reservation)
         self.ledger.count("derived", done.derived)
         self.ledger.count("merged", done.merged)
         unwanted = len(records) - len(wanted) + len(done.records) - len(out)
-        self._count(len(records), unwanted, len(out))
+        self._count_records(len(records), unwanted, len(out))
 
     async def _store_with_state(
         self,
@@ -207,7 +207,7 @@ class Pipeline:
     ) -> None:
         """Before the processor sees what comes next, which may rest on this state."""
         try:
-            await self._store(records, state, reservation)
+            await self._append_to_spool(records, state, reservation)
         except BaseException:
             processor.rollback()
             raise
@@ -220,7 +220,7 @@ class Pipeline:
             return processor.process(records)
         except Exception as error:
             self.processor_errors += 1
-            self.last_processor_error = describe(error)
+            self.last_processor_error = describe_error(error)
             logger.exception("pipeline %s: a processor failed", self.name)
             processor.rollback()
             return Processed(records=records)
@@ -228,21 +228,21 @@ class Pipeline:
     def _select(self, records: Sequence[Record]) -> list[Record]:
         return _matching(self.entrance, records)
 
-    def _count(self, received: int, filtered: int, accepted: int) -> None:
+    def _count_records(self, received: int, filtered: int, accepted: int) -> None:
         self.ledger.count("received", received)
         self.ledger.count("filtered", filtered)
         self.ledger.count("accepted", accepted)
 
-    async def _store(
+    async def _append_to_spool(
         self, records: list[Record], state: Mapping[str, bytes | None], reservation: Reservation | None
     ) -> None:
         """Spool what at least one sink may want, with the state, in one transaction."""
         kept = self._spooled.select(records)
         received_at = self._clock()
         if len(kept) <= RECORDS_PER_BATCH:
-            batches = _encode(kept, received_at)
+            batches = _encode_batches(kept, received_at)
         else:
-            batches = await asyncio.to_thread(_encode, kept, received_at)
+            batches = await asyncio.to_thread(_encode_batches, kept, received_at)
         if batches or state:
             await self.spool.append_all(batches, state=state, reservation=reservation)
         if self.tap is not None and records:
@@ -280,7 +280,7 @@ class Pipeline:
             if changes:
                 await self._store_with_state(processor, [], changes, None)
 
-    def lose(self, records: Sequence[Record], reason: str) -> None:
+    def count_lost(self, records: Sequence[Record], reason: str) -> None:
         """Count records that this pipeline could not take and that nobody has to keep for it."""
         wanted = len(self._select(records))
         logger.debug("pipeline %s has only optional sinks and drops records: %s", self.name, reason)
@@ -288,18 +288,18 @@ class Pipeline:
         self.ledger.count("filtered", len(records) - wanted)
         self.ledger.drop("spool_full", wanted)
 
-    def status(self) -> PipelineStatus:
+    def pipeline_status(self) -> PipelineStatus:
         """For `lens status`; brings ledgers and gauges up to date. After the stop, how it was at the end."""
         if self._last_status is not None:
             return self._last_status
-        sinks = [sender.status() for sender in self.senders]
-        spool = self.spool.status()
+        sinks = [sender.sink_status() for sender in self.senders]
+        spool = self.spool.spool_status()
         self._metrics.spool_bytes.labels(pipeline=self.name).set(spool.bytes)
         return PipelineStatus(
             name=self.name,
             spool=spool,
             sinks=sinks,
-            ledger=self.ledger.status(),
+            ledger=self.ledger.ledger_status(),
             accepted_per_second=self.ledger.rate.per_second(),
             processor_errors=self.processor_errors,
             last_processor_error=self.last_processor_error,
@@ -308,7 +308,7 @@ class Pipeline:
     def refresh_metrics(self) -> None:
         """Bring the gauges up to date; before they are read."""
         if self._open:
-            self.status()
+            self.pipeline_status()
 
 
 def _matching(matcher: Matcher, records: Sequence[Record]) -> list[Record]:
@@ -319,6 +319,6 @@ def _kinds(senders: Sequence[Sender]) -> set[type[Record]]:
     return {kind for sender in senders for kind in sender.matcher.kinds}
 
 
-def _encode(records: list[Record], received_at: float) -> list[NewBatch]:
+def _encode_batches(records: list[Record], received_at: float) -> list[NewBatch]:
     pieces = (records[first : first + RECORDS_PER_BATCH] for first in range(0, len(records), RECORDS_PER_BATCH))
     return [NewBatch(encode_envelope(piece, received_at), len(piece)) for piece in pieces]

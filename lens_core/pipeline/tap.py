@@ -33,11 +33,11 @@ class Listener(ABC):
         self.closed = False
 
     @abstractmethod
-    def hear(self, pipeline: str, records: Sequence[Record]) -> None:
+    def receive_records(self, pipeline: str, records: Sequence[Record]) -> None:
         """Called for every submission that a pipeline has taken."""
 
     def pass_over(self, count: int) -> None:
-        """So many records came at once that these were not looked at."""
+        """Count records that were not looked at because too many came at once."""
 
     def close(self) -> None:
         """Nothing more will come."""
@@ -51,7 +51,7 @@ class Listener(ABC):
         except asyncio.TimeoutError:
             return
 
-    def _rest(self) -> None:
+    def _clear_signal(self) -> None:
         if not self.closed:
             self._something.clear()
 
@@ -65,7 +65,7 @@ class RecordListener(Listener):
         self._kept: deque[tuple[str, Record]] = deque(maxlen=max_records)
         self.dropped = 0
 
-    def hear(self, pipeline: str, records: Sequence[Record]) -> None:
+    def receive_records(self, pipeline: str, records: Sequence[Record]) -> None:
         """Keep what is wanted."""
         for record in records:
             if self._wanted(pipeline, record):
@@ -77,11 +77,11 @@ class RecordListener(Listener):
         """Count them as dropped; whether they were wanted is not known."""
         self.dropped += count
 
-    def take(self) -> list[tuple[str, Record]]:
+    def drain_records(self) -> list[tuple[str, Record]]:
         """Return the records that came since the last call."""
         taken = list(self._kept)
         self._kept.clear()
-        self._rest()
+        self._clear_signal()
         return taken
 
 
@@ -93,7 +93,7 @@ class ChangeListener(Listener):
         self._max_names = max_names
         self._names: dict[str, None] = {}
 
-    def hear(self, pipeline: str, records: Sequence[Record]) -> None:
+    def receive_records(self, pipeline: str, records: Sequence[Record]) -> None:
         """Note the origins; the records of one request mostly share one."""
         last: Origin | None = None
         for record in records:
@@ -104,11 +104,11 @@ class ChangeListener(Listener):
         if self._names:
             self._something.set()
 
-    def take(self) -> list[str]:
+    def drain_subjects(self) -> list[str]:
         """Return the subjects whose records came since the last call."""
         taken = list(self._names)
         self._names.clear()
-        self._rest()
+        self._clear_signal()
         return taken
 
 
@@ -130,10 +130,10 @@ class Tap:
         most = max(_LEAST_LOOKED_AT, _MOST_LOOKED_AT // len(self._listeners))
         for listener in self._listeners:
             if isinstance(listener, ChangeListener):
-                listener.hear(pipeline, one_of_each)
+                listener.receive_records(pipeline, one_of_each)
             else:
                 listener.pass_over(max(0, len(records) - most))
-                listener.hear(pipeline, records[-most:])
+                listener.receive_records(pipeline, records[-most:])
 
     def ensure_room(self) -> None:
         """Raise TooManyRequests when no further listener is taken."""
@@ -151,7 +151,7 @@ class Tap:
         finally:
             self._listeners.remove(listener)
 
-    def close(self) -> None:
+    def close_listeners(self) -> None:
         """The daemon stops: every listener ends, so that no connection holds it up."""
         self._closed = True
         for listener in self._listeners:

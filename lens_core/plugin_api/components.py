@@ -33,6 +33,7 @@ import msgspec
 import pluggy
 from prometheus_client import Counter, Gauge, Histogram
 
+from ..base.errors import RequestError
 from ..base.self_metrics import SelfMetrics
 from ..directory.directory import Directory
 from ..model.records import AnyRecord, Evidence, Record, StepMetrics
@@ -54,7 +55,7 @@ class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host gives to every component: its instance name, a logger, its own folder, the cluster's name.
+    """The host's services for a component: its instance name, a logger, its own folder, the cluster's name.
 
     `metrics` are Lens' own; a plugin has its own by `counter`, `gauge` and `histogram`, and says by `report_problem`
     what is wrong with it.
@@ -98,7 +99,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Component(ABC):
-    """What all kinds share.
+    """The common base of all kinds.
 
     `name` is the plugin's name, unique within its kind. `api` is the range of API versions that it supports, in the
     form of version specifiers. `Settings` is a msgspec.Struct (frozen, forbid_unknown_fields): validation, defaults,
@@ -137,7 +138,7 @@ class Component(ABC):
 
 
 class Door(Protocol):
-    """What a source hands its records to."""
+    """The ingest gate, as a source sees it."""
 
     async def submit(
         self,
@@ -174,7 +175,7 @@ class IngestRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source answers: a JSON-able body, bytes, or nothing."""
+    """The answer of a source: a JSON-able body, bytes, or nothing."""
 
     body: Any = None
     status: int = 200
@@ -189,6 +190,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     `encodings` are the content encodings that the host undoes before the handler sees the body.
     `wire_errors` maps a status of the host's own refusals to the one that this protocol's senders understand
     (remote write: 413 becomes 400, 429 becomes 503).
+
+    `refusal` answers in the protocol's own shape whatever is refused or fails: what the host refuses by itself (no
+    token, a body that is too large, a full spool) and what the handler raises. It gets the error and the request, whose
+    body is empty; the host adds Retry-After. Without it there is a JSON object with `code` and `message`. Since 1.3.
 
     `query` and `bodies` describe for `/api/v1/openapi.json` what the handler reads; the host checks nothing of it.
     `query` is a struct with a field for each query parameter (a list for one that may be repeated), described by `Meta`
@@ -205,6 +210,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     wire_errors: Mapping[int, int] = {}
     query: type[msgspec.Struct] | None = None
     bodies: Mapping[str, Any] = {}
+    refusal: Callable[[RequestError, IngestRequest], Reply] | None = None
 
 
 def _no_verdict(evidence: Evidence) -> Verdict:
@@ -232,6 +238,19 @@ class Source(Component):
         """A task of the source's own (a socket, a file that grows); it is cancelled at the end. None by default."""
 
 
+class Partial(msgspec.Struct, frozen=True, kw_only=True):
+    """A collector's answer when not everything could be had: `records` are stored all the same. Since 1.3.
+
+    `rejected` counts items that became no record, by reason; they are counted as received and rejected. `problem` says
+    what is missing (`2 of 5 clusters gave no answer`): the run counts as failed then, and its text is shown as the
+    collector's last error.
+    """
+
+    records: Sequence[Record] = ()
+    rejected: Mapping[str, int] = {}
+    problem: str = ""
+
+
 class Collector(Component):
     """Data that we go and get: a polled source. The host keeps the schedule, the time limit and the isolation.
 
@@ -247,8 +266,11 @@ class Collector(Component):
     more: bool = False
 
     @abstractmethod
-    async def collect(self) -> Sequence[Record]:
-        """Go and get once. Raises when it failed; an empty answer means that there was nothing."""
+    async def collect(self) -> Sequence[Record] | Partial:
+        """Go and get once. Raises when it failed; an empty answer means that there was nothing.
+
+        A Partial has what could be had, and says what could not.
+        """
 
     async def stored(self) -> None:
         """Every pipeline's spool holds what `collect` answered last: the place to remember how far it got."""
@@ -305,7 +327,7 @@ class Sink(Component):
         return ()
 
     def limits(self) -> BatchLimits:
-        """When a batch is full."""
+        """The limits of a batch."""
         return BatchLimits()
 
     def routes(self) -> Sequence[Route]:
@@ -313,7 +335,7 @@ class Sink(Component):
         return ()
 
     async def position(self, spool_id: str) -> Position | None:
-        """How far this sink has stored this spool, if it keeps that beside the data (exactly once), else None.
+        """Return how far this sink has stored this spool, if it keeps that beside the data (exactly once), else None.
 
         `spool_id` is that of `Batch`: another one after each start of the daemon, so that a data directory which is
         put back from a copy is never taken for what this sink has. At a start this is asked for each earlier id whose
@@ -367,6 +389,7 @@ __all__ = [
     "HookSpecs",
     "IngestRequest",
     "NoSettings",
+    "Partial",
     "Reply",
     "Route",
     "Sink",

@@ -41,7 +41,7 @@ class Piece(Protocol):
 class Following(Collector):
     """Finds files below `settings.paths` and reads them on, at most about `settings.bytes_at_once` in one call.
 
-    `State` is what is kept, in the file `state_file` of the component's folder. A subclass writes `find` and
+    `State` is what is kept, in the file `state_file` of the component's folder. A subclass writes `find_files` and
     `read_next`, which run in a thread.
     """
 
@@ -56,7 +56,7 @@ class Following(Collector):
     async def collect(self) -> Sequence[Record]:
         """The next piece; `more` says whether there is another. Raises LensError when there is no directory."""
         reading = self.State(files=dict(self._state.files))
-        records, self.more = await asyncio.to_thread(self._read, reading)
+        records, self.more = await asyncio.to_thread(self._read_files, reading)
         self._next = reading
         return records
 
@@ -68,7 +68,7 @@ class Following(Collector):
         self._next = None
 
     @abstractmethod
-    def find(self, roots: Sequence[Path]) -> Mapping[str, Any]:
+    def find_files(self, roots: Sequence[Path]) -> Mapping[str, Any]:
         """The files below directories that exist, by path, in the order in which they are read."""
 
     @abstractmethod
@@ -79,11 +79,11 @@ class Following(Collector):
     def _path(self) -> Path:
         return self.context.data_dir / self.state_file
 
-    def _read(self, state: Followed) -> tuple[list[Record], bool]:
+    def _read_files(self, state: Followed) -> tuple[list[Record], bool]:
         """Read on in all files, until there are as many bytes as one call may have; whether it ended for that."""
         records: list[Record] = []
         left: int = self.settings.bytes_at_once
-        files = self.find(self._roots())
+        files = self.find_files(self._roots())
         state.files = {path: progress for path, progress in state.files.items() if path in files}
         for path in files:
             while left > 0:

@@ -1,4 +1,4 @@
-"""What a detector declares about log lines: formats of steps, patterns of events, marks that show a framework.
+"""Declarations of log lines by detectors: formats of steps, patterns of events, marks that show a framework.
 
 Everything here is data. The engine (`engine.py`) is built once from what all installed detectors declare; a line is
 shown only to those whose `words` all stand on it. A word is a run of letters and underscores, in lower case:
@@ -17,7 +17,7 @@ Kind = Literal["number", "rounded", "time", "memory", "compute", "percent", "tex
 
 
 class Field(msgspec.Struct, frozen=True):
-    """What a printed value means: the name under which it is stored, and how it is read.
+    """The meaning of a printed value: the name under which it is stored, and how it is read.
 
     `names` is one stored name, or several where one value holds several parts (`a/b/c/d%`). An `X/Y` or `X (Y)` value
     of a single name gives X as the name and Y as `<name>_avg`. `factor` makes the stored unit of the printed one where
@@ -45,10 +45,11 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     - `bar`: the postfix of a progress bar, `[05:12<01:00, 2.5it/s, key=value]`.
 
     `fields` adds to the shared vocabulary or overrides it; a number under a key that nobody knows is stored under its
-    printed name. `loss` names the keys that may be the headline loss, best first. `needs`: at least one of these must
-    have come out. `reject` and `require` are searched in the whole
-    line: the one must not be found, the other must. `standalone`: no ordinary word stands right before the head
-    (`validation loss at iteration 7`). `epoch_base` is the number of the first epoch where steps are counted per epoch.
+    printed name. `loss` names the keys that may be the headline loss, best first; `headlines` has further stored
+    names of this sort, each with the keys that may be it (`{"reward": ("ep_rew_mean", "reward")}`, since API 1.3).
+    `needs`: at least one of these must have come out. `reject` and `require` are searched in the whole line: the one
+    must not be found, the other must. `standalone`: no ordinary word stands right before the head (`validation loss
+    at iteration 7`). `epoch_base` is the number of the first epoch where steps are counted per epoch.
     `time_limit_seconds` above 0 marks a head that somebody wrote in a configuration: it is tried before all others.
     Every pattern of every detector has a time limit: see docs/write_a_detector.md.
     `joins`: the line names no step; its numbers belong to the next or the previous step of its stream, or its epoch to
@@ -65,6 +66,7 @@ class LogFormat(msgspec.Struct, frozen=True, kw_only=True):
     layout: Layout = "groups"
     fields: Mapping[str, Field] = {}
     loss: Sequence[str] = ("loss",)
+    headlines: Mapping[str, Sequence[str]] = {}
     needs: Sequence[str] = ()
     reject: str = ""
     require: str = ""
@@ -109,10 +111,14 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows without labels below a line with the names of the columns.
+    """Rows below a header: without labels under the names of the columns, or `labelled`, each with its own names.
 
     `header` and `row` are regular expressions; `separator` splits both (None: blanks); the row needs as many cells as
     the header has names unless `loose`. Columns go through `fields` and the vocabulary as in a LogFormat.
+
+    `labelled` (since API 1.3): `header` is any line that only stands at the head of such a table, and each row has a
+    name and a value, or several pairs of them: `|    loss    | 0.25 |`. All rows of one table are one step: that of the
+    row whose name means `iteration`, by `fields` or by the vocabulary. A name that comes again begins another table.
     """
 
     name: str
@@ -121,8 +127,10 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     row: str
     separator: str | None = None
     loose: bool = False
+    labelled: bool = False
     fields: Mapping[str, Field] = {}
     loss: Sequence[str] = ("loss",)
+    headlines: Mapping[str, Sequence[str]] = {}
     needs: Sequence[str] = ()
     epoch_base: int = 0
     confidence: float = 0.6

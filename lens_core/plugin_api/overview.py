@@ -91,7 +91,7 @@ async def overview(store: Store, *, search: str, limit: int, cursor: str) -> Ove
     if isinstance(store, AnswersOverview):
         return await store.overview(search=search, limit=limit, cursor=cursor)
     page = await store.workloads(search=search, limit=limit, cursor=cursor)
-    lines = await asyncio.gather(*(_line(store, summary) for summary in page.workloads))
+    lines = await asyncio.gather(*(_workload_overview(store, summary) for summary in page.workloads))
     return OverviewPage(list(lines), page.next_cursor)
 
 
@@ -100,11 +100,11 @@ async def states_of(store: Store, summaries: Sequence[WorkloadSummary], now_ms: 
     if isinstance(store, AnswersOverviewsOf):
         lines = await store.overviews_of(summaries)
     else:
-        lines = await asyncio.gather(*(_line(store, summary) for summary in summaries))
+        lines = await asyncio.gather(*(_workload_overview(store, summary) for summary in summaries))
     return {line.summary.workload_uid: state_of(line, now_ms) for line in lines}
 
 
-async def _line(store: Store, summary: WorkloadSummary) -> Overview:
+async def _workload_overview(store: Store, summary: WorkloadSummary) -> Overview:
     events = await store.events(summary.workload_uid, limit=50)
     detail = await store.workload(summary.workload_uid)
     return line_of(summary, detail.runs if detail else [], events)

@@ -1,4 +1,4 @@
-"""What the delivery hands to a sink, and what a sink may answer."""
+"""Batches, as a sink receives them, and the answers that it can give."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ Answer: TypeAlias = Delivered | Retry | Rejected | Poisoned
 
 
 class BatchLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a sink's batch is full: by records, by bytes (encoded, not packed), or by the age of its oldest record."""
+    """The limits of a sink's batch: records, bytes (encoded, not packed), and the age of its oldest record."""
 
     max_records: Annotated[int, Meta(ge=1, description="so many records make a batch")] = 10_000
     max_bytes: Annotated[int, Meta(ge=1, description="so many bytes make a batch, encoded, not packed")] = (

@@ -77,7 +77,7 @@ class Store(Sink):
         return as_columns(self.iteration_times(query))
 
     def notice(self) -> str:
-        """What those who run Lens should know of the way to the answers, for `lens status`; '' for nothing."""
+        """Return a notice about the path to the answers, for `lens status`; '' for nothing."""
         return ""
 
     async def changed_workloads(self, cursor: str) -> tuple[list[str], str]:
@@ -100,7 +100,9 @@ class Store(Sink):
                 return found, str(newest)
 
     async def news(self, query: PointQuery, cursor: str) -> News:
-        """What came since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters count."""
+        """Return the news since `cursor` ('': nothing, only the cursor of now); of a query its workload and filters
+        count.
+        """
         raise Unavailable(f"the store {self.name!r} cannot say what is new")
 
     def beside_daemon(self) -> Store:
@@ -132,11 +134,11 @@ class Store(Sink):
         raise LensError(f"the store {self.name!r} cannot be exported")
 
     async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
-        """How far the attempt is that each workload logged last; those are missing of which nothing can be said."""
+        """Return the progress of the attempt that each workload logged last; workloads without any are missing."""
         return {}
 
     async def run_progress(self, query: PointQuery) -> list[Progress]:
-        """How far each attempt of a query's runs is."""
+        """Return the progress of each attempt of a query's runs."""
         return []
 
     @abstractmethod
@@ -149,10 +151,10 @@ class Store(Sink):
 
     @abstractmethod
     async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
-        """What happened to a workload, newest first."""
+        """Return the events of a workload, newest first."""
 
     async def count_events(self, workload_uid: str) -> int | None:
-        """How many events of a workload there are; None where the store does not count them."""
+        """Count the events of a workload; None where the store does not count them."""
         return None
 
     @abstractmethod

@@ -90,7 +90,7 @@ def normalise(key: str) -> str:
 
 
 def lookup(key: str, fields: Mapping[str, Field]) -> Field | None:
-    """What a normalised key means: the format's own fields first, then what all formats share."""
+    """Return the meaning of a normalised key: the format's own fields first, then those that all formats share."""
     found = fields.get(key) or VOCABULARY.get(key)
     if found is None and _OTHER_RANK.fullmatch(key):
         return _OTHER_RANK_FIELD

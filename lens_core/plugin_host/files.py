@@ -36,7 +36,7 @@ class PluginFile(msgspec.Struct, frozen=True):
         if not reason:
             return None
         plugin = Plugin(name=self.path.stem, module=self.path.stem, distribution="", version="")
-        plugin.end("failed", reason)
+        plugin.end_with("failed", reason)
         return plugin
 
     def _why_not(self) -> str:

@@ -51,7 +51,7 @@ class Guard:
         self._paused_until = 0.0
         self._in_a_row = 0
 
-    def failed(self, error: BaseException) -> None:
+    def record_failure(self, error: BaseException) -> None:
         """The component's own code raised."""
         self._in_a_row = self._host.record_failure(self._name, error, kind=self._kind)
         if self._pauses and self._in_a_row >= self._pause_after:

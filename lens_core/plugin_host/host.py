@@ -42,7 +42,7 @@ _STATE_WORDS = {
 
 @dataclass
 class _Failures:
-    """What calls into one component have done since the process started."""
+    """Failures of the calls into one component since the process started."""
 
     total: int = 0
     in_a_row: int = 0
@@ -57,9 +57,9 @@ class PluginHost:
     def __init__(self, plugins: Iterable[Plugin]) -> None:
         self._lock = threading.Lock()
         self._failures: dict[tuple[ComponentKind, str], _Failures] = {}
-        self._take(plugins)
+        self._set_plugins(plugins)
 
-    def _take(self, plugins: Iterable[Plugin]) -> None:
+    def _set_plugins(self, plugins: Iterable[Plugin]) -> None:
         found = sorted(plugins, key=lambda plugin: (plugin.name, plugin.distribution))
         _settle_conflicts(found)
         classes: dict[ComponentKind, dict[str, type[Component]]] = {kind: {} for kind in KINDS}
@@ -88,7 +88,7 @@ class PluginHost:
         known = {plugin.distribution for plugin in self._plugins}
         new = load_files(Path(folder), known) if folder else []
         if new:
-            self._take([*self._plugins, *new])
+            self._set_plugins([*self._plugins, *new])
         return new
 
     def source(self, name: str) -> type[Source]:
@@ -230,7 +230,7 @@ def load_plugins(
     found = installed_entry_points(GROUP, plugins) if entry_points is None else entry_points
     switched_off = _switched_off() if disabled is None else {name.strip() for name in disabled}
     manager = _manager()
-    plugins += [_load(entry_point, manager, switched_off) for entry_point in found]
+    plugins += [_load_plugin(entry_point, manager, switched_off) for entry_point in found]
     folder = os.environ.get(FOLDER_VARIABLE, "") if entry_points is None else ""
     return [*plugins, *load_files(Path(folder), set(), manager, switched_off)] if folder else plugins
 
@@ -248,7 +248,7 @@ def load_files(
     for file in plugin_files(folder):
         if str(file.path) in known:
             continue
-        plugin = file.refused() or _load(file.entry_point, manager, switched_off)
+        plugin = file.refused() or _load_plugin(file.entry_point, manager, switched_off)
         plugin.distribution = str(file.path)
         loaded.append(plugin)
     return loaded
@@ -264,10 +264,10 @@ def _switched_off() -> set[str]:
     return {name.strip() for name in os.environ.get(DISABLED_VARIABLE, "").split(",")}
 
 
-def _load(entry_point: EntryPoint, manager: pluggy.PluginManager, switched_off: set[str]) -> Plugin:
+def _load_plugin(entry_point: EntryPoint, manager: pluggy.PluginManager, switched_off: set[str]) -> Plugin:
     if entry_point.name in switched_off:
         plugin = describe_entry_point(entry_point)
-        plugin.end("disabled", f"listed in {DISABLED_VARIABLE}")
+        plugin.end_with("disabled", f"listed in {DISABLED_VARIABLE}")
         return plugin
     # What a plugin prints when it is imported must not end up inside `lens plugins --json`.
     with contextlib.redirect_stdout(sys.stderr):
@@ -296,7 +296,7 @@ def _settle(kind: str, name: str, claimants: list[Plugin]) -> None:
     for plugin in claimants:
         if len(built_in) == 1 and plugin is built_in[0]:
             continue
-        plugin.end("conflicting", f"the {kind} name {name} is claimed by {others}; {mend}")
+        plugin.end_with("conflicting", f"the {kind} name {name} is claimed by {others}; {mend}")
 
 
 __all__ = ["DISABLED_VARIABLE", "FOLDER_VARIABLE", "GROUP", "PluginHost", "load_plugins"]

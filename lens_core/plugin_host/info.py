@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..base.deprecation import deprecation_in
-from ..base.expectations import describe, field_documentation, field_types, is_secret, split_annotation
+from ..base.expectations import describe_type, field_documentation, field_types, is_secret, split_annotation
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Detector, Sink, Source
 from ..plugin_api.store import Store
@@ -112,7 +112,7 @@ def settings_in(settings: type[msgspec.Struct]) -> list[SettingInfo]:
     found = [
         SettingInfo(
             name=field.encode_name,
-            type=describe(types[field.encode_name]),
+            type=describe_type(types[field.encode_name]),
             required=field.required,
             default=_default(field, secret=is_secret(types[field.encode_name])),
             documentation=documentation.get(field.encode_name, ""),

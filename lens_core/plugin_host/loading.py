@@ -66,7 +66,7 @@ class Plugin:
         """The distribution and its version, for messages."""
         return f"{self.distribution} {self.version}".strip()
 
-    def end(self, state: PluginState, reason: str, error: BaseException | None = None) -> None:
+    def end_with(self, state: PluginState, reason: str, error: BaseException | None = None) -> None:
         """Leave the state `loaded`: nothing of this plugin is used."""
         self.state, self.reason, self.classes, self.components, self.commands = state, reason, [], [], []
         if error is not None:
@@ -80,11 +80,11 @@ def installed_entry_points(group: str, broken: list[Plugin]) -> list[EntryPoint]
     try:
         found = list(entry_points(group=group))
     except Exception:  # noqa: BLE001 - one unreadable file stops importlib.metadata for all; so look one by one
-        found = list(_one_by_one(group, broken))
+        found = list(_read_singly(group, broken))
     return sorted(found, key=lambda entry_point: entry_point.name)
 
 
-def _one_by_one(group: str, broken: list[Plugin]) -> Iterator[EntryPoint]:
+def _read_singly(group: str, broken: list[Plugin]) -> Iterator[EntryPoint]:
     seen: set[str] = set()
     for one in distributions():
         name = one.metadata["Name"] or ""
@@ -96,7 +96,7 @@ def _one_by_one(group: str, broken: list[Plugin]) -> Iterator[EntryPoint]:
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is this distribution's failure
             if f"[{group}]" in (one.read_text("entry_points.txt") or ""):
                 plugin = Plugin(name=name, module="", distribution=name, version=one.version)
-                plugin.end("failed", f"its entry_points.txt cannot be read: {_text(error)}")
+                plugin.end_with("failed", f"its entry_points.txt cannot be read: {_error_line(error)}")
                 broken.append(plugin)
 
 
@@ -105,7 +105,7 @@ def load_plugin(entry_point: EntryPoint, manager: pluggy.PluginManager) -> Plugi
     plugin = describe_entry_point(entry_point)
     missing = list(missing_requirements(entry_point.dist, entry_point.extras)) if entry_point.extras else []
     if missing:
-        plugin.end("unavailable", _what_to_install(entry_point, missing))
+        plugin.end_with("unavailable", _what_to_install(entry_point, missing))
         return plugin
     announced = _import(entry_point, plugin)
     if announced is not None:
@@ -133,11 +133,11 @@ def _import(entry_point: EntryPoint, plugin: Plugin) -> Any:
     except ModuleNotFoundError as error:
         if error.name and not _is_within(entry_point.module, error.name):
             missing = list(missing_requirements(entry_point.dist, ())) or [error.name]
-            plugin.end("unavailable", _what_to_install(entry_point, missing, module=error.name))
+            plugin.end_with("unavailable", _what_to_install(entry_point, missing, module=error.name))
         else:
-            plugin.end("failed", _text(error), error)
+            plugin.end_with("failed", _error_line(error), error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a plugin raises when imported is its failure
-        plugin.end("failed", _text(error), error)
+        plugin.end_with("failed", _error_line(error), error)
     finally:
         plugin.import_seconds = time.perf_counter() - started
     return None
@@ -206,7 +206,7 @@ def _announce(announced: Any, plugin: Plugin, manager: pluggy.PluginManager) -> 
         hooks = [caller.name for caller in manager.get_hookcallers(announced) or ()]
         note_uses(plugin.module, {name: getattr(announced, name, None) for name in hooks}, plugin.classes)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a hook that raises fails alone
-        plugin.end("failed", _text(error), None if isinstance(error, PluginError) else error)
+        plugin.end_with("failed", _error_line(error), None if isinstance(error, PluginError) else error)
         if manager.get_plugin(registered) is announced:
             manager.unregister(announced)
 
@@ -311,7 +311,7 @@ def _type_name(value: Any) -> str:
     return f"the class {value.__qualname__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
-def _text(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """One line of an error: its type, unless it is one of ours, and its text."""
     text = " ".join(str(error).split())[:500]
     return text if isinstance(error, PluginError) else f"{type(error).__name__}: {text}".rstrip(": ")

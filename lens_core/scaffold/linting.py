@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.util import find_spec
@@ -13,15 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import msgspec.inspect
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..base.deprecation import uses_of
 from ..base.expectations import field_types, is_secret, split_annotation
-from ..base.secrets import Secret
-from ..plugin_api.components import API_VERSION, Component, Detector
+from ..plugin_api.components import API_VERSION, Component, Detector, Source
 from ..plugin_host.info import settings_of, summary_of
 from ..plugin_host.loading import OWN_DISTRIBUTION, Plugin
 from .linting_code import code_findings
@@ -59,7 +58,7 @@ def lint(plugin: Plugin) -> list[Finding]:
         return [Finding("state", "failed", plugin.name, f"{plugin.state}: {plugin.reason}")]
     found = [Finding("state", "ok", plugin.name, f"loaded, {len(plugin.classes)} of its classes announced")]
     for check in (
-        _names,
+        _check_names,
         _documentation,
         _api,
         _deprecations,
@@ -79,7 +78,7 @@ def _where(component: type[Component]) -> str:
     return f"{component.__module__}.{component.__qualname__}"
 
 
-def _names(plugin: Plugin) -> Iterator[Finding]:
+def _check_names(plugin: Plugin) -> Iterator[Finding]:
     if all(plugin.name != component.name for component in plugin.classes) and len(plugin.classes) == 1:
         text = f"the entry point is {plugin.name}, the component {plugin.classes[0].name}; one name is easier to find"
         yield Finding("names", "warning", plugin.name, text)
@@ -123,8 +122,6 @@ def _setting(name: str, documentation: str, kind: Any) -> Iterator[tuple[State, 
         yield "failed", "says nothing; Annotated[…, Meta(description=…)] or the docstring of Settings documents it"
     if _SECRET_NAME.search(name) and not is_secret(kind):
         yield "failed", "looks like a secret; the type lens_core.Secret keeps it out of logs and errors"
-    if any(isinstance(part, msgspec.inspect.CustomType) and part.cls is not Secret for part in _inspected(kind)):
-        yield "failed", "has a type that no configuration can give; take text, numbers, lists, mappings or a Struct"
     is_number = bool({int, float} & {split_annotation(part)[0] for part in _parts(kind)})
     if is_number and _NEEDS_UNIT.search(name) and not _UNITS.search(name):
         yield "warning", "is a quantity; end its name with the unit, such as _seconds or _bytes"
@@ -135,19 +132,21 @@ def _parts(kind: Any) -> Sequence[Any]:
     return [bare, *getattr(bare, "__args__", ())]
 
 
-def _inspected(kind: Any) -> Sequence[msgspec.inspect.Type]:
-    found = msgspec.inspect.type_info(split_annotation(kind)[0])
-    return found.types if isinstance(found, msgspec.inspect.UnionType) else [found]
-
-
 def _contract(plugin: Plugin) -> Iterator[Finding]:
     from ..testing.detectors import check_detector  # only here: testing brings the whole daemon along
+    from ..testing.hosts import make_context
+    from ..testing.sources import check_neighbours
 
     for component in plugin.classes:
-        if not issubclass(component, Detector) or any(setting.required for setting in settings_of(component)):
+        if not issubclass(component, Detector | Source) or any(setting.required for setting in settings_of(component)):
             continue
         try:
-            check_detector(component)
+            if issubclass(component, Source):
+                with tempfile.TemporaryDirectory() as folder:
+                    source = component(component.Settings(), make_context(component.name, Path(folder)))
+                    check_neighbours(source)
+            else:
+                check_detector(component)
         except Exception as error:  # noqa: BLE001 - whatever a declaration makes the engine raise is a finding
             yield Finding("contract", "failed", _where(component), " ".join(str(error).split()))
 

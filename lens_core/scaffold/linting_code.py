@@ -1,4 +1,4 @@
-"""What the linter reads in a plugin's source, without running it."""
+"""Facts that the linter reads in a plugin's source, without running it."""
 
 from __future__ import annotations
 

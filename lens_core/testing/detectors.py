@@ -41,7 +41,7 @@ def check_detector(detector: Detector | type[Detector]) -> None:
     engine = LineEngine([cast(Declares, detector)])
     _examples_are_read(detector, engine)
     for line in _NOISE:
-        for reading in engine.read(line):
+        for reading in engine.read_line(line):
             assert not reading.values, f"{name} takes {line!r} for a step: {dict(reading.values)}"
     _long_lines_are_quick(detector, engine)
 
@@ -97,11 +97,11 @@ def _patterns(detector: Detector | type[Detector]) -> Iterator[tuple[str, str]]:
 def _examples_are_read(detector: Detector | type[Detector], engine: LineEngine) -> None:
     for declared in detector.formats:
         if declared.example:
-            readings = [reading for reading in engine.read(declared.example) if reading.format]
+            readings = [reading for reading in engine.read_line(declared.example) if reading.format]
             assert readings, f"{detector.name}.{declared.name} does not read its own example {declared.example!r}"
     for event in detector.events:
         if event.example:
-            types = [found.log_event.type for found in engine.read(event.example) if found.log_event]
+            types = [found.log_event.type for found in engine.read_line(event.example) if found.log_event]
             assert types, f"{detector.name}: the event {event.type} does not find its own example {event.example!r}"
 
 
@@ -119,5 +119,5 @@ def _long_lines_are_quick(detector: Detector | type[Detector], engine: LineEngin
 
 def _seconds(engine: LineEngine, line: str) -> float:
     started = time.perf_counter()
-    engine.read(line)
+    engine.read_line(line)
     return time.perf_counter() - started

@@ -14,7 +14,7 @@ from ..plugin_api.components import Detector
 
 def read_line(detector: Detector | type[Detector], line: str) -> list[Reading]:
     """Return the readings of this detector alone for a line; empty when the line is nobody's."""
-    return list(LineEngine([cast(Declares, detector)]).read(line))
+    return list(LineEngine([cast(Declares, detector)]).read_line(line))
 
 
 def evidence(

@@ -25,7 +25,9 @@ from .hosts import make_context
 
 
 class MemoryStore(Store):
-    """Holds rows, events, evidence and detections by workload uid; `hold` adds some. Each session is an attempt."""
+    """Holds rows, events, evidence and detections by workload uid; `hold` adds some. Sessions are
+    numbered into attempts as they come, for each run, source and rank.
+    """
 
     name = "memory"
     accepts = (StepMetrics, Event, Evidence, Detection)
@@ -33,6 +35,8 @@ class MemoryStore(Store):
     def __init__(self, folder: Path, records: Sequence[Record] = ()) -> None:
         super().__init__(NoSettings(), make_context("memory", folder))
         self._records: list[Record] = []
+        self._rows: dict[str, list[tuple[StepMetrics, int]]] = {}
+        self._sessions: dict[tuple[object, ...], dict[str, int]] = {}
         self._versions: dict[str, int] = {}
         self._writes = 0
         self.hold(records)
@@ -40,7 +44,10 @@ class MemoryStore(Store):
     def hold(self, records: Sequence[Record]) -> None:
         """Store records; each needs the `workload_uid` of its origin."""
         for record in records:
-            self._records.append(record)
+            if isinstance(record, StepMetrics):
+                self._rows.setdefault(record.origin.workload_uid, []).append((record, self._attempt(record)))
+            else:
+                self._records.append(record)
             self._writes += 1
             self._versions[record.origin.workload_uid] = self._writes
 
@@ -57,14 +64,14 @@ class MemoryStore(Store):
     async def metric_sources(self, workload_uid: str) -> list[SourceCount]:
         """Rows of each source."""
         counts: dict[str, int] = {}
-        for row in self._rows(workload_uid):
+        for row, _ in self._rows.get(workload_uid, ()):
             counts[row.data_source] = counts.get(row.data_source, 0) + 1
         return [SourceCount(name, count) for name, count in sorted(counts.items())]
 
     async def available_metrics(self, workload_uid: str, data_source: str) -> list[MetricInfo]:
         """The metrics by name."""
         found: dict[str, dict[str, int]] = {}
-        for row in self._rows(workload_uid):
+        for row, _ in self._rows.get(workload_uid, ()):
             for name in row.values if data_source in ("", row.data_source) else ():
                 counts = found.setdefault(name, {})
                 counts[row.data_source] = counts.get(row.data_source, 0) + 1
@@ -73,18 +80,19 @@ class MemoryStore(Store):
     async def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """The points in the order metric, run, attempt, iteration."""
         points = [
-            self._point(name, value, row)
-            for row in self._rows(query.workload_uid)
+            _point(name, value, row, attempt)
+            for row, attempt in self._chosen_rows(query)
             for name, value in row.values.items()
             if query.metrics is None or name in query.metrics
         ]
-        yield _chosen(points, query)
+        yield sorted(points, key=_order)
 
     async def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """`iteration` of every row."""
-        yield _chosen(
-            [self._point("iteration", float(_iteration(row)), row) for row in self._rows(query.workload_uid)], query
-        )
+        points = [
+            _point("iteration", float(_iteration(row)), row, attempt) for row, attempt in self._chosen_rows(query)
+        ]
+        yield sorted(points, key=_order)
 
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
         """All workloads on one page, those seen last first."""
@@ -134,29 +142,31 @@ class MemoryStore(Store):
         """The number of the newest write."""
         return str(self._versions.get(workload_uid, 0))
 
-    def _rows(self, workload_uid: str) -> Iterator[StepMetrics]:
-        for record in self._records:
-            if isinstance(record, StepMetrics) and record.origin.workload_uid == workload_uid:
-                yield record
-
     def _attempt(self, row: StepMetrics) -> int:
         if row.attempt is not None:
             return row.attempt
-        sessions = dict.fromkeys(
-            other.session for other in self._rows(row.origin.workload_uid) if other.run_id == row.run_id
-        )
-        return 1 + [*sessions].index(row.session)
+        stream = (row.origin.workload_uid, row.run_id, row.data_source, row.origin.rank)
+        numbers = self._sessions.setdefault(stream, {})
+        return numbers.setdefault(row.session, len(numbers) + 1)
 
-    def _point(self, name: str, value: float, row: StepMetrics) -> MetricPoint:
-        time_ms = round((row.event_time or 0.0) * 1000)
-        return MetricPoint(name, value, time_ms, _iteration(row), row.data_source, row.run_id, self._attempt(row))
+    def _chosen_rows(self, query: PointQuery) -> Iterator[tuple[StepMetrics, int]]:
+        start, end = query.start_ms or 0, query.end_ms if query.end_ms is not None else 2**62
+        for row, attempt in self._rows.get(query.workload_uid, ()):
+            if (
+                query.rank in (None, -1 if row.origin.rank is None else row.origin.rank)
+                and query.run_id in (None, row.run_id)
+                and query.attempt in (None, attempt)
+                and (not query.sources or row.data_source in query.sources)
+                and start <= _milliseconds(row) <= end
+            ):
+                yield row, attempt
 
     def _runs(self, uid: str) -> Iterator[RunSummary]:
         parts: dict[tuple[str, int, str, int | None], list[StepMetrics]] = {}
-        for row in self._rows(uid):
-            parts.setdefault((row.run_id, self._attempt(row), row.data_source, row.origin.rank), []).append(row)
+        for row, number in self._rows.get(uid, ()):
+            parts.setdefault((row.run_id, number, row.data_source, row.origin.rank), []).append(row)
         for (run_id, attempt, source, rank), rows in parts.items():
-            times = [round((row.event_time or 0.0) * 1000) for row in rows]
+            times = [_milliseconds(row) for row in rows]
             yield RunSummary(
                 run_id=run_id,
                 attempt=attempt,
@@ -171,8 +181,8 @@ class MemoryStore(Store):
             )
 
     def _summary(self, uid: str) -> WorkloadSummary:
-        rows = list(self._rows(uid))
-        times = [round((row.event_time or 0.0) * 1000) for row in rows] or [0]
+        rows = [row for row, _ in self._rows.get(uid, ())]
+        times = [_milliseconds(row) for row in rows] or [0]
         return WorkloadSummary(
             workload_uid=uid,
             name=uid,
@@ -189,14 +199,13 @@ def _iteration(row: StepMetrics) -> int:
     return row.row_step if row.iteration is None else row.iteration
 
 
-def _chosen(points: list[MetricPoint], query: PointQuery) -> list[MetricPoint]:
-    start, end = query.start_ms or 0, query.end_ms if query.end_ms is not None else 2**62
-    kept = [
-        point
-        for point in points
-        if start <= point.timestamp <= end
-        and (query.run_id is None or point.run_id == query.run_id)
-        and (query.attempt is None or point.attempt == query.attempt)
-        and (not query.sources or point.data_source in query.sources)
-    ]
-    return sorted(kept, key=lambda point: (point.metric_name, point.run_id, point.attempt, point.iteration))
+def _milliseconds(row: StepMetrics) -> int:
+    return round((row.event_time or 0.0) * 1000)
+
+
+def _point(name: str, value: float, row: StepMetrics, attempt: int) -> MetricPoint:
+    return MetricPoint(name, value, _milliseconds(row), _iteration(row), row.data_source, row.run_id, attempt)
+
+
+def _order(point: MetricPoint) -> tuple[str, str, int, int]:
+    return point.metric_name, point.run_id, point.attempt, point.iteration

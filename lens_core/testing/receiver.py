@@ -32,7 +32,8 @@ class HttpReceiver:
 
     Troubles: `absent` refuses connections, `busy` answers 429 with Retry-After 0, `error` 500, `too_large` 413 to
     bodies above `max_body_bytes`, `garbage` what is no HTTP, `hang` nothing at all. `answer` makes the body of a
-    success of the request's; `status` is its status. `will(503, 429)` scripts the next answers, one each.
+    success of the request's; `status` is its status; `answers(body, path)` gives a path a body of its own. `will(503,
+    429)` scripts the next answers, one each.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class HttpReceiver:
         self._status = status
         self._answer = answer
         self._max_body_bytes = max_body_bytes
+        self._paths: dict[str, tuple[bytes, int | None]] = {}
         self._trouble: Trouble | None = None
         self._script: deque[int] = deque()
         self._server: asyncio.Server | None = None
@@ -82,9 +84,16 @@ class HttpReceiver:
         """Answer the next requests with these statuses, in this order, and what comes after them as ever."""
         self._script.extend(statuses)
 
-    def answers(self, body: bytes) -> None:
-        """The body of every success from now on."""
-        self._answer = lambda received: body
+    def answers(self, body: bytes, path: str | None = None, *, status: int | None = None) -> None:
+        """Answer with this body from now on: every success, or those of one path (without its query).
+
+        A path may have a status of its own; one of another's than a success is an answer all the same.
+        """
+        if path is None:
+            self._answer = lambda received: body
+            self._status = self._status if status is None else status
+        else:
+            self._paths[path] = (body, status)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
@@ -134,7 +143,7 @@ class HttpReceiver:
         method, target, _ = head[0].split(" ", 2)
         pairs = (line.partition(":") for line in head[1:] if line)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        request = Received(method, target, headers, await _body(reader, headers))
+        request = Received(method, target, headers, await _receive_body(reader, headers))
         self.requests += 1
         if self._trouble == "hang":
             await asyncio.Event().wait()
@@ -155,11 +164,12 @@ class HttpReceiver:
         if kind is not None and kind in _STATUS and (kind != "too_large" or len(request.body) > self._max_body_bytes):
             return (*_STATUS[kind], b"", "Retry-After: 0\r\n" if kind == "busy" else "")
         self.received.append(request)
-        status = scripted or self._status
-        return (status, "OK", b"" if status == 204 else self._answer(request), "")
+        body, own = self._paths.get(request.target.partition("?")[0], (None, None))
+        status = scripted or own or self._status
+        return (status, "OK", b"" if status == 204 else self._answer(request) if body is None else body, "")
 
 
-async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
+async def _receive_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
     if headers.get("transfer-encoding", "").lower() != "chunked":
         return await reader.readexactly(int(headers.get("content-length", "0")))
     pieces = []

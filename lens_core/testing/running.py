@@ -87,10 +87,10 @@ class RunningLens:
 
     async def kept(self, count: int, kind: type[Record] = StepMetrics) -> Sequence[Record]:
         """The records of a kind, once there are so many. Raises AssertionError when they do not come."""
-        await until(lambda: len(self._of(kind)) >= count, f"{count} {kind.__name__} arrive")
-        return self._of(kind)
+        await until(lambda: len(self._records_of(kind)) >= count, f"{count} {kind.__name__} arrive")
+        return self._records_of(kind)
 
-    def _of(self, kind: type[Record]) -> list[Record]:
+    def _records_of(self, kind: type[Record]) -> list[Record]:
         return [record for record in self.records if isinstance(record, kind)]
 
     async def send(self, records: Sequence[Record]) -> None:

@@ -129,17 +129,17 @@ class _Road:
 
     @property
     def pending(self) -> int:
-        return self.pipeline.status().sinks[0].pending_records
+        return self.pipeline.pipeline_status().sinks[0].pending_records
 
     def is_sending(self) -> bool:
-        return self.pipeline.status().sinks[0].state == "sending"
+        return self.pipeline.pipeline_status().sinks[0].state == "sending"
 
     def was_tried_again(self) -> bool:
-        return self.pipeline.status().sinks[0].retries >= 3
+        return self.pipeline.pipeline_status().sinks[0].retries >= 3
 
     @property
     def last_error(self) -> str:
-        return self.pipeline.status().sinks[0].last_error
+        return self.pipeline.pipeline_status().sinks[0].last_error
 
     async def drained(self) -> None:
         await until(lambda: self.pending == 0, f"everything is delivered (last error: {self.last_error!r})", seconds=40)
@@ -187,7 +187,7 @@ async def check_everything_arrives_once(harness: SinkHarness, folder: Path) -> N
         for start in range(0, 1000, 250):
             await road.pipeline.submit(_records(harness, range(start, start + 250)))
         await road.drained()
-        status = road.pipeline.status().sinks[0]
+        status = road.pipeline.pipeline_status().sinks[0]
         assert status.dead_letters == 0, f"the sink rejected ordinary records: {status.ledger.rejected}"
     await _assert_stored(harness, range(1000), once=True)
 
@@ -199,7 +199,7 @@ async def check_odd_values_lose_no_neighbour(harness: SinkHarness, folder: Path)
     async with _road(harness, folder) as road:
         await road.pipeline.submit(mixed)
         await road.drained()
-        status = road.pipeline.status().sinks[0]
+        status = road.pipeline.pipeline_status().sinks[0]
         ledger = status.ledger
         accounted = ledger.delivered + ledger.filtered + sum(ledger.rejected.values())
         assert accounted == len(mixed), f"of {len(mixed)} records {accounted} are accounted for"
@@ -222,7 +222,7 @@ async def check_no_trouble_loses_anything(harness: SinkHarness, folder: Path) ->
                 await until(road.was_tried_again, f"{kind} is tried again")
             await harness.trouble(None)
             await road.drained()
-            dead = road.pipeline.status().sinks[0].dead_letters
+            dead = road.pipeline.pipeline_status().sinks[0].dead_letters
             assert dead == 0, f"{kind}: {dead} records went to the dead letters ({road.last_error})"
         await _assert_stored(harness, numbers, once=harness.exactly_once)
 
@@ -273,7 +273,7 @@ async def check_a_batch_sent_again_changes_nothing(harness: SinkHarness, folder:
     for _ in range(2):
         async with _started(harness.make_sink()) as sink:
             for _ in range(2):
-                answer = await sink.send(_batch(_records(harness, range(20)), 1))
+                answer = await sink.send(_make_batch(_records(harness, range(20)), 1))
                 assert isinstance(answer, Delivered), f"a batch that was sent again is answered {answer!r}"
     await _assert_stored(harness, range(20), once=True)
 
@@ -282,7 +282,7 @@ async def check_answers_make_sense(harness: SinkHarness, folder: Path) -> None:
     """Whatever comes, the answer is one of the four, and rejected indexes are those of the batch."""
     async with _started(harness.make_sink()) as sink:
         for number, records in enumerate(([], _records(harness, [1]), harness.odd_records())):
-            answer = await sink.send(_batch(records, number + 1))
+            answer = await sink.send(_make_batch(records, number + 1))
             assert isinstance(answer, (Delivered, Retry, Rejected, Poisoned)), f"send() answered {answer!r}"
             if isinstance(answer, Rejected):
                 wrong = [index for index in answer.items if not 0 <= index < len(records)]
@@ -308,7 +308,7 @@ async def check_cancelling_is_obeyed(harness: SinkHarness, folder: Path) -> None
         return
     async with _started(harness.make_sink()) as sink:
         await harness.trouble("hang")
-        task = asyncio.ensure_future(sink.send(_batch(_records(harness, [1]), 1)))
+        task = asyncio.ensure_future(sink.send(_make_batch(_records(harness, [1]), 1)))
         await asyncio.wait([task], timeout=0.3)
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=5)
@@ -318,7 +318,7 @@ async def check_cancelling_is_obeyed(harness: SinkHarness, folder: Path) -> None
         await harness.trouble(None)
 
 
-def _batch(records: Sequence[Record], number: int) -> Batch:
+def _make_batch(records: Sequence[Record], number: int) -> Batch:
     return Batch(
         records=records,
         start=Position(number - 1, 0),
@@ -333,14 +333,14 @@ async def check_memory_does_not_grow(harness: SinkHarness, folder: Path) -> None
     """The same small batch again and again keeps nothing in memory."""
     async with _started(harness.make_sink()) as sink:
         records = _records(harness, range(20))
-        leaked = await grows(lambda: within(sink.send(_batch(records, 1)), "send()"))
+        leaked = await grows(lambda: within(sink.send(_make_batch(records, 1)), "send()"))
     assert leaked < LEAKED_BYTES, f"send() leaks: {leaked / 2**20:.0f} MiB more after 8 batches of 20 records"
 
 
 async def check_idle_is_idle(harness: SinkHarness, folder: Path) -> None:
     """After a batch, nothing is asked of the sink for a second: neither it nor a thread of its own computes then."""
     async with _started(harness.make_sink()) as sink:
-        await within(sink.send(_batch(_records(harness, range(20)), 1)), "send()")
+        await within(sink.send(_make_batch(_records(harness, range(20)), 1)), "send()")
         await check_idle(sink, "the sink")
 
 
@@ -348,7 +348,7 @@ async def check_files_are_named(harness: SinkHarness, folder: Path) -> None:
     """A file that the sink writes outside of its own folder is one that `occupies` names."""
     with written_files() as written:
         async with _started(harness.make_sink()) as sink:
-            await within(sink.send(_batch(_records(harness, range(20)), 1)), "send()")
+            await within(sink.send(_make_batch(_records(harness, range(20)), 1)), "send()")
     named = {os.path.abspath(path) for path in type(sink).occupies(sink.settings)}
     own = os.path.abspath(sink.context.data_dir)
     shared = [path for path in sorted(written - named) if os.path.isfile(path) and not path.startswith(own + os.sep)]

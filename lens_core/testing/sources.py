@@ -123,11 +123,11 @@ def _check_routes(source: Source) -> dict[str, Route]:
             assert path not in routes or set(route.methods).isdisjoint(routes[path].methods), f"{path} is there twice"
             routes[path] = route
         _check_description(route)
-    _check_neighbours(source)
+    check_neighbours(source)
     return routes
 
 
-def _check_neighbours(source: Source) -> None:
+def check_neighbours(source: Source) -> None:
     """Nothing else that is installed, and no route of Lens' own, answers a path of this source."""
     host = PluginHost.load()
     kinds: list[type[Component]] = [host.source(name) for name in host.names("source") if name != source.name]
@@ -152,7 +152,7 @@ def _check_neighbours(source: Source) -> None:
 
 
 def _check_description(route: Route) -> None:
-    """What a route says of itself can stand in the OpenAPI document."""
+    """Check that a route's description can stand in the OpenAPI document."""
     for media_type, kind in route.bodies.items():
         assert "/" in media_type, f"{route.paths}: {media_type!r} is no content type"
         assert kind is bytes or schemas_of([kind])[0], f"{route.paths}: {kind!r} has no JSON schema; take bytes"
@@ -202,7 +202,7 @@ async def _garbage_is_refused_politely(
 
 
 async def _status(route: Route, request: IngestRequest) -> int:
-    """What a request is answered; an exception that is no RequestError would be 500 and is a finding."""
+    """Return the status of a request's answer; an exception that is no RequestError would be 500 and is a finding."""
     try:
         reply = await within(route.handler(request), request.path)
     except AssertionError:

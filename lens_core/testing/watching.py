@@ -38,7 +38,7 @@ LEAKED_BYTES = 64 * 1024 * 1024
 
 
 async def within(asked: Awaitable[T], what: str, seconds: float | None = None) -> T:
-    """What a plugin's call answers; raises AssertionError that says where it hangs when the time is up.
+    """Return the answer of a plugin's call; raises AssertionError that says where it hangs when the time is up.
 
     The time is CALL_SECONDS unless it is given.
     """

@@ -18,7 +18,7 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
 class DirectoryFileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the file is."""
+    """The path of the file."""
 
     path: Annotated[str, Meta(min_length=1, description="a YAML or JSON file of the shape of PUT /api/v1/directory")]
 
@@ -64,7 +64,7 @@ class DirectoryFile(Collector):
         return self._unsent
 
     async def stored(self) -> None:
-        """What was handed over is stored."""
+        """Mark the records that were handed over as stored."""
         self._unsent = []
 
 

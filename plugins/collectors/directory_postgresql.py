@@ -5,6 +5,7 @@ Tables: gpu_pods, workload_pod_reference, gpu_workload, node_container, node_con
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -40,8 +41,12 @@ order by 1, 2, 3, 4
 """
 
 
+# An entry point can only say which extra it needs when it names an object of its module.
+plugin = sys.modules[__name__]
+
+
 class DirectoryPostgresqlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the tables are."""
+    """The location of the tables."""
 
     dsn: Annotated[Secret, Meta(description="the database of the Primus Lens, read only")]
     password: Annotated[
@@ -69,19 +74,19 @@ class DirectoryPostgresql(Collector):
 
     async def check(self) -> None:
         """Run the queries."""
-        await self._read()
+        await self._read_pods()
 
     async def collect(self) -> Sequence[Record]:
         """The pods that are new or changed. Raises LensError."""
-        self._handed = {pod.uid: pod for pod in await self._read()}
+        self._handed = {pod.uid: pod for pod in await self._read_pods()}
         self.context.directory.replace(self._handed.values(), self.context.name)
         return [pod for uid, pod in self._handed.items() if self._stored.get(uid) != pod]
 
     async def stored(self) -> None:
-        """What was handed over is stored."""
+        """Mark the records that were handed over as stored."""
         self._stored = self._handed
 
-    async def _read(self) -> list[Pod]:
+    async def _read_pods(self) -> list[Pod]:
         address = with_password(self.settings.dsn, self.settings.password)
         try:
             async with await psycopg.AsyncConnection.connect(address) as connection:

@@ -1,4 +1,4 @@
-"""What training processes that died left in the hook's spool directory on this node, taken over and sent on.
+"""Records that dead training processes left in the hook's spool directory on this node, adopted and sent on.
 
 With PRIMUS_LENS_SPOOL_PATH on a volume that all jobs of a node share, the node's daemon needs no other job to start
 there: it takes the lock of every file whose process is gone, sends what was not delivered, and removes it.
@@ -13,8 +13,10 @@ from pathlib import Path
 import msgspec
 from lens_hook.spool import SpoolFile, file_batch, lock_stale_spools
 
-from lens_core import Collector, Context, LensError, Record, hookimpl
+from lens_core import Collector, Context, LensError, Partial, Record, hookimpl
 from lens_core.plugin_api.encoding import decode_json_envelope
+
+UNREADABLE = "unreadable"
 
 
 class HookSpoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,18 +55,18 @@ class HookSpool(Collector):
             file.close(remove=False)
         self._files = []
 
-    async def collect(self) -> Sequence[Record]:
+    async def collect(self) -> Partial:
         """The next records of files whose process is gone; those that are not stored come again."""
-        records, refused = await asyncio.to_thread(self._read)
+        records, refused = await asyncio.to_thread(self._read_records)
         if refused:
             self.context.logger.warning("Lines of the hook's spool could not be read. lines=%d", refused)
-        return records
+        return Partial(records=records, rejected={UNREADABLE: refused})
 
     async def stored(self) -> None:
         """Move the positions of the files behind what is safe, and remove those that are empty."""
         await asyncio.to_thread(self._advance)
 
-    def _read(self) -> tuple[list[Record], int]:
+    def _read_records(self) -> tuple[list[Record], int]:
         if not self._files:
             self._files = lock_stale_spools(self.settings.path, None)
         self._done = []

@@ -37,13 +37,13 @@ class CommandTail:
         self._room = asyncio.Event()
         self._start_at = 0.0
 
-    async def read(self, limit_bytes: int) -> list[tuple[float, str]]:
+    async def read_lines(self, limit_bytes: int) -> list[tuple[float, str]]:
         """The lines that wait, with the time of their arrival; they come again until `commit`.
 
         Raises OSError when the command cannot be started.
         """
         if (self._reader is None or self._reader.done()) and time.monotonic() >= self._start_at:
-            await self._start()
+            await self._start_command()
         lines: list[tuple[float, str]] = []
         size = 0
         for line in self._lines:
@@ -55,7 +55,7 @@ class CommandTail:
         return lines
 
     def commit(self) -> None:
-        """What `read` gave last is safe."""
+        """Mark the last result of `read_lines` as safe."""
         for _ in range(self._given):
             self._bytes -= len(self._lines.popleft()[1])
         self._given = 0
@@ -76,7 +76,7 @@ class CommandTail:
             with contextlib.suppress(asyncio.CancelledError):  # we cancelled it
                 await self._reader
 
-    async def _start(self) -> None:
+    async def _start_command(self) -> None:
         self._start_at = time.monotonic() + RESTART_SECONDS
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
@@ -91,17 +91,17 @@ class CommandTail:
         rest = b""
         while piece := await process.stdout.read(_PIECE_BYTES):
             *whole, rest = _ENDS.split(rest + piece)
-            self._take(whole)
+            self._append_lines(whole)
             if len(rest) > _MAX_LINE_BYTES:
-                self._take([rest])
+                self._append_lines([rest])
                 rest = b""
             while self._bytes >= MAX_WAITING_BYTES:
                 self._room.clear()
                 await self._room.wait()
-        self._take([rest])
+        self._append_lines([rest])
         await process.wait()
 
-    def _take(self, lines: Sequence[bytes]) -> None:
+    def _append_lines(self, lines: Sequence[bytes]) -> None:
         now = time.time()
         for line in lines:
             if line:
@@ -117,7 +117,7 @@ IDLE_SECONDS = 5.0
 
 
 class Position(msgspec.Struct):
-    """How far a file has been read. `generation` grows with each truncation, so that places never repeat."""
+    """The position in a file. `generation` grows with each truncation, so that positions never repeat."""
 
     device: int
     inode: int
@@ -151,32 +151,32 @@ class FileTail:
 
     @property
     def furthest(self) -> Position | None:
-        """How far it has been read, safe or not."""
+        """Return the furthest position read, safe or not."""
         return self._reached or self.position
 
-    def read(self, limit_bytes: int, now: float) -> tuple[Position, list[Piece]] | None:
+    def read_lines(self, limit_bytes: int, now: float) -> tuple[Position, list[Piece]] | None:
         """Lines behind the position, at most so many bytes; None when there are none. Raises OSError."""
         self._reached = None
-        for source in self._sources():
+        for source in self._open_files():
             with source:
-                found = self._read(source, limit_bytes, now)
+                found = self._read_pieces(source, limit_bytes, now)
             if found is not None:
                 return found
         return None
 
     def commit(self) -> None:
-        """What `read` gave last is safe."""
+        """Mark the last result of `read_lines` as safe."""
         if self._reached is not None:
             self.position, self._reached = self._reached, None
 
-    def _sources(self) -> Iterator[BinaryIO]:
+    def _open_files(self) -> Iterator[BinaryIO]:
         """The file that was being read, wherever rotation has put it, then the one that has its name now."""
         known = self.position
         if known is not None and not self._is_at_path(known):
             rotated = self._rotated(known)
             if rotated is not None:
                 yield rotated
-        current = _open(self.path)
+        current = _open_regular(self.path)
         if current is not None:
             yield current
 
@@ -195,10 +195,10 @@ class FileTail:
             return None
         for entry in entries:
             if entry.name.startswith(self.path.name) and entry.inode() == known.inode:
-                return _open(Path(entry.path))
+                return _open_regular(Path(entry.path))
         return None
 
-    def _read(self, source: BinaryIO, limit_bytes: int, now: float) -> tuple[Position, list[Piece]] | None:
+    def _read_pieces(self, source: BinaryIO, limit_bytes: int, now: float) -> tuple[Position, list[Piece]] | None:
         status = os.fstat(source.fileno())
         position = self._continued(source, status)
         if status.st_size != self._size:
@@ -206,7 +206,7 @@ class FileTail:
         source.seek(position.offset)
         data = source.read(limit_bytes)
         is_idle = now - self._grown_at >= IDLE_SECONDS
-        pieces = list(_pieces(data, position.offset, is_whole=is_idle and len(data) < limit_bytes))
+        pieces = list(_split_pieces(data, position.offset, is_whole=is_idle and len(data) < limit_bytes))
         if not pieces and len(data) >= min(limit_bytes, MAX_LINE_BYTES):
             pieces = [Piece(data[:MAX_LINE_BYTES].decode("utf-8", "replace"), position.offset + len(data))]
         if not pieces:
@@ -218,7 +218,7 @@ class FileTail:
         return reached, [piece for piece in pieces if piece.text]
 
     def _continued(self, source: BinaryIO, status: os.stat_result) -> Position:
-        """Where to go on in this file: at its beginning if it is another one than before, or begun anew."""
+        """Return where to continue in a file: at its beginning if it is another one than before, or was truncated."""
         known = self.position
         if known is None or (known.device, known.inode) != (status.st_dev, status.st_ino):
             return self._with_fingerprint(source, Position(status.st_dev, status.st_ino))
@@ -236,7 +236,7 @@ class FileTail:
         return position
 
 
-def _open(path: Path) -> BinaryIO | None:
+def _open_regular(path: Path) -> BinaryIO | None:
     """The file, if it is one that can be read: never a pipe, which would block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -253,7 +253,7 @@ def _fingerprint(source: BinaryIO, length: int) -> int:
     return zlib.crc32(source.read(length))
 
 
-def _pieces(data: bytes, start: int, *, is_whole: bool) -> Iterator[Piece]:
+def _split_pieces(data: bytes, start: int, *, is_whole: bool) -> Iterator[Piece]:
     """Lines and updates of progress bars: what ends with a line feed or a carriage return."""
     begin = 0
     for match in _ENDS.finditer(data):

@@ -1,4 +1,4 @@
-"""Which devices the pods of this node hold, from the kubelet's pod-resources socket.
+"""Devices of the pods of this node, from the kubelet's pod-resources socket.
 
 Messages: kubernetes/kubelet, pkg/apis/podresources/v1/api.proto (service v1.PodResourcesLister).
 """
@@ -41,7 +41,7 @@ _SHARE = re.compile(r"::\d+$")
 
 
 class PodResourcesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the kubelet is, and what its resources are in the directory."""
+    """The kubelet's socket, and the names of its resources in the directory."""
 
     socket: Annotated[str, Meta(min_length=1, description="the kubelet's pod-resources socket")] = SOCKET
     node: Annotated[str, Meta(description="this node's name; by default NODE_NAME, else the host's name")] = ""
@@ -94,7 +94,7 @@ def pods_of_answer(answer: bytes, node: str, kinds: Mapping[str, str]) -> list[P
             parts = _parts(field.value)
             devices = [device for container in parts.get(3, []) for device in _devices(container, kinds)]
             if devices:
-                name, namespace = (_text(parts, number) for number in (1, 2))
+                name, namespace = (_decode_text(parts, number) for number in (1, 2))
                 found.append(Pod(uid="", name=name, namespace=namespace, node=node, devices=devices))
     return found
 
@@ -103,7 +103,7 @@ def _devices(container: bytes, kinds: Mapping[str, str]) -> list[Device]:
     found: dict[tuple[str, str], Device] = {}
     for group in _parts(container).get(2, []):
         parts = _parts(group)
-        kind = kind_of_resource(_text(parts, 1), kinds)
+        kind = kind_of_resource(_decode_text(parts, 1), kinds)
         for raw in parts.get(2, []):
             device = Device(kind=kind, id=_SHARE.sub("", raw.decode()))
             found[device.kind, device.id] = device
@@ -125,7 +125,7 @@ def _parts(message: Any) -> dict[int, list[bytes]]:
     return found
 
 
-def _text(parts: Mapping[int, list[bytes]], number: int) -> str:
+def _decode_text(parts: Mapping[int, list[bytes]], number: int) -> str:
     return parts[number][-1].decode() if number in parts else ""
 
 

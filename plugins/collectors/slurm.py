@@ -1,4 +1,4 @@
-"""Which jobs of Slurm run where, and which GPUs they hold: what Kubernetes says of pods, for clusters without it."""
+"""Jobs of Slurm, their nodes and GPUs: the counterpart of Kubernetes' pods, for clusters without it."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def _expanded(pattern: str) -> list[str]:
     if found is None:
         return [pattern]
     before, after = pattern[: found.start()], pattern[found.end() :]
-    return [name for number in _numbers(found[1]) for name in _expanded(before + number + after)]
+    return [name for number in _expand_numbers(found[1]) for name in _expanded(before + number + after)]
 
 
-def _numbers(text: str) -> Iterator[str]:
+def _expand_numbers(text: str) -> Iterator[str]:
     """The numbers of 01-03,7, as wide as they are written."""
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -93,7 +93,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 def gpus_of(devices: str) -> list[int]:
     """The numbers of gpu:a100:2(IDX:0-1); other devices are passed over."""
-    return [int(number) for found in _GPUS.finditer(devices) for number in _numbers(found[1])]
+    return [int(number) for found in _GPUS.finditer(devices) for number in _expand_numbers(found[1])]
 
 
 _ARGUMENTS = ("--oneliner", "--details", "show", "jobs")
@@ -101,7 +101,7 @@ _SHOWN_ERROR = 300
 
 
 class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How Slurm is asked."""
+    """Access to Slurm."""
 
     scontrol: Annotated[str, Meta(min_length=1, description="the program, if it is not in PATH")] = "scontrol"
     command_timeout_seconds: Annotated[float, Meta(gt=0, description="how long one answer may take")] = 20.0
@@ -133,7 +133,7 @@ class Slurm(Collector):
         return [pod for uid, pod in self._found.items() if self._stored.get(uid) != pod]
 
     async def stored(self) -> None:
-        """What was handed over is stored."""
+        """Mark the records that were handed over as stored."""
         self._stored = self._found
 
     async def _jobs(self) -> str:

@@ -48,7 +48,7 @@ class Stacks(DiagnosisCollector):
         """The agent's own."""
         return StackCollector(options.local_world_size)
 
-    def make(self) -> DataCollector:
+    def make_collector(self) -> DataCollector:
         """The collector for processes that are named."""
         settings = self.settings
         return StackCollector(settings.local_world_size, settings.pids, may_pause=settings.may_pause)
@@ -67,7 +67,7 @@ class Stacks(DiagnosisCollector):
         for owner, collector in self._jobs.items():
             data = collector.collect_data()
             if data:
-                records.append(self.record(collector.to_text(data), owner))
+                records.append(self.make_diagnosis(collector.to_text(data), owner))
         return records
 
     def _look_for_jobs(self) -> None:

@@ -61,11 +61,11 @@ class TrainingLog(Collector):
         """Read the stored positions. Raises ConfigurationError when nothing is to be followed."""
         if not self.settings.paths and self._command is None:
             raise ConfigurationError(f"collector {self.context.name}: give paths or a command to follow")
-        await asyncio.to_thread(self._load)
+        await asyncio.to_thread(self._load_state)
 
     async def stop(self) -> None:
         """Store the positions; end the command."""
-        await asyncio.to_thread(self._save)
+        await asyncio.to_thread(self._save_state)
         if self._command is not None:
             await self._command.stop()
 
@@ -74,8 +74,8 @@ class TrainingLog(Collector):
         self.more = False
         records: list[Record] = await asyncio.to_thread(self._read_files, time.time())
         if self._command is not None:
-            origin = self._origin("")
-            lines = await self._command.read(self.settings.max_bytes_per_run)
+            origin = self._origin_of_file("")
+            lines = await self._command.read_lines(self.settings.max_bytes_per_run)
             records += [LogLine(origin=origin, text=text, event_time=moment) for moment, text in lines]
         return records
 
@@ -101,19 +101,19 @@ class TrainingLog(Collector):
                 self.more = True
                 break
             try:
-                found = tail.read(left, now)
+                found = tail.read_lines(left, now)
             except OSError as error:
                 self.context.logger.warning("A log file cannot be read. file=%s error=%s", path, error)
                 continue
             if found is not None:
                 position, pieces = found
                 left -= sum(len(piece.text) + 1 for piece in pieces)
-                records += [self._line(path, position, piece) for piece in pieces]
+                records += [self._make_line(path, position, piece) for piece in pieces]
         self._first_look = False
         return records
 
     def _under_other_name(self, path: str) -> Position | None:
-        """How far a file was read before rotation gave it the name under which it is found now."""
+        """Return the progress in a file from before rotation renamed it."""
         try:
             status = Path(path).stat()
         except OSError:
@@ -127,13 +127,13 @@ class TrainingLog(Collector):
         return sorted(found | self._tails.keys())
 
     def _skip(self, tail: FileTail, now: float) -> None:
-        while tail.read(1 << 20, now) is not None:
+        while tail.read_lines(1 << 20, now) is not None:
             tail.commit()
 
-    def _line(self, path: str, position: Position, piece: Piece) -> LogLine:
+    def _make_line(self, path: str, position: Position, piece: Piece) -> LogLine:
         text, moment, partial = split_container_prefix(piece.text)
         return LogLine(
-            origin=self._origin(path),
+            origin=self._origin_of_file(path),
             text=text,
             event_time=moment,
             stream=position.name,
@@ -141,10 +141,10 @@ class TrainingLog(Collector):
             position=piece.end,
         )
 
-    def _origin(self, path: str) -> Origin:
+    def _origin_of_file(self, path: str) -> Origin:
         origin = self._origins.get(path)
         if origin is None:
-            origin = self._origins[path] = _origin(path, self.settings)
+            origin = self._origins[path] = _find_origin(path, self.settings)
         return origin
 
     def _commit(self) -> None:
@@ -158,9 +158,9 @@ class TrainingLog(Collector):
             if not tail.path.exists() and not moved:
                 del self._tails[path]
         if moved:
-            self._save()
+            self._save_state()
 
-    def _load(self) -> None:
+    def _load_state(self) -> None:
         path = self.context.data_dir / _POSITIONS
         try:
             self._positions = msgspec.json.decode(path.read_bytes(), type=dict[str, Position])
@@ -169,7 +169,7 @@ class TrainingLog(Collector):
         except msgspec.DecodeError as error:
             self.context.logger.warning("Positions cannot be read, files are read anew. file=%s error=%s", path, error)
 
-    def _save(self) -> None:
+    def _save_state(self) -> None:
         folder = self.context.data_dir
         folder.mkdir(parents=True, exist_ok=True)
         new = folder / f"{_POSITIONS}.new"
@@ -177,8 +177,9 @@ class TrainingLog(Collector):
         new.replace(folder / _POSITIONS)
 
 
-def _origin(path: str, settings: TrainingLogSettings) -> Origin:
-    """Whose file it is: by the settings, the kubelet's folder names, sbatch's file names; else this machine's.
+def _find_origin(path: str, settings: TrainingLogSettings) -> Origin:
+    """Return the origin of a file: by the settings, the kubelet's folder names, sbatch's file names; else this
+    machine's.
 
     A rank in the path is the lines' rank.
     """

@@ -38,7 +38,7 @@ class XpuTimer(DiagnosisCollector):
         """The agent's own."""
         return MetricCollector()
 
-    def make(self) -> DataCollector:
+    def make_collector(self) -> DataCollector:
         """The collector behind it."""
         return MetricCollector(self.settings.port, self.settings.scrape_timeout_seconds)
 

@@ -1,4 +1,4 @@
-"""What many print in the same words: epochs that begin, progress bars with a loss, losses that are no number.
+"""Formats that many programs share: epochs that begin, progress bars with a loss, losses that are no number.
 
 None of it names a framework. Lines of text are in `common_loops` (copied) and `plain_loop` (hand-written).
 """

@@ -1,4 +1,4 @@
-"""What a hand-written loop is, said here and nowhere else: `Step 100/5000 | loss 2.345 | lr 3e-4`, no framework.
+"""Formats of hand-written loops, declared nowhere else: `Step 100/5000 | loss 2.345 | lr 3e-4`, no framework.
 
 Such a line begins with its count (a step, an iteration, an epoch and the step in it), and labelled numbers in any order
 and with any separators follow, one of which is a loss. It speaks of training only: one that speaks of validation or a
@@ -33,7 +33,7 @@ def _counted_by(word: str, example: str) -> Iterator[LogFormat]:
     of_all = "" if word.startswith("global") else "(?:global[ _])?"
     head = rf"(?i){_LINE_BEGINS}{of_all}{word}{_OF_TOTAL % ('iteration', 'target_iteration')}"
     for loss in _WORDS_OF_LOSS:
-        yield _line(word, word, loss, head, _OF_EVALUATION, example.replace("loss", loss), confidence=0.2)
+        yield _make_line_format(word, word, loss, head, _OF_EVALUATION, example.replace("loss", loss), confidence=0.2)
 
 
 def _counted_within_epochs() -> Iterator[LogFormat]:
@@ -43,7 +43,7 @@ def _counted_within_epochs() -> Iterator[LogFormat]:
         r"\[?(?P<step_in_epoch>\d+)/(?P<steps_per_epoch>\d+)\]?(?=[\s,:;|-])"
     )
     example = "Epoch [1/10], Step [100/600], Loss: 0.1234"
-    yield _line("epoch_and_step", "epoch", "loss", head, _OF_EVALUATION, example, confidence=0.2)
+    yield _make_line_format("epoch_and_step", "epoch", "loss", head, _OF_EVALUATION, example, confidence=0.2)
 
 
 def _counted_by_epoch() -> Iterator[LogFormat]:
@@ -52,10 +52,10 @@ def _counted_by_epoch() -> Iterator[LogFormat]:
     example = "Epoch 3/10 - train_loss: 0.1234 - val loss: 0.2345 - val acc: 0.91"
     for loss in _WORDS_OF_LOSS:
         # Surer of a step in an epoch than of the epoch alone.
-        yield _line("epoch", "epoch", loss, head, _NOT_OF_AN_EPOCH, example, confidence=0.1, sums_up=True)
+        yield _make_line_format("epoch", "epoch", loss, head, _NOT_OF_AN_EPOCH, example, confidence=0.1, sums_up=True)
 
 
-def _line(
+def _make_line_format(
     name: str, word: str, loss: str, head: str, reject: str, example: str, *, confidence: float, sums_up: bool = False
 ) -> LogFormat:
     return LogFormat(
@@ -77,12 +77,14 @@ def _tables() -> Iterator[Table]:
     """Rows below a line with the names of the columns, one of which counts and one of which is a loss."""
     for counter in ("step", "iter", "iteration", "global_step"):
         for loss in _WORDS_OF_LOSS:
-            yield _table(f"csv_{counter}_{loss}", counter, loss, f"^{_NAME}(?:,{_NAME}){{1,200}}$", f"^{_CSV}$", ",")
+            yield _make_table(
+                f"csv_{counter}_{loss}", counter, loss, f"^{_NAME}(?:,{_NAME}){{1,200}}$", f"^{_CSV}$", ","
+            )
             columns = rf"^\s{{0,40}}{_COLUMN}(?:(?:\t| {{2,40}}){_COLUMN}){{1,100}}$"
-            yield _table(f"columns_{counter}_{loss}", counter, loss, columns, rf"^\s{{0,40}}{_NUMBERS}$", None)
+            yield _make_table(f"columns_{counter}_{loss}", counter, loss, columns, rf"^\s{{0,40}}{_NUMBERS}$", None)
 
 
-def _table(name: str, counter: str, loss: str, header: str, row: str, separator: str | None) -> Table:
+def _make_table(name: str, counter: str, loss: str, header: str, row: str, separator: str | None) -> Table:
     return Table(
         name=name,
         words=(counter, loss),

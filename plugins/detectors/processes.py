@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from lens_core import Detector, EventPattern, hookimpl
 
 
-def _failed(words: Sequence[str], pattern: str) -> EventPattern:
+def _failure_pattern(words: Sequence[str], pattern: str) -> EventPattern:
     return EventPattern(type="training_failed", words=words, pattern=pattern)
 
 
@@ -34,13 +34,13 @@ _ELASTIC = (
         words=("worker", "group", "finished", "workerstate", "succeeded"),
         pattern=r"\bworker group finished \(WorkerState\.SUCCEEDED\)",
     ),
-    _failed(
+    _failure_pattern(
         ("exitcode", "local_rank", "failed"),
         r"\bfailed \(exitcode: (?P<exit_code>-?\d+)\) local_rank: (?P<local_rank>\d+)",
     ),
-    _failed(("worker", "group", "failed"), r"(?P<reason>[wW]orker group FAILED)\b"),
-    _failed(("childfailederror",), r"\b(?P<reason>ChildFailedError)\b"),
-    _failed(
+    _failure_pattern(("worker", "group", "failed"), r"(?P<reason>[wW]orker group FAILED)\b"),
+    _failure_pattern(("childfailederror",), r"\b(?P<reason>ChildFailedError)\b"),
+    _failure_pattern(
         ("calledprocesserror", "exit", "status"),
         r"\bCalledProcessError: Command .* returned non-zero exit status (?P<exit_code>-?\d+)",
     ),
@@ -65,7 +65,7 @@ _SCHEDULERS = (
     _terminated(("srun", "job", "step", "aborted"), r"srun: (?:error: .*)?(?P<reason>Job step aborted)"),
     _terminated(("slurmstepd", "cancelled"), r"slurmstepd: error: .{0,200}?(?P<reason>CANCELLED AT .*)"),
     _terminated(("srun", "error", "terminated"), r"srun: error: \S+: tasks? [\d,-]+: (?P<reason>Terminated)"),
-    _failed(
+    _failure_pattern(
         ("srun", "error", "exited"),
         r"srun: error: \S+: tasks? [\d,-]+: (?P<reason>(?:Exited|Killed|Aborted|Segmentation).*)",
     ),
@@ -73,7 +73,7 @@ _SCHEDULERS = (
         ("mpirun", "process", "rank", "exited", "on", "signal"),
         r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node .* exited on signal (?P<number>\d+)",
     ),
-    _failed(("mpi_abort", "was", "invoked", "rank"), r"(?P<reason>MPI_ABORT was invoked on rank \d+)"),
+    _failure_pattern(("mpi_abort", "was", "invoked", "rank"), r"(?P<reason>MPI_ABORT was invoked on rank \d+)"),
     _terminated(
         ("terminated", "with", "exit", "code"),
         r"\bterminated with exit code (?P<exit_code>1(?:29|3\d|4[0-3]))\b",
@@ -82,38 +82,44 @@ _SCHEDULERS = (
         ("container", "killed", "on", "request", "exit", "code"),
         r"Container killed on request\. Exit code is (?P<exit_code>\d+)",
     ),
-    _failed(
+    _failure_pattern(
         ("worker", "died", "or", "was", "killed", "unexpected"),
         r"(?P<reason>worker died or was killed while executing a task by an unexpected system error)",
     ),
-    _failed(("actor", "died", "unexpectedly"), r"(?P<reason>The actor died unexpectedly before finishing this task)"),
-    _failed(("worker", "died", "unexpectedly"), r"(?P<reason>The worker died unexpectedly while executing this task)"),
+    _failure_pattern(
+        ("actor", "died", "unexpectedly"), r"(?P<reason>The actor died unexpectedly before finishing this task)"
+    ),
+    _failure_pattern(
+        ("worker", "died", "unexpectedly"), r"(?P<reason>The worker died unexpectedly while executing this task)"
+    ),
 )
 # A signal's name as bash, Slurm and Open MPI print it; bash pads it to a column before the command.
 _OF_SHELL = r"\(core dumped\)|\(signal| {5}"
 _SYSTEM = (
-    _failed(
+    _failure_pattern(
         ("terminate", "called", "after", "throwing"),
         r"terminate called after throwing an instance of '(?P<reason>[^']+)'",
     ),
-    _failed(
+    _failure_pattern(
         ("segmentation", "fault"),
         rf"(?P<reason>Segmentation fault)(?: {{0,4}}(?:{_OF_SHELL}|encountered|$)| \(\d+\))",
     ),
-    _failed(("bus", "error"), rf"(?P<reason>Bus error)(?: {{0,4}}(?:{_OF_SHELL}|$)| \(\d+\))"),
-    _failed(("aborted",), rf"(?P<reason>Aborted)(?: {{0,4}}(?:{_OF_SHELL})| \(6\))"),
-    _failed(("illegal", "instruction"), rf"(?P<reason>Illegal instruction)(?: {{0,4}}(?:{_OF_SHELL}|$)| \(\d+\))"),
+    _failure_pattern(("bus", "error"), rf"(?P<reason>Bus error)(?: {{0,4}}(?:{_OF_SHELL}|$)| \(\d+\))"),
+    _failure_pattern(("aborted",), rf"(?P<reason>Aborted)(?: {{0,4}}(?:{_OF_SHELL})| \(6\))"),
+    _failure_pattern(
+        ("illegal", "instruction"), rf"(?P<reason>Illegal instruction)(?: {{0,4}}(?:{_OF_SHELL}|$)| \(\d+\))"
+    ),
     *(  # which says it before the command
-        _failed(("zsh", *text.split()), rf"\bzsh: (?P<reason>{text})\b")
+        _failure_pattern(("zsh", *text.split()), rf"\bzsh: (?P<reason>{text})\b")
         for text in ("segmentation fault", "bus error", "abort", "illegal hardware instruction")
     ),
     _terminated(("zsh", "killed"), r"\bzsh: (?P<reason>killed)\b"),
-    _failed(("fatal", "python", "error"), r"(?P<reason>Fatal Python error: [^\n]{0,100})"),
-    _failed(  # the kernel
+    _failure_pattern(("fatal", "python", "error"), r"(?P<reason>Fatal Python error: [^\n]{0,100})"),
+    _failure_pattern(  # the kernel
         ("segfault", "at", "ip", "sp", "error"),
         r"(?P<process>[\w./:-]{1,15})\[(?P<pid>\d+)\]: (?P<reason>segfault at [\da-f]+)",
     ),
-    _failed(
+    _failure_pattern(
         ("traps", "general", "protection", "ip"),
         r"traps: (?P<process>[\w./:-]{1,15})\[(?P<pid>\d+)\] (?P<reason>general protection)",
     ),
@@ -121,11 +127,11 @@ _SYSTEM = (
         ("received", "by", "pid", "stack", "trace"),
         r"\*{3} (?P<signal>SIG\w{1,12}) \(@\w+\) received by PID (?P<pid>\d+)",
     ),
-    _failed(
+    _failure_pattern(
         ("bus", "error", "shared", "memory"),
         r"(?P<reason>Unexpected bus error encountered in worker)",
     ),
-    _failed(
+    _failure_pattern(
         ("dataloader", "worker", "exited", "unexpectedly"),
         r"(?P<reason>DataLoader worker \(pid\(?s?\)?[ \d,]*\) exited unexpectedly)",
     ),

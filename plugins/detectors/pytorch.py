@@ -1,4 +1,4 @@
-"""What goes wrong in any PyTorch job between and on its devices: collectives, kernels, hardware, mixed precision.
+"""Failures of any PyTorch job between and on its devices: collectives, kernels, hardware, mixed precision.
 
 Memory and the ends of processes have files of their own. These lines name no framework.
 """
@@ -14,7 +14,7 @@ def _timed_out(words: Sequence[str], pattern: str) -> EventPattern:
     return EventPattern(type="collective_timeout", words=words, pattern=pattern)
 
 
-def _failed(words: Sequence[str], pattern: str) -> EventPattern:
+def _failure_pattern(words: Sequence[str], pattern: str) -> EventPattern:
     return EventPattern(type="training_failed", words=words, pattern=pattern)
 
 
@@ -56,44 +56,46 @@ _COLLECTIVES = (
         ("monitoredbarrier", "failed"),
         r"(?P<reason>Ranks? \d[\d, ]{0,160} failed to pass monitoredBarrier)",
     ),
-    _failed(
+    _failure_pattern(
         ("timeout", "detected", "by", "watchdog"),
         r"(?P<reason>Exception \(either an error or timeout\) detected by watchdog)",
     ),
-    _failed(
+    _failure_pattern(
         ("some", "operations", "have", "failed", "timed", "out"),
         r"(?P<reason>Some (?:NCCL|RCCL|HCCL) operations have failed or timed out)",
     ),
-    _failed(("nccl", "communicator", "was", "aborted"), r"(?P<reason>NCCL communicator was aborted on rank \d+)"),
-    _failed(
+    _failure_pattern(
+        ("nccl", "communicator", "was", "aborted"), r"(?P<reason>NCCL communicator was aborted on rank \d+)"
+    ),
+    _failure_pattern(
         ("found", "async", "exception", "nccl"), r"(?P<reason>found async exception when checking for NCCL errors)"
     ),
-    _failed(("distbackenderror",), r"(?P<reason>DistBackendError: [^\n]{0,80})"),
-    _failed(("distnetworkerror",), r"(?P<reason>DistNetworkError: [^\n]{0,120})"),
-    _failed(("diststoreerror",), r"(?P<reason>DistStoreError: [^\n]{0,120})"),
-    _failed(("runtimeerror", "nccl", "error", "in"), r"RuntimeError: (?P<reason>NCCL error in)"),
-    _failed(  # the exception itself may be a timeout, which has events of its own
+    _failure_pattern(("distbackenderror",), r"(?P<reason>DistBackendError: [^\n]{0,80})"),
+    _failure_pattern(("distnetworkerror",), r"(?P<reason>DistNetworkError: [^\n]{0,120})"),
+    _failure_pattern(("diststoreerror",), r"(?P<reason>DistStoreError: [^\n]{0,120})"),
+    _failure_pattern(("runtimeerror", "nccl", "error", "in"), r"RuntimeError: (?P<reason>NCCL error in)"),
+    _failure_pattern(  # the exception itself may be a timeout, which has events of its own
         ("watchdog", "thread", "terminated", "with", "exception"),
         r"[wW]atchdog thread terminated with exception: (?!.*collective operation timeout)(?P<reason>[^\n]{1,200})",
     ),
-    _failed(  # XLA
+    _failure_pattern(  # XLA
         ("nccl", "operation", "failed"), r"(?P<reason>NCCL operation \w+(?:\([^)\n]{0,80}\))? failed: [^\n]{0,120})"
     ),
-    _failed(
+    _failure_pattern(
         ("runtimeerror", "connection", "closed", "by", "peer"),
         r"RuntimeError: .*(?P<reason>Connection closed by peer)",
     ),
 )
 # As Python raises them, as C++ says before it aborts (`what():`), and as XLA and NCCL print them.
 _DEVICES = (
-    _failed(
+    _failure_pattern(
         ("cuda", "error"),
         r"(?P<reason>\bCUDA error: (?!out of memory|CUBLAS_STATUS_ALLOC|.*CUDA_ERROR_OUT_OF_MEMORY)[^\n]{1,200})",
     ),
-    _failed(("hip", "error"), r"(?P<reason>\bHIP error: (?!out of memory)[^\n]{1,200})"),
-    _failed(("cudnn", "error"), r"(?P<reason>\bcuDNN error: (?!CUDNN_STATUS_ALLOC_FAILED)[^\n]{1,200})"),
+    _failure_pattern(("hip", "error"), r"(?P<reason>\bHIP error: (?!out of memory)[^\n]{1,200})"),
+    _failure_pattern(("cudnn", "error"), r"(?P<reason>\bcuDNN error: (?!CUDNN_STATUS_ALLOC_FAILED)[^\n]{1,200})"),
     *(
-        _failed((f"cuda_error_{name.lower()}",), rf"(?P<reason>\bCUDA_ERROR_{name}\b[^\n]{{0,120}})")
+        _failure_pattern((f"cuda_error_{name.lower()}",), rf"(?P<reason>\bCUDA_ERROR_{name}\b[^\n]{{0,120}})")
         for name in (
             "ILLEGAL_ADDRESS",
             "ILLEGAL_INSTRUCTION",
@@ -106,30 +108,30 @@ _DEVICES = (
             "ASSERT",
         )
     ),
-    _failed(
+    _failure_pattern(
         ("nccl", "warn", "cuda", "failure"),
         r"NCCL WARN (?P<reason>Cuda failure (?!(?:\d+ )?'?out of memory)[^\n]{1,120})",
     ),
-    _failed(
+    _failure_pattern(
         ("block", "thread", "assertion", "failed"),
         r"block: \[[\d,]+\], thread: \[[\d,]+\] (?P<reason>Assertion [^\n]{1,160} failed)",
     ),
-    _failed(("aborting", "with", "error"), r"aborting with error : (?P<reason>HSA_STATUS_ERROR_[^\n]{1,160})"),
-    _failed(("memory", "access", "fault", "by", "gpu"), r"(?P<reason>Memory access fault by GPU node-\d+)"),
-    _failed(("hw", "exception", "by", "gpu"), r"(?P<reason>HW Exception by GPU node-\d+)"),
-    _failed(
+    _failure_pattern(("aborting", "with", "error"), r"aborting with error : (?P<reason>HSA_STATUS_ERROR_[^\n]{1,160})"),
+    _failure_pattern(("memory", "access", "fault", "by", "gpu"), r"(?P<reason>Memory access fault by GPU node-\d+)"),
+    _failure_pattern(("hw", "exception", "by", "gpu"), r"(?P<reason>HW Exception by GPU node-\d+)"),
+    _failure_pattern(
         ("amdgpu", "gpu", "reset", "begin"),
         r"amdgpu (?P<device>[\da-f:.]+): (?:amdgpu: )?(?P<reason>GPU reset begin!)",
     ),
-    _failed(  # NVLink reports what it has mended by the same numbers
+    _failure_pattern(  # NVLink reports what it has mended by the same numbers
         ("nvrm", "xid"),
         r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<xid>\d+),(?! *\w+ Nonfatal\b) *(?P<reason>.{0,160})",
     ),
-    _failed(
+    _failure_pattern(
         ("nvrm", "gpu", "has", "fallen", "off", "the", "bus"),
         r"NVRM: GPU (?P<device>[\w:.]+): (?P<reason>GPU has fallen off the bus)",
     ),
-    _failed(
+    _failure_pattern(
         ("sxid", "fatal"),
         r"SXid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<sxid>\d+), *(?P<reason>Fatal\b.{0,160})",
     ),

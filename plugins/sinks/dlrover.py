@@ -69,9 +69,9 @@ class Dlrover(Sink):
 
     async def send(self, batch: Batch) -> Answer:
         """Report each record; what the master refuses for good is rejected, its neighbours are not."""
-        return await asyncio.to_thread(self._send, batch.records)
+        return await asyncio.to_thread(self._send_records, batch.records)
 
-    def _send(self, records: Sequence[Record]) -> Answer:
+    def _send_records(self, records: Sequence[Record]) -> Answer:
         refused: dict[int, str] = {}
         filtered = 0
         for index, record in enumerate(records):
@@ -79,7 +79,7 @@ class Dlrover(Sink):
                 filtered += 1
                 continue
             try:
-                self._connection.report(report_to_wire(_report(record)), (record.node_id, record.node_type))
+                self._connection.report(report_to_wire(_make_report(record)), (record.node_id, record.node_type))
             except MasterError as error:
                 if not error.is_refusal:
                     return Retry(str(error))
@@ -87,7 +87,7 @@ class Dlrover(Sink):
         return Rejected(refused, filtered) if refused else Delivered(filtered)
 
 
-def _report(record: Diagnosis) -> Report:
+def _make_report(record: Diagnosis) -> Report:
     content = record.data_content.encode("utf-8", "replace")[: MAX_PICKLE_BYTES - _ROOM_BYTES]
     fields: dict[str, Any] = {
         name: getattr(record, name) for name in ("data_type", "node_id", "node_type", "node_rank")

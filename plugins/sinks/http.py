@@ -56,7 +56,7 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What /api/v1/records answers."""
+    """The answer of /api/v1/records."""
 
     success: Literal[True]
     rejected: list[dict[str, object]] = []
@@ -93,7 +93,7 @@ class Http(Sink):
         """Post an empty envelope."""
         await self.start()
         try:
-            response = (await self._post(self._envelope([]))).raise_for_status()
+            response = (await self._post_body(self._envelope([]))).raise_for_status()
             if self.settings.expect == "lens" and not is_lens_success(response.status_code, response.content):
                 raise LensError(f"{self.settings.url} answered {response.status_code} with what no Lens answers")
         finally:
@@ -105,9 +105,9 @@ class Http(Sink):
 
     async def send(self, batch: Batch) -> Answer:
         """Post a batch and classify the answer."""
-        body = await self._body(batch)
+        body = await self._encode_batch(batch)
         try:
-            response = await self._post(body)
+            response = await self._post_body(body)
         except httpx.HTTPError as error:
             return Retry(f"{type(error).__name__}: {error}", timed_out=isinstance(error, httpx.TimeoutException))
         answer = self._classify(response, batch, len(body))
@@ -124,7 +124,7 @@ class Http(Sink):
             return Poisoned(f"HTTP 413: a body of {sent_bytes} bytes is too large for the receiver")
         return classify(status, response.headers, content, len(batch.records))
 
-    async def _body(self, batch: Batch) -> bytes:
+    async def _encode_batch(self, batch: Batch) -> bytes:
         if batch.packed is not None and self.settings.compression == "zstd":
             return batch.packed
         return await asyncio.to_thread(self._envelope, batch.records)
@@ -132,7 +132,7 @@ class Http(Sink):
     def _envelope(self, records: Sequence[Record]) -> bytes:
         return compress(encode_envelope(records), self.settings.compression)
 
-    async def _post(self, body: bytes) -> httpx.Response:
+    async def _post_body(self, body: bytes) -> httpx.Response:
         return await self._client.post(self.settings.url, content=body)
 
 

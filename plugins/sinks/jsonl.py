@@ -41,7 +41,7 @@ class JsonlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """What is kept beside the file: its size after the last whole batch, and how far each spool is in it."""
+    """The mark beside the file: its size after the last whole batch, and how far each spool is in it."""
 
     size: int | None
     spools: dict[str, Position]
@@ -73,7 +73,7 @@ class Jsonl(Sink):
     async def start(self) -> None:
         """Open the file and cut off what an unfinished write left behind."""
         self._order = asyncio.Lock()
-        await asyncio.to_thread(self._open)
+        await asyncio.to_thread(self._open_file)
 
     async def stop(self) -> None:
         """Close the file."""
@@ -90,14 +90,14 @@ class Jsonl(Sink):
     async def send(self, batch: Batch) -> Answer:
         """Append the batch; several pipelines may share the file."""
         async with self._order:
-            await asyncio.to_thread(self._write, batch)
+            await asyncio.to_thread(self._append_batch, batch)
         return Delivered()
 
     async def position(self, spool_id: str) -> Position | None:
-        """Where the file ends: the position is written behind every batch, beside the data."""
+        """Return the position in a spool; it is written behind every batch, beside the data."""
         return self._mark.spools.get(spool_id)
 
-    def _open(self) -> None:
+    def _open_file(self) -> None:
         path = Path(self.settings.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab")
@@ -113,7 +113,7 @@ class Jsonl(Sink):
             )
             self._write_mark(self._mark.spools)
 
-    def _write(self, batch: Batch) -> None:
+    def _append_batch(self, batch: Batch) -> None:
         done = self._mark.spools.get(batch.spool_id)
         if done is not None and batch.end <= done:
             return  # it was written, but whoever asked had stopped waiting for the answer
@@ -126,10 +126,10 @@ class Jsonl(Sink):
             others = [place for place in self._mark.spools.items() if place[0] != batch.spool_id]
             self._write_mark(dict([*others[-KEPT_POSITIONS:], (batch.spool_id, batch.end)]))
         except OSError:
-            self._cut(before)  # a full disk leaves half a batch, and the whole batch comes again
+            self._truncate_file(before)  # a full disk leaves half a batch, and the whole batch comes again
             raise
 
-    def _cut(self, size: int) -> None:
+    def _truncate_file(self, size: int) -> None:
         # Reopened, because the buffer of the file may still hold what could not be written.
         with contextlib.suppress(OSError):
             self._file.close()

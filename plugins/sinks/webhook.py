@@ -41,7 +41,7 @@ _LATE_SECONDS = 600.0
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Whom to tell, about what, and how often."""
+    """The receiver of messages, their subjects, and their frequency."""
 
     url: Annotated[Secret, Meta(description="where messages are posted; whoever knows it may write there")]
     username: Annotated[str, Meta(description="for basic authentication")] = ""
@@ -66,7 +66,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class _Job(NamedTuple):
-    """Whose an event is: what is told as one, the uid by which it is asked for, the name under which people know it."""
+    """The job of an event: the key by which its events are grouped, its uid, its displayed name."""
 
     key: str
     uid: str
@@ -74,14 +74,14 @@ class _Job(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """What is told once: this, of this job."""
+    """The key of a message: an event type of a job."""
 
     job: str
     type: str
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What a receiver of the format `json` gets; times in ms."""
+    """The body of the format `json`; times in ms."""
 
     text: str
     type: str
@@ -124,7 +124,7 @@ class Webhook(Sink):
             await self._client.aclose()
 
     def limits(self) -> BatchLimits:
-        """What the ranks of a job say within a second is one message."""
+        """Return the limits of a batch: the events of a job's ranks within a second are one message."""
         return BatchLimits(max_records=1_000, max_wait_seconds=1.0)
 
     async def send(self, batch: Batch) -> Answer:
@@ -135,7 +135,7 @@ class Webhook(Sink):
                 groups.setdefault(_Key(self._job(record).key, record.type), {})[index] = record
         refused: dict[int, str] = {}
         for key, events in groups.items():
-            answer = await self._tell(key, [*events.values()])
+            answer = await self._post_events(key, [*events.values()])
             if isinstance(answer, Retry):
                 return answer
             if answer is not None:
@@ -143,12 +143,12 @@ class Webhook(Sink):
         filtered = len(batch.records) - sum(map(len, groups.values()))
         return Rejected(refused, filtered=filtered) if refused else Delivered(filtered=filtered)
 
-    async def _tell(self, key: _Key, events: Sequence[Event]) -> Retry | Poisoned | None:
+    async def _post_events(self, key: _Key, events: Sequence[Event]) -> Retry | Poisoned | None:
         now = time.monotonic()
         if now - self._told.get(key, -1e9) < self.settings.quiet_seconds:
             return None
         assert self._client is not None
-        body = msgspec.json.encode(self._body(self.message(events)))
+        body = msgspec.json.encode(self._make_body(self.message(events)))
         headers = {"Content-Type": "application/json"}
         try:
             response = await self._client.post(self.settings.url.reveal(), content=body, headers=headers)
@@ -162,7 +162,7 @@ class Webhook(Sink):
             del self._told[next(iter(self._told))]
         return None
 
-    def _body(self, message: Message) -> object:
+    def _make_body(self, message: Message) -> object:
         """As the chat has it; a job's output mentions nobody there, and links to nothing."""
         if self.settings.format == "slack":
             return {"text": f"{html.escape(message.text, quote=False)}\n{message.url}".rstrip()}
@@ -172,7 +172,7 @@ class Webhook(Sink):
         return message
 
     def message(self, events: Sequence[Event]) -> Message:
-        """What is said of events of one job and type."""
+        """Make the message about events of one job and type."""
         first = events[0]
         job = self._job(first)
         page = self.settings.page_url.rstrip("/")
@@ -201,7 +201,7 @@ class Webhook(Sink):
 
     def _job(self, event: Event) -> _Job:
         origin = event.origin
-        pod = self.context.directory.find(origin) if origin.pod_uid or origin.pod_name else None
+        pod = self.context.directory.find_pod(origin) if origin.pod_uid or origin.pod_name else None
         workload = workload_of(pod) if pod is not None else None
         if workload is not None and origin.workload_uid in ("", workload.uid):
             return _Job(workload.uid, workload.uid, workload.name or workload.uid)

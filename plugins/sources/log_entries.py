@@ -25,7 +25,7 @@ _MILLISECONDS = 1e11
 
 
 class Kubernetes(msgspec.Struct, frozen=True, gc=False):
-    """What the shipper's kubernetes filter adds."""
+    """Fields that the shipper's kubernetes filter adds."""
 
     pod_name: str = ""
     namespace_name: str = ""
@@ -95,14 +95,14 @@ class EntryConverter:
         raw = bytes(entry.kubernetes)
         origin = self._last if raw == self._last_raw else self._pods.get(raw)
         if origin is None or entry.workload_uid is not None or entry.rank is not None:
-            origin = self._origin(entry, raw)
+            origin = self._origin_of_entry(entry, raw)
             if not origin.is_known:
                 return NO_IDENTITY
         if text[-1:] == "\n":
             text = text.rstrip("\r\n")
         moment = entry.date
         if type(moment) is not float or not 0.0 < moment < _MILLISECONDS:
-            moment = _moment(entry)
+            moment = _entry_time(entry)
         tag = entry.logtag
         partial = tag == "P"
         if tag is None and text.startswith("20"):
@@ -121,7 +121,7 @@ class EntryConverter:
         self.cut += 1
         return encoded[: self._max_line_bytes].decode("utf-8", "ignore")
 
-    def _origin(self, entry: Entry, raw: bytes) -> Origin:
+    def _origin_of_entry(self, entry: Entry, raw: bytes) -> Origin:
         key = (
             raw,
             entry.workload_uid,
@@ -134,7 +134,7 @@ class EntryConverter:
         )
         origin = self._origins.get(key)
         if origin is None:
-            origin = self._origins[key] = self._complete(_origin(entry, self._base))
+            origin = self._origins[key] = self._complete(_make_origin(entry, self._base))
         # Beside kubernetes metadata an entry's own fields say what is missing there, the workload and the rank.
         if raw and origin.pod_name and not any(key[1:]):
             self._pods[raw] = self._last = origin
@@ -142,7 +142,7 @@ class EntryConverter:
         return origin
 
 
-def _origin(entry: Entry, base: Origin) -> Origin:
+def _make_origin(entry: Entry, base: Origin) -> Origin:
     try:
         pod = _kubernetes.decode(entry.kubernetes) if bytes(entry.kubernetes) not in (b"", b"null") else Kubernetes()
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -168,7 +168,7 @@ def _labels(labels: Mapping[str, object]) -> dict[str, str]:
     return dict(list(short.items())[:MAX_LABELS])
 
 
-def _moment(entry: Entry) -> float | None:
+def _entry_time(entry: Entry) -> float | None:
     """The time of an entry, in whichever field it stands."""
     candidates = (entry.date, entry.timestamp, entry.time, entry.at_timestamp)
     return seconds_of(next((when for when in candidates if when is not None), None))

@@ -1,4 +1,4 @@
-"""How old log lines are when they arrive: the seeds' two metrics by node, counted for many lines at once."""
+"""Age of log lines at their arrival: the seeds' two metrics by node, counted for many lines at once."""
 
 from __future__ import annotations
 

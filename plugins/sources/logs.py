@@ -42,7 +42,7 @@ class LogsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class LogsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request's query says of all its lines, for senders that cannot put it into each."""
+    """The query of a request applies to all its lines, for senders that cannot put it into each."""
 
     workload_uid: Annotated[str, Meta(description="the workload that all lines are of")] = ""
     pod_name: Annotated[str, Meta(description="the pod that all lines are of")] = ""
@@ -151,12 +151,12 @@ def decode_entries(body: bytes, is_text: bool = False) -> tuple[list[Entry], lis
     try:
         return (_entries.decode(body) if body[:1] == b"[" else _entry_lines.decode_lines(body)), []
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _one_by_one(body)
+        return _decode_singly(body)
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
 
 
-def _one_by_one(body: bytes) -> tuple[list[Entry], list[tuple[int, str]]]:
+def _decode_singly(body: bytes) -> tuple[list[Entry], list[tuple[int, str]]]:
     text = body.decode("utf-8", "replace").encode()
     if text[:1] == b"[":
         raws = decode_json(text, _raws)

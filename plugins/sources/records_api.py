@@ -59,7 +59,7 @@ class RecordsApi(Source):
         metrics = self.context.metrics.group(WandbMetrics)
         started = time.perf_counter()
         try:
-            answer, records = await self._take(request)
+            answer, records = await self._submit_records(request)
         except RequestError as error:
             if b"wandb" in request.body:
                 metrics.requests.labels(_HOOK).inc()
@@ -72,7 +72,7 @@ class RecordsApi(Source):
             metrics.metrics_points.inc(sum(len(row.values) for row in rows))
         return answer
 
-    async def _take(self, request: IngestRequest) -> tuple[Reply, list[Record]]:
+    async def _submit_records(self, request: IngestRequest) -> tuple[Reply, list[Record]]:
         content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
         decode = _DECODERS.get(content_type, decode_json_envelope)
         large = len(request.body) > LARGE_BODY_BYTES

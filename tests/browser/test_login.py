@@ -19,7 +19,7 @@ def test_the_page_behind_a_token(browse: Browse, own_lens: Callable[..., Running
     lens = own_lens("login")
     send_rows(lens, "secret-job", rows(10))
     lens.drained()
-    token = TokenStore(lens.data_dir).create("someone", "read")
+    token = TokenStore(lens.data_dir).create_token("someone", "read")
     with browse(lens.url, extra_http_headers=ELSEWHERE) as watched:
         watched.expected = REFUSED
         page = watched.open("/", "form[action=login]")
@@ -43,7 +43,7 @@ def test_the_page_behind_a_token(browse: Browse, own_lens: Callable[..., Running
 def test_the_page_over_tls(browse: Browse, own_lens: Callable[..., RunningLens], tmp_path: Path) -> None:
     write_certificate(tmp_path)
     lens = own_lens("tls", "server: {tls_certificate: certificate.pem, tls_key: key.pem}\n")
-    token = TokenStore(lens.data_dir).create("someone", "read")
+    token = TokenStore(lens.data_dir).create_token("someone", "read")
     with browse(lens.url, extra_http_headers=ELSEWHERE, ignore_https_errors=True) as watched:
         watched.expected = REFUSED
         page = watched.open("/", "form[action=login]")

@@ -266,3 +266,22 @@ def test_the_health_view_shows_the_road(browse: Browse) -> None:
         page = watched.open("/#/health", "h2:has-text('Pipeline')")
         assert "wandb_api" in page.locator(".health").inner_text()
         watched.shot("health")
+
+
+def test_a_job_shows_where_its_time_went(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=llama-70b&tab=time", ".life rect")
+        assert "made progress" in page.locator(".sentence").first.inner_text()
+        buckets = page.get_by_role("region", name="Where the time went").first
+        assert "productive" in buckets.inner_text()
+        assert "step times cannot tell" in page.locator("#panel").inner_text()
+        watched.shot("time")
+
+
+def test_the_fleet_shows_where_the_time_of_all_jobs_went(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/time?since=90d", "main h1")
+        page.get_by_role("heading", name="Where the time went").wait_for()
+        page.locator(".life rect, .empty").first.wait_for(state="attached")
+        page.get_by_label("Groups").select_option("name")
+        watched.until("location.hash.includes('by=name')")

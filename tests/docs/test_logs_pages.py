@@ -26,7 +26,7 @@ def test_the_pages_detector_works() -> None:
     exec(code, names)
     check_detector(names["Acme"])
     engine = LineEngine([names["Acme"]])
-    (step,) = engine.read(names["Acme"].formats[0].example)
+    (step,) = engine.read_line(names["Acme"].formats[0].example)
     assert (step.framework, step.iteration) == ("acme", 5)
     assert step.values == {
         "target_iteration": 100.0,
@@ -34,7 +34,7 @@ def test_the_pages_detector_works() -> None:
         "learning_rate": 1e-5,
         "elapsed_time_per_iteration_ms": 800.0,
     }
-    (saved,) = engine.read("acme wrote checkpoint /x at step 5")
+    (saved,) = engine.read_line("acme wrote checkpoint /x at step 5")
     assert saved.log_event is not None
     assert (saved.log_event.type, saved.log_event.iteration) == ("checkpoint_saved", 5)
 
@@ -66,6 +66,6 @@ def test_the_pages_configurations_are_valid() -> None:
     config = parse_config(text, "page", PluginHost.load(), {}, folder=Path())
     assert set(config.collectors) == {"runs", "pods", "remote"}
     assert "fairseq" not in config.detectors
-    (reading,) = LineEngine(make_detectors(config.detectors)).read("step=7 loss=0.5")
+    (reading,) = LineEngine(make_detectors(config.detectors)).read_line("step=7 loss=0.5")
     assert (reading.framework, reading.iteration, reading.values["lm_loss"]) == ("house_trainer", 7, 0.5)
     assert yaml.safe_load(detectors)["detectors"]["fairseq"] is False

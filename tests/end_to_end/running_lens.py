@@ -8,6 +8,7 @@ import os
 import signal
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,8 +17,22 @@ from typing import Any, TypeVar
 import httpx
 
 from tests.forked import ForkedLens
+from tests.side_by_side import made_once
 
 T = TypeVar("T")
+# Makes a database directory in the folder that is its argument, as the daemon does.
+_INITIALISE = """
+import asyncio, logging, pathlib, sys
+from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
+
+async def main():
+    path = pathlib.Path(sys.argv[1], "postgresql")
+    server = EmbeddedPostgres(path, logging.getLogger(), shared_buffers=16 << 20, max_wal=64 << 20)
+    await server.start()
+    await server.stop()
+
+asyncio.run(main())
+"""
 # For `verify`: what httpx makes for TLS takes 20 ms of CPU with every client, and http:// needs none of it.
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 # Of httpx, with the patience that a busy machine needs.
@@ -60,11 +75,23 @@ class RunningLens:
         command += ["--exit-with-parent", str(os.getpid())]
         if self._config is not None:
             command += ["--config", str(self._config)]
+        else:
+            self._copy_database()
         self.process = ForkedLens(command, self.log, {**os.environ, **environment})
         line = self.process.stdout.readline()
         assert line, f"the daemon did not start:\n{self.log.read_text()[-3000:]}"
         self.url = json.loads(line)["listening"]
         return self
+
+    def _copy_database(self) -> None:
+        """Have a fresh directory of the embedded PostgreSQL: making one costs as much as all else of a first start."""
+        place = self.data_dir / "plugins" / "store" / "postgresql"
+        if not self.data_dir.exists():
+            made = made_once(
+                "embedded", lambda folder: subprocess.run([sys.executable, "-c", _INITIALISE, folder], check=True)
+            )
+            place.parent.mkdir(parents=True)
+            subprocess.run(["cp", "-a", made / "postgresql", place], check=True)
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""

@@ -171,6 +171,21 @@ def test_an_isolated_sink_that_sleeps_for_ever_stops_nothing(
     assert time.monotonic() - started < 12
 
 
+def test_a_sink_that_calls_exit_ends_nothing(make_lens: Make, tmp_path: Path, plugins: dict[str, str]) -> None:
+    sinks = ", leaves: {type: exiting_sink, required: false}, deaf: {type: deaf_sink, required: false,"
+    sinks += " delivery: {send_timeout_seconds: 0.5}}"
+    lens = configured(make_lens, tmp_path, sinks=sinks).start(**plugins)
+    send(lens)
+    wait_for(lambda: "called sys.exit(4)" in states(lens)["leaves"]["last_error"])
+    wait_for(lambda: "A task called sys.exit(5)" in lens.log.read_text())
+    wait_for(lambda: "sink deaf ignores that its send was cancelled" in lens.log.read_text())
+    send(lens, LINE.replace("100/", "200/"))
+    wait_for(lambda: (tmp_path / "out.jsonl").read_text().count("lm_loss") >= 2)
+    started = time.monotonic()
+    lens.stop()
+    assert time.monotonic() - started < 15
+
+
 def test_a_busy_helper_is_named(make_lens: Make, tmp_path: Path, plugins: dict[str, str]) -> None:
     lens = configured(make_lens, tmp_path, sources=", busy: {type: busy_helper}").start(**plugins)
     wait_for(lambda: "planted.py: compute has kept a thread busy" in lens.log.read_text())

@@ -79,7 +79,7 @@ class BatchDelivery:
     async def _send_and_settle(self, part: Part) -> Answer:
         """Send a part and, unless it has to be sent again, account for it or for its halves; return the answer."""
         async with self._context.turn:
-            answer = await self._send(part)
+            answer = await self._send_part(part)
             if isinstance(answer, Poisoned) and part.size > 1:
                 self._halve(part)
             elif not isinstance(answer, Retry):
@@ -87,7 +87,7 @@ class BatchDelivery:
                 self._attempt = 0
             return answer
 
-    async def _send(self, part: Part) -> Answer:
+    async def _send_part(self, part: Part) -> Answer:
         """Return the answer of the sink; reject a part that was in flight at two deaths of the daemon."""
         erased = self._erased(part)
         if len(erased) == part.size:
@@ -96,11 +96,11 @@ class BatchDelivery:
         if self._suspect is not None and is_suspected and self._suspect.must_go_aside:
             rest = [index for index in range(part.size) if index not in erased]
             return Rejected(dict.fromkeys(rest, self._suspect.reason), filtered=len(erased))
-        batch = self._batch(part, erased)
+        batch = self._make_batch(part, erased)
         deaths = self._suspect.deaths if self._suspect is not None and is_suspected else 0
-        self._context.marks.begin(self._context.sink, batch.start, batch.end, deaths)
+        self._context.marks.begin_batch(self._context.sink, batch.start, batch.end, deaths)
         answer = await self._send_timed(batch, part)
-        self._context.marks.end(self._context.sink)
+        self._context.marks.end_batch(self._context.sink)
         return _answer_for_whole(answer, part, erased) if erased else answer
 
     def _erased(self, part: Part) -> frozenset[int]:
@@ -146,7 +146,7 @@ class BatchDelivery:
     def _is_overtaken(self) -> bool:
         return self._context.spool.was_overtaken(self._context.sink, self._unpacked.chunk.end)
 
-    def _batch(self, part: Part, erased: frozenset[int]) -> Batch:
+    def _make_batch(self, part: Part, erased: frozenset[int]) -> Batch:
         whole = part.size == len(self._unpacked.records) and not erased
         records = self._unpacked.records
         kept = records if whole else records[part.first : part.last]

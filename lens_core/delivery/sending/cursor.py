@@ -56,11 +56,11 @@ class Unpacked:
         self._matcher = matcher
         base = 0
         for segment in chunk.segments:
-            self._add(segment, base)
+            self._append_segment(segment, base)
             base += segment.last - segment.first
 
-    def _add(self, segment: Segment, base: int) -> None:
-        records, ordinals = self._read(segment, base)
+    def _append_segment(self, segment: Segment, base: int) -> None:
+        records, ordinals = self._read_segment(segment, base)
         if ordinals is None and self._matcher.takes_all(records):
             if self.ordinals is not None:
                 self.ordinals.extend(range(base, base + len(records)))
@@ -73,23 +73,23 @@ class Unpacked:
         self.ordinals.extend(compress(places, chosen))
         self.records.extend(compress(records, chosen))
 
-    def _read(self, segment: Segment, base: int) -> tuple[list[Record], list[int] | None]:
+    def _read_segment(self, segment: Segment, base: int) -> tuple[list[Record], list[int] | None]:
         """The readable records of a segment, and their ordinals if some could not be read."""
         held = segment.held
         if held is not None and held.records is not None:
             return held.records[segment.first : segment.last], None
         if segment.fault:
-            return self._lose(segment, base, segment.fault)
+            return self._record_loss(segment, base, segment.fault)
         try:
             decoded = decode_envelope(segment.body)
         except msgspec.DecodeError as error:
-            return self._lose(segment, base, f"the batch cannot be read: {error}")
+            return self._record_loss(segment, base, f"the batch cannot be read: {error}")
         records: list[Record] = list(decoded.records)
         if len(records) + len(decoded.rejected) != segment.records:
-            return self._lose(segment, base, "the batch does not hold as many records as it was written with")
+            return self._record_loss(segment, base, "the batch does not hold as many records as it was written with")
         if not decoded.rejected:
             if held is not None:
-                held.keep(records)
+                held.keep_records(records)
             return records[segment.first : segment.last], None
         return self._around(segment, base, records, dict(decoded.rejected))
 
@@ -115,7 +115,7 @@ class Unpacked:
                 ordinals.append(ordinal)
         return kept, ordinals
 
-    def _lose(self, segment: Segment, base: int, reason: str) -> tuple[list[Record], list[int]]:
+    def _record_loss(self, segment: Segment, base: int, reason: str) -> tuple[list[Record], list[int]]:
         count = segment.last - segment.first
         self.unreadable.append(Unreadable(base, base + count, reason, segment.body))
         return [], []
@@ -174,11 +174,11 @@ class Prefetcher:
         """Whether a full batch waits behind all that was taken."""
         return is_full(*self._spool.sink_state(self._sink).untouched(), limits)
 
-    async def take(self, limits: BatchLimits) -> Unpacked | None:
+    async def next_batch(self, limits: BatchLimits) -> Unpacked | None:
         """Return the next batch, now the caller's; None when there is none. Raises SpoolError, Overloaded."""
         while True:
             ahead, self._ahead = self._ahead, None
-            unpacked = await (ahead or self._read(limits))
+            unpacked = await (ahead or self._read_batch(limits))
             if unpacked is None or self._spool.hand_out(self._sink, unpacked.chunk):
                 return unpacked
 
@@ -187,7 +187,7 @@ class Prefetcher:
         if self._ahead is None and self.has_full_batch(limits) and self._bytes_of_next(limits) <= MAX_BYTES_AHEAD:
             self._ahead = asyncio.create_task(self._read_ahead(limits))
 
-    async def stop(self) -> None:
+    async def discard(self) -> None:
         """Forget what was read ahead: nobody has taken it."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
@@ -200,9 +200,9 @@ class Prefetcher:
 
     async def _read_ahead(self, limits: BatchLimits) -> Unpacked | None:
         await asyncio.sleep(0)  # the send that begins now goes first: then this happens while the sink waits
-        return await self._read(limits)
+        return await self._read_batch(limits)
 
-    async def _read(self, limits: BatchLimits) -> Unpacked | None:
+    async def _read_batch(self, limits: BatchLimits) -> Unpacked | None:
         chunk = await self._spool.peek(self._sink, limits)
         if chunk is None:
             return None
@@ -270,7 +270,7 @@ class CursorCommitter:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def finish(self) -> None:
+    async def finish_commit(self) -> None:
         """Wait for the commit under way and log its unexpected error, if any."""
         if self._task is not None:
             await asyncio.wait([self._task])

@@ -34,7 +34,7 @@ MOST_ANSWERS_UNTIL_GROWN = 256
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a sink is sent to and tried again: for ever, after delays that double and are shortened at random."""
+    """Delivery to a sink: retries for ever, after delays that double and have full jitter."""
 
     retry_base_seconds: Annotated[
         float,
@@ -211,7 +211,7 @@ class TimedOut(NoAnswer):
     """The other side did not answer within its time."""
 
 
-async def answer_within(seconds: float, asked: Coroutine[Any, Any, T], halt: asyncio.Event) -> T:
+async def answer_within(seconds: float, asked: Coroutine[Any, Any, T], halt: asyncio.Event, whose: str = "a sink") -> T:
     """Return or raise the result of `asked`. After `seconds`, or when `halt` is set, it is cancelled.
 
     Raises NoAnswer when it ends without an answer because of that, or gives up by itself.
@@ -221,13 +221,13 @@ async def answer_within(seconds: float, asked: Coroutine[Any, Any, T], halt: asy
     try:
         await asyncio.wait({task, halted}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        await _end(task)
+        await _end_task(task, whose)
         raise
     finally:
         halted.cancel()
     by_itself = task.done()
     if not by_itself:
-        await _end(task)
+        await _end_task(task, whose)
     if task.done() and not task.cancelled():
         return task.result()
     if by_itself:
@@ -237,11 +237,11 @@ async def answer_within(seconds: float, asked: Coroutine[Any, Any, T], halt: asy
     raise TimedOut(f"no answer within {seconds:g} s")
 
 
-async def _end(task: asyncio.Task[Any]) -> None:
+async def _end_task(task: asyncio.Task[Any], whose: str) -> None:
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
     if not done:
-        logger.error("a sink ignores that its send was cancelled; it is left to itself")
+        logger.error("%s ignores that its send was cancelled; it is left to itself", whose)
     elif not task.cancelled():
         task.exception()  # it is looked at, so that asyncio does not complain that nobody has
 

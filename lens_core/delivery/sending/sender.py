@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...base.errors import LensError
+from ...base.exits import without_exit
 from ...base.self_metrics import SelfMetrics
 from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ...plugin_api.components import Sink
@@ -99,7 +100,7 @@ class Health:
             self.last_success_at = now
             self._last_success.set(now)
 
-    def failed(self, reason: str, now: float) -> bool:
+    def record_failure(self, reason: str, now: float) -> bool:
         """A try failed; whether that is worth a line in the log (the first of a row, and when it gets serious)."""
         self.failures += 1
         self.last_error, self.last_error_at = reason, now
@@ -111,13 +112,15 @@ class Health:
         self.retries += 1
         self._retries.inc()
 
-    def gauge(self, snapshot: SinkSnapshot, now: float) -> None:
+    def update_gauges(self, snapshot: SinkSnapshot, now: float) -> None:
         """Show what waits."""
         self._pending.set(snapshot.pending.records)
         self._lag.set(lag_of(snapshot.pending, now))
         self._dead_letters.set(snapshot.dead_letters)
 
-    def status(self, name: str, required: bool, ledger: Ledger, snapshot: SinkSnapshot, now: float) -> SinkStatus:
+    def make_sink_status(
+        self, name: str, required: bool, ledger: Ledger, snapshot: SinkSnapshot, now: float
+    ) -> SinkStatus:
         """All of it."""
         return SinkStatus(
             name=name,
@@ -133,7 +136,7 @@ class Health:
             last_error_at=self.last_error_at,
             last_success_at=self.last_success_at,
             dead_letters=snapshot.dead_letters,
-            ledger=ledger.status(),
+            ledger=ledger.ledger_status(),
             dead_letter_reason=snapshot.dead_letter_reason,
         )
 
@@ -183,7 +186,7 @@ class Sender:
         rng: Callable[[], float] = random.random,
     ) -> None:
         self.slot = slot
-        self.ledger = Ledger.of(f"{pipeline}/{slot.name}", metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
+        self.ledger = Ledger.for_component(f"{pipeline}/{slot.name}", metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
         self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
         self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
         self._spool = spool
@@ -194,7 +197,7 @@ class Sender:
         self._halt = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._prefetcher = Prefetcher(slot.name, spool, self.matcher)
-        self._committer = CursorCommitter(slot.name, spool, Backoff(slot.delivery, rng), self._failed)
+        self._committer = CursorCommitter(slot.name, spool, Backoff(slot.delivery, rng), self._record_failure)
         limit = PartLimit(slot.delivery.send_timeout_seconds)
         self._turn = asyncio.Lock()
         self._context = SendContext(
@@ -204,7 +207,7 @@ class Sender:
             backoff=self._backoff,
             committer=self._committer,
             limit=limit,
-            send=self._send,
+            send=self._send_safely,
             pause=self._pause,
             marks=spool.marks,
             turn=self._turn,
@@ -218,12 +221,12 @@ class Sender:
     def start(self) -> None:
         """Begin to deliver; the spool must be open."""
         self.ledger.recover(self._spool.sink_state(self.slot.name).recovered)
-        self._task = asyncio.create_task(self._run(), name=f"sender-{self.ledger.component}")
+        self._task = asyncio.create_task(self._deliver_until_stopped(), name=f"sender-{self.ledger.component}")
 
     def flush(self) -> None:
         """Send what there is without waiting for more, then end."""
         self._flush.set()
-        self._spool.wake(self.slot.name)
+        self._spool.wake_sink(self.slot.name)
 
     async def stop(self, deadline_seconds: float) -> None:
         """End within the deadline; what is not delivered by then stays in the spool.
@@ -237,7 +240,7 @@ class Sender:
             await asyncio.wait([self._task], timeout=CANCEL_GRACE_SECONDS + SETTLE_GRACE_SECONDS)
             self._task.cancel()
             await asyncio.wait([self._task])
-        await self._prefetcher.stop()
+        await self._prefetcher.discard()
         await self._committer.cancel()
         self.health.state = "stopped"
         self.ledger.close(self.take_snapshot().pending.records)
@@ -250,16 +253,16 @@ class Sender:
     def take_snapshot(self) -> SinkSnapshot:
         """Bring the ledger and the gauges up to what the spool says; what waits is of the same moment."""
         snapshot = self._spool.sink_state(self.slot.name).take_snapshot()
-        self.ledger.add(snapshot.counts)
-        self.health.gauge(snapshot, self._clock())
+        self.ledger.merge_counts(snapshot.counts)
+        self.health.update_gauges(snapshot, self._clock())
         return snapshot
 
-    def status(self) -> SinkStatus:
+    def sink_status(self) -> SinkStatus:
         """For `lens status`."""
         snapshot = self.take_snapshot()
-        return self.health.status(self.slot.name, self.slot.required, self.ledger, snapshot, self._clock())
+        return self.health.make_sink_status(self.slot.name, self.slot.required, self.ledger, snapshot, self._clock())
 
-    async def _run(self) -> None:
+    async def _deliver_until_stopped(self) -> None:
         if not await self._find_position():
             return
         self.health.state = "idle"
@@ -268,12 +271,12 @@ class Sender:
             try:
                 going_on = await self._wait_until_ready() and await self._deliver_next()
             except Exception as error:
-                self._failed(f"the spool: {error}" if isinstance(error, LensError) else describe(error))
+                self._record_failure(f"the spool: {error}" if isinstance(error, LensError) else describe_error(error))
                 if not isinstance(error, LensError):
                     logger.exception("%s failed in an unexpected way", self.ledger.component)
-                await self._committer.finish()
+                await self._committer.finish_commit()
                 going_on = await self._pause(self._backoff.next_delay()) and await self._take_back()
-        await self._committer.finish()
+        await self._committer.finish_commit()
 
     async def _take_back(self) -> bool:
         """Begin again behind what is accounted for; False when stopped before the spool could say where that is."""
@@ -281,7 +284,7 @@ class Sender:
             try:
                 await self._spool.take_back(self.slot.name)
             except LensError as error:
-                self._failed(f"the spool: {error}")
+                self._record_failure(f"the spool: {error}")
                 if not await self._pause(self._backoff.next_delay()):
                     return False
             else:
@@ -289,7 +292,7 @@ class Sender:
 
     async def _deliver_next(self) -> bool:
         """Send what comes next until it is settled; False when stopped before that."""
-        unpacked = await self._prefetcher.take(self.limits)
+        unpacked = await self._prefetcher.next_batch(self.limits)
         if unpacked is None:
             return True
         self._prefetcher.look_ahead(self.limits)
@@ -302,13 +305,13 @@ class Sender:
                 if self.slot.ensure_started is not None:
                     await self.slot.ensure_started()
                 for epoch in self._spool.earlier_epochs():
-                    asked = self.slot.sink.position(epoch.identity)
+                    asked = without_exit(self.slot.sink.position(epoch.identity))
                     seconds = self.slot.delivery.send_timeout_seconds
-                    position = await answer_within(seconds, asked, self._halt)
+                    position = await answer_within(seconds, asked, self._halt, f"sink {self.slot.name}")
                     if position is not None:
                         await self._spool.skip_to(self.slot.name, position, epoch)
             except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
-                self._failed(describe(error))
+                self._record_failure(describe_error(error))
                 if not await self._pause(self._backoff.next_delay()):
                     return False
             else:
@@ -335,13 +338,15 @@ class Sender:
             if alarm is not None:
                 alarm.cancel()
 
-    async def _send(self, batch: Batch) -> Answer:
+    async def _send_safely(self, batch: Batch) -> Answer:
         """The sink's answer, whatever it does: an exception, no answer in time and nonsense count as Retry."""
         seconds = self.slot.delivery.send_timeout_seconds
         self.health.sending()
         try:
-            asked = self.slot.measure(self.slot.sink.send(batch))
-            answer = sensible(await answer_within(seconds, asked, self._halt), len(batch.records))
+            asked = self.slot.measure(without_exit(self.slot.sink.send(batch)))
+            answer = sensible(
+                await answer_within(seconds, asked, self._halt, f"sink {self.slot.name}"), len(batch.records)
+            )
             if self.slot.on_answer is not None:
                 self.slot.on_answer()
         except NoAnswer as error:
@@ -350,11 +355,11 @@ class Sender:
                 return answer
         except Exception as error:  # noqa: BLE001 - a sink's own error never stops the delivery
             # asyncio's own is another class before Python 3.11.
-            answer = Retry(describe(error), timed_out=isinstance(error, TimeoutError | asyncio.TimeoutError))
+            answer = Retry(describe_error(error), timed_out=isinstance(error, TimeoutError | asyncio.TimeoutError))
             if self.slot.on_exception is not None:
                 self.slot.on_exception(error)
         if isinstance(answer, Retry):
-            self._failed(answer.reason)
+            self._record_failure(answer.reason)
             self.health.retried()
         else:
             self._backoff.reset()
@@ -370,12 +375,12 @@ class Sender:
         await is_set_within(seconds, self._flush)
         return True
 
-    def _failed(self, reason: str) -> None:
-        if self.health.failed(reason, self._clock()):
+    def _record_failure(self, reason: str) -> None:
+        if self.health.record_failure(reason, self._clock()):
             logger.warning("%s cannot deliver: %s", self.ledger.component, reason)
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception in one line, for people."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__

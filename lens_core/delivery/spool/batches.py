@@ -25,9 +25,8 @@ from itertools import dropwhile
 from threading import Lock
 from typing import NamedTuple
 
-import zstandard
-
-from ...base.compression import compress
+from ...base.compression import compress, unpack_zstd
+from ...base.errors import BadRequest
 from ...model.records import Record
 from ...plugin_api.sink_answers import BatchLimits, Position
 from .sink_state import START, SpooledBatch
@@ -78,8 +77,8 @@ def unpack(stored: Stored) -> Opened:
     if stored.packed is None:
         return Opened(body)
     try:
-        return Opened(zstandard.ZstdDecompressor().decompress(body), packed=body)
-    except zstandard.ZstdError as error:
+        return Opened(unpack_zstd(body), packed=body)
+    except BadRequest as error:
         return Opened(body, f"the batch cannot be unpacked: {error}")
 
 
@@ -108,12 +107,12 @@ class HeldBatch:
         self.packed = packed
         self.records: list[Record] | None = None
 
-    def keep(self, records: list[Record]) -> None:
+    def keep_records(self, records: list[Record]) -> None:
         """All records of the body; from now on they stand for it. Segments that were cut before have the body."""
         self.records = records
         self.body = b""
 
-    def cut(self, first: int, last: int) -> Segment:
+    def cut_segment(self, first: int, last: int) -> Segment:
         """A part of the batch, as the file would give it."""
         batch = self.batch
         size = batch.bytes if last == batch.records else 0
@@ -159,10 +158,10 @@ class Chunk(NamedTuple):
         return sum(segment.size for segment in self.segments)
 
 
-def choose(
+def choose_batches(
     batches: Iterable[SpooledBatch], start: Position, limits: BatchLimits, epoch_starts: Sequence[int] = ()
 ) -> list[tuple[SpooledBatch, int, int]]:
-    """Which of the batches make a chunk, each with its first (inclusive) and last (exclusive) record.
+    """Choose the batches of a chunk, each with its first (inclusive) and last (exclusive) record.
 
     A chunk ends before the next of the numbers `epoch_starts`, because a sink knows each epoch by another identity.
     """
@@ -210,7 +209,7 @@ class RecentBatches:
             self._bytes = 0
             self._since = since
 
-    def add(self, batch: SpooledBatch, body: bytes, packed: bytes | None = None) -> None:
+    def append_batch(self, batch: SpooledBatch, body: bytes, packed: bytes | None = None) -> None:
         """A batch was committed."""
         with self._lock:
             self._held.append(HeldBatch(batch, body, packed))
@@ -218,35 +217,35 @@ class RecentBatches:
             while self._bytes > self._max_bytes:
                 self._drop_oldest()
 
-    def release(self, passed: Position) -> None:
+    def drop_passed(self, passed: Position) -> None:
         """Every sink has taken everything up to `passed`."""
         with self._lock:
-            while self._held and _end(self._held[0]) <= passed:
+            while self._held and _end_position(self._held[0]) <= passed:
                 self._drop_oldest()
 
     def chunk(self, sink: str, start: Position, limits: BatchLimits) -> Chunk | None:
-        """What comes after `start` for a sink, as `read_chunk`; None when the file has to be asked."""
+        """Return the next records of a sink behind `start`, as `read_chunk`; None when the file has to be read."""
         with self._lock:
             if start < self._since:
                 return None
-            held = {one.batch.id: one for one in dropwhile(lambda one: _end(one) <= start, self._held)}
-        chosen = choose(_of_sink(sink, held.values()), start, limits)
+            held = {one.batch.id: one for one in dropwhile(lambda one: _end_position(one) <= start, self._held)}
+        chosen = choose_batches(_of_sink(sink, held.values()), start, limits)
         if not chosen:
             return None
-        segments = [held[batch.id].cut(first, last) for batch, first, last in chosen]
+        segments = [held[batch.id].cut_segment(first, last) for batch, first, last in chosen]
         return Chunk(start, Position(segments[-1].batch, segments[-1].last), segments)
 
     def _drop_oldest(self) -> None:
         oldest = self._held.popleft()
         self._bytes -= _memory_of(oldest)
-        self._since = _end(oldest)
+        self._since = _end_position(oldest)
 
 
 def _memory_of(held: HeldBatch) -> int:
     return held.batch.bytes + len(held.packed or b"")
 
 
-def _end(held: HeldBatch) -> Position:
+def _end_position(held: HeldBatch) -> Position:
     return Position(held.batch.id, held.batch.records)
 
 

@@ -98,18 +98,18 @@ class SpoolEngine(SpoolTables):
 
     def _open_file(self, fault: str) -> None:
         if self.path is None:
-            self._connection = spool_file.connect(spool_file.MEMORY)
+            self._connection = spool_file.open_connection(spool_file.MEMORY)
         else:
             if fault:
-                lost = self._mend(fault)
+                lost = self._repair_damage(fault)
                 for sink_state in self.sink_states.values():
                     sink_state.damaged_at_start = lost.get(sink_state.sink, 0)
-            self._connection = spool_file.connect(str(self.path))
+            self._connection = spool_file.open_connection(str(self.path))
         self.spool_id = spool_file.prepare(self._connection)
 
-    def _mend(self, fault: str) -> dict[str, int]:
+    def _repair_damage(self, fault: str) -> dict[str, int]:
         assert self.path is not None
-        salvage = spool_repair.mend(self.path)
+        salvage = spool_repair.repair_file(self.path)
         logger.error(
             "the spool %s was damaged (%s); kept as %s; %d batches with %d records saved, %d batches lost",
             self.path.name,
@@ -134,12 +134,12 @@ class SpoolEngine(SpoolTables):
             logger.warning("%d replayed batches were for sinks that are not configured any more", orphans)
 
     def _load_books(self, connection: sqlite3.Connection) -> None:
-        self.count(connection)
+        self.count_contents(connection)
         self.erasures = read_erasures(connection)
         self.recent.restart(spool_file.newest_end(connection))
         for name, sink_state in self.sink_states.items():
             cursor = spool_file.cursor_of(connection, name)
-            sink_state.load(
+            sink_state.restore_counts(
                 cursor,
                 spool_file.pending_of(connection, name, cursor),
                 spool_file.dead_letter_count(connection, name),
@@ -150,7 +150,7 @@ class SpoolEngine(SpoolTables):
         """Tidy up and close; never raises, because what is committed is safe already."""
         if self._connection is not None:
             try:
-                self._tidy(self._connection)
+                self._clean_up(self._connection)
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             except sqlite3.Error as error:
                 logger.warning("the spool %s could not be tidied at the end: %s", self.path, error)
@@ -181,15 +181,15 @@ class SpoolEngine(SpoolTables):
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
-            self._mend("found at work")
-            connection = spool_file.connect(str(self.path))
+            self._repair_damage("found at work")
+            connection = spool_file.open_connection(str(self.path))
             spool_file.prepare(connection)
             self._connection = connection
         connection.execute("BEGIN IMMEDIATE")
         self._restore_places(connection)
         connection.execute("COMMIT")
         self._repair_wanted = False
-        self.count(connection)
+        self.count_contents(connection)
         self.recent.restart(spool_file.newest_end(connection))
         for name, sink_state in self.sink_states.items():
             behind = spool_file.pending_of(connection, name, sink_state.head)
@@ -209,7 +209,7 @@ class SpoolEngine(SpoolTables):
         )
 
     def translate(self, error: Exception) -> Exception:
-        """What callers get instead of an error of SQLite's."""
+        """Translate an error of SQLite into the one that callers get."""
         if not isinstance(error, sqlite3.Error):
             return error
         if spool_file.is_disk_full(error):
@@ -221,7 +221,7 @@ class SpoolEngine(SpoolTables):
         return SpoolError(f"the spool {self.path or 'in memory'}: {error}")
 
     def _take_reserve(self) -> None:
-        if self._reserve is None or self._reserve.take():
+        if self._reserve is None or self._reserve.allocate():
             self.refusal = ""
         else:
             self._give_up_reserve("there is no space for its reserve")
@@ -233,7 +233,7 @@ class SpoolEngine(SpoolTables):
         self.refusal = f"the spool cannot be written: {why}"
         self.untidy = True
         if self._reserve is not None:
-            self._reserve.release()
+            self._reserve.free()
 
     def committed(self) -> None:
         """Wake the senders."""
@@ -248,7 +248,7 @@ class SpoolEngine(SpoolTables):
             return wait
         self._tidied_at = time.monotonic()
         try:
-            self.untidy = self._tidy(self._connection)
+            self.untidy = self._clean_up(self._connection)
             if self.refusal:
                 self._take_reserve()
         except sqlite3.Error as error:
@@ -256,7 +256,7 @@ class SpoolEngine(SpoolTables):
             logger.warning("the spool %s could not be tidied: %s", self.path, self.translate(error))
         return TIDY_EVERY_SECONDS if self.untidy else None
 
-    def _tidy(self, connection: sqlite3.Connection) -> bool:
+    def _clean_up(self, connection: sqlite3.Connection) -> bool:
         """Returns whether there is more to do."""
         mark = self.mark()
         try:

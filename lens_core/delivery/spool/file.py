@@ -40,7 +40,7 @@ import msgspec
 from ...base.errors import SpoolError
 from ...model.records import Record, decode_envelope
 from ...plugin_api.sink_answers import BatchLimits, Position
-from .batches import Chunk, Segment, Stored, choose, unpack
+from .batches import Chunk, Segment, Stored, choose_batches, unpack
 from .sink_state import START, Pending, SpooledBatch
 
 # 2: an envelope may hold the origin for its records. A Lens that knows only 1 would send those without theirs.
@@ -93,7 +93,7 @@ class SpoolFormatError(Exception):
     """The file was written by a newer Lens."""
 
 
-def connect(path: str) -> sqlite3.Connection:
+def open_connection(path: str) -> sqlite3.Connection:
     """Open a connection for use by one thread at a time; transactions are begun by hand."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
     if path == MEMORY:
@@ -165,7 +165,7 @@ class Reserve:
         self._path = spool.with_name(spool.name + ".reserve")
         self._size = size
 
-    def take(self) -> bool:
+    def allocate(self) -> bool:
         """Allocate it; False when the disk has not that much."""
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -174,11 +174,11 @@ class Reserve:
             finally:
                 os.close(descriptor)
         except OSError:
-            self.release()
+            self.free()
             return False
         return True
 
-    def release(self) -> None:
+    def free(self) -> None:
         """Give the space to whoever needs it now."""
         self._path.unlink(missing_ok=True)
 
@@ -258,7 +258,7 @@ def read_chunk(
     connection: sqlite3.Connection, sink: str, start: Position, limits: BatchLimits, epoch_starts: Sequence[int] = ()
 ) -> Chunk | None:
     """The segments after `start`, whole batches up to the limits, of one epoch, or a part of one that is larger."""
-    chosen = choose(_after(connection, sink, start), start, limits, epoch_starts)
+    chosen = choose_batches(_after(connection, sink, start), start, limits, epoch_starts)
     if not chosen:
         return None
     segments = [_segment(connection, batch.id, first, last) for batch, first, last in chosen]
@@ -310,9 +310,10 @@ def cursor_of(connection: sqlite3.Connection, sink: str) -> Position:
 def oldest_after(connection: sqlite3.Connection, sink: str, position: Position) -> float | None:
     """Return the time when the oldest batch that is not behind `position` was written."""
     found = connection.execute(
-        "SELECT created_at FROM batches WHERE only_sink IN ('', ?)"
-        " AND (id > ? OR (id = ? AND records > ?)) ORDER BY id LIMIT 1",
-        (sink, position.batch, position.batch, position.offset),
+        # The first condition leads to the place: SQLite would look at every batch before it for the second.
+        "SELECT created_at FROM batches WHERE id >= ?2 AND only_sink IN ('', ?1)"
+        " AND (id > ?2 OR records > ?3) ORDER BY id LIMIT 1",
+        (sink, position.batch, position.offset),
     ).fetchone()
     return float(found[0]) if found else None
 

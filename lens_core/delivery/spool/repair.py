@@ -38,7 +38,7 @@ def find_fault(path: Path) -> str:
     if not path.exists() or path.stat().st_size == 0:
         return ""
     try:
-        connection = spool_file.connect(str(path))
+        connection = spool_file.open_connection(str(path))
     except sqlite3.DatabaseError as error:
         if spool_file.is_damage(error):
             return str(error)
@@ -65,7 +65,7 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
         return True
 
 
-def mend(path: Path) -> Salvage:
+def repair_file(path: Path) -> Salvage:
     """Write a new file with all that can be read of the old one, which is kept as `<name>.damaged-<time>`.
 
     No connection to the file may be open. Until the new file is complete the old one stays where it is.
@@ -73,19 +73,19 @@ def mend(path: Path) -> Salvage:
     moved_to = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}-{time.time_ns() % 1000:03d}")
     fresh = path.with_name(f"{path.name}.mending")
     _remove(fresh)
-    new, old = spool_file.connect(str(fresh)), _open_damaged(path)
+    new, old = spool_file.open_connection(str(fresh)), _open_damaged(path)
     try:
         salvage = _copy(old, new, moved_to)
     finally:
         new.close()  # the last connection: its log is copied into the file and removed
         if old is not None:
             old.close()
-    _move(path, moved_to)
+    _move_file(path, moved_to)
     fresh.rename(path)
     return salvage
 
 
-def _move(path: Path, to: Path) -> None:
+def _move_file(path: Path, to: Path) -> None:
     for suffix in ("-wal", "-shm", ""):
         part = path.with_name(path.name + suffix)
         if part.exists():
@@ -138,7 +138,7 @@ def _copy_batches(
     """Batch by batch, by number: a page that cannot be read costs only the batches that lie on it."""
     batches = records = last = 0
     unreadable: list[tuple[int, int, str]] = []
-    for number in _numbers(old, cursors):
+    for number in _batch_numbers(old, cursors):
         last = max(last, number)
         header = next(_rows(old, _HEADER, number), None)
         body = next(_rows(old, "SELECT body FROM batches WHERE id = ?", number), None)
@@ -160,7 +160,7 @@ def _insert(new: sqlite3.Connection, row: tuple[Any, ...]) -> bool:
         return False
 
 
-def _numbers(old: sqlite3.Connection | None, cursors: list[tuple[Any, ...]]) -> list[int]:
+def _batch_numbers(old: sqlite3.Connection | None, cursors: list[tuple[Any, ...]]) -> list[int]:
     """The numbers of all batches there may be: what a scan finds from both ends, and everything between."""
     found: set[int] = set()
     for order in ("ASC", "DESC"):

@@ -110,7 +110,7 @@ class SinkState:
             reason = self.dead_letter_reason if self.dead_letters else ""
             return SinkSnapshot(counts, pending, self.dead_letters, reason)
 
-    def load(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
+    def restore_counts(self, cursor: Position, pending: Pending, dead_letters: int) -> None:
         """Take over what the file says when it is opened."""
         with self._lock:
             self.cursor = cursor
@@ -191,7 +191,7 @@ class SinkState:
             if self.in_flight_end is not None and end >= self.in_flight_end:
                 self.in_flight_end = None
 
-    def forget(self) -> int:
+    def discard_pending(self) -> int:
         """Nothing waits any more (a spool in memory is closed); returns how many records did."""
         with self._lock:
             self._counts["dropped", "memory_spool_closed"] += self.records

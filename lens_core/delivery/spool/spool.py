@@ -104,7 +104,7 @@ class Spool:
         )
         await asyncio.to_thread(engine.open)
         self._engine = engine
-        self.marks.start(engine.spool_id, sinks)
+        self.marks.load_marks(engine.spool_id, sinks)
         if self.path is None:
             self._writer = CommitLoop(loop, engine)
         else:
@@ -172,7 +172,7 @@ class Spool:
         self._notify()
         return waiter.event
 
-    def wake(self, sink: str) -> None:
+    def wake_sink(self, sink: str) -> None:
         """Set a sink's event whatever waits for it."""
         self._waiters[sink].event.set()
 
@@ -244,14 +244,14 @@ class Spool:
             raise Overloaded("too many bytes are on their way into the spool")
         engine, now = self.engine, self._clock()
         refusal = await writer.submit(
-            lambda connection: engine.append(connection, batches, state or {}, only_sink, now, reservation),
+            lambda connection: engine.append_batches(connection, batches, state or {}, only_sink, now, reservation),
             engine.after_append,
             size,
         )
         if refusal.reason:
             raise Overloaded(refusal.reason, retry_after_seconds=2.0)
 
-    async def read(self, sink: str, limits: BatchLimits) -> Chunk | None:
+    async def read_chunk(self, sink: str, limits: BatchLimits) -> Chunk | None:
         """Return the next chunk of a sink, behind all that it has already, within the limits; None when there is none.
 
         Whole batches, at least one of them, unless a single batch has more than `max_records`. The records are the
@@ -263,10 +263,10 @@ class Spool:
                 return chunk
 
     async def peek(self, sink: str, limits: BatchLimits) -> Chunk | None:
-        """Return the chunk that `read` would return, without handing it out."""
+        """Return the chunk that `read_chunk` would return, without handing it out."""
         engine = self.engine
         repairs, start = engine.sink_states[sink].repairs, engine.sink_states[sink].head
-        chunk = engine.recent.chunk(sink, start, limits) or await self.look(
+        chunk = engine.recent.chunk(sink, start, limits) or await self.run_in_reader(
             partial(
                 spool_file.read_chunk,
                 sink=sink,
@@ -282,7 +282,7 @@ class Spool:
         engine = self.engine
         if not engine.sink_states[sink].hand_out(chunk.start, chunk.end, chunk.records, chunk.size, chunk.repairs):
             return False
-        engine.recent.release(min(sink_state.head for sink_state in engine.sink_states.values()))
+        engine.recent.drop_passed(min(sink_state.head for sink_state in engine.sink_states.values()))
         return True
 
     async def take_back(self, sink: str) -> None:
@@ -308,7 +308,7 @@ class Spool:
         engine, now = self.engine, self._clock()
         known = Outcome(delivered=records) if outcome is None else outcome
         await self._committer().submit(
-            lambda connection: engine.advance(connection, sink, end, records, size, dead_letters, known, now),
+            lambda connection: engine.advance_cursor(connection, sink, end, records, size, dead_letters, known, now),
             engine.after_advance,
             repeatable=True,  # a sink that is given a batch again is part of the promise
         )
@@ -319,7 +319,7 @@ class Spool:
 
     async def state(self) -> dict[str, bytes]:
         """All state that was written with batches."""
-        return await self.look(spool_file.all_state)
+        return await self.run_in_reader(spool_file.all_state)
 
     async def skip_to(self, sink: str, position: Position, epoch: Epoch) -> int:
         """Move a sink's cursor forward to where the sink says it is; returns how many records that passes.
@@ -356,27 +356,29 @@ class Spool:
 
     async def waiting_records(self) -> AsyncIterator[list[Record]]:
         """The readable records in batches that some sink has not passed, batch by batch."""
-        after = (await self.look(spool_file.floor) or 0) - 1
-        while found := await self.look(partial(spool_file.records_after, batch=after)):
+        after = (await self.run_in_reader(spool_file.floor) or 0) - 1
+        while found := await self.run_in_reader(partial(spool_file.records_after, batch=after)):
             after, records = found
             yield records
 
-    async def write(self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None) -> T:
+    async def run_in_writer(
+        self, work: Callable[[sqlite3.Connection], T], after: Callable[[T], None] | None = None
+    ) -> T:
         """Run work on the tables in the writer's next transaction."""
         return await self._committer().submit(work, after)
 
-    async def look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run_in_reader(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run work that only reads, beside the writer where there is a file."""
         if self._reader is None:
             return await self._committer().submit(work)  # a database in memory has one connection
-        return await self._reader.run(work)
+        return await self._reader.run_work(work)
 
     def _committer(self) -> GroupCommitter:
         if self._writer is None:
             raise Overloaded("the spool is not open")
         return self._writer
 
-    def status(self) -> SpoolStatus:
+    def spool_status(self) -> SpoolStatus:
         """For `lens status`."""
         engine = self.engine
         return SpoolStatus(

@@ -79,7 +79,7 @@ class SpoolTables:
         self._max_dead_letter_bytes = max_dead_letter_bytes
         self._pack_from_bytes = pack_from_bytes
 
-    def count(self, connection: sqlite3.Connection) -> None:
+    def count_contents(self, connection: sqlite3.Connection) -> None:
         """Count what the file holds; looks at every batch."""
         self.live_bytes = connection.execute(
             "SELECT coalesce(sum(length(body) + ?), 0) FROM batches", (BATCH_OVERHEAD_BYTES,)
@@ -87,14 +87,14 @@ class SpoolTables:
         self.dead_letter_bytes = connection.execute("SELECT coalesce(sum(bytes), 0) FROM dead_letters").fetchone()[0]
 
     def mark(self) -> tuple[int, int]:
-        """What follows the open transaction."""
+        """Return a mark to which the counts can be restored if the transaction is rolled back."""
         return self.live_bytes, self.dead_letter_bytes
 
     def restore(self, mark: tuple[int, int]) -> None:
         """The transaction was taken back."""
         self.live_bytes, self.dead_letter_bytes = mark
 
-    def append(
+    def append_batches(
         self,
         connection: sqlite3.Connection,
         batches: Sequence[NewBatch],
@@ -162,11 +162,11 @@ class SpoolTables:
         for skip in done.skips:
             self.sink_states[skip.sink].skipped(skip.batches, skip.oldest_at)
         for batch, body, packed in done.batches:
-            self.recent.add(batch, body, packed)
+            self.recent.append_batch(batch, body, packed)
             for sink_state in self.sink_states.values():
                 sink_state.appended(batch)
 
-    def advance(
+    def advance_cursor(
         self,
         connection: sqlite3.Connection,
         sink: str,

@@ -66,13 +66,13 @@ class Job(Generic[T]):
 
 
 class Owner(Protocol):
-    """What the thread asks of the spool."""
+    """The interface of the spool for its thread."""
 
     def connection(self) -> sqlite3.Connection:
         """The thread's connection; another one after a repair."""
 
     def translate(self, error: Exception) -> Exception:
-        """What the caller is told instead of SQLite's error; notes damage."""
+        """Translate an error of SQLite for the caller, and record damage."""
 
     def mark(self) -> object:
         """The counts that follow the open transaction."""
@@ -159,7 +159,7 @@ class GroupCommitter(ABC):
         try:
             connection = self._owner.connection()
             mark = self._owner.mark()
-            synced_at = self._begin(connection, group)
+            synced_at = self._begin_transaction(connection, group)
             # A job by itself is taken back with its transaction.
             run = self._savepoint if len(group) > 1 else self._alone
             outcomes = [run(connection, job) for job in group]
@@ -174,7 +174,7 @@ class GroupCommitter(ABC):
         self._run_after(outcomes)
         return outcomes
 
-    def _begin(self, connection: sqlite3.Connection, group: Sequence[Job[Any]]) -> float:
+    def _begin_transaction(self, connection: sqlite3.Connection, group: Sequence[Job[Any]]) -> float:
         """Begin a transaction; returns when the last synced one will have begun, once this one is committed."""
         now = self._clock()
         is_due = now - self._synced_at >= SYNC_EVERY_SECONDS
@@ -248,7 +248,7 @@ class CommitThread(GroupCommitter):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(loop, owner, clock=clock)
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._commit_until_stopped, name=name, daemon=True)
         self._thread.start()
 
     def poke(self) -> None:
@@ -260,16 +260,16 @@ class CommitThread(GroupCommitter):
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def _run(self) -> None:
+    def _commit_until_stopped(self) -> None:
         wait: float | None = 0.0  # there may be something to tidy from before
         running = True
         while running:
             group, running = self._next_group(wait)
             if group:
-                self._report(self._execute(group))
+                self._report_outcomes(self._execute(group))
             wait = self._idle() if running else None
 
-    def _report(self, outcomes: Sequence[Outcome]) -> None:
+    def _report_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         # The loop is closed only when the process ends without stopping the spool: nobody is left to be told.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._resolve, outcomes)
@@ -335,15 +335,15 @@ class SpoolReader:
         self._connection: sqlite3.Connection | None = None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"spool-reader-{path.name}")
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run_work(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """The result of the work."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._run, work)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._run_on_connection, work)
 
-    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run_on_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             with self._lock:
                 if self._connection is None:
-                    self._connection = spool_file.connect(str(self._path))
+                    self._connection = spool_file.open_connection(str(self._path))
                 return work(self._connection)
         except sqlite3.Error as error:
             raise self._translate(error) from error

@@ -1,4 +1,4 @@
-"""Which attempt of a job a line belongs to.
+"""Assignment of lines to the attempts of a job.
 
 Steps that go backwards are a restart only if the line is later than everything before it in its stream; older lines
 (late, sent twice) go to the attempt into whose time they fall. Other ranks join the newest attempt.
@@ -13,37 +13,37 @@ MAX_ATTEMPTS = 64
 SKEW_SECONDS = 1.0
 
 
-def start(job: Job, moment: float) -> int | None:
+def begin_attempt(job: Job, moment: float) -> int | None:
     """A start marker: opens the first attempt, or the next one if this one has steps already.
 
     Every rank prints the marker; those that come late, or again, open nothing: None.
     """
     if not job.attempts:
-        return _open(job, moment)
+        return _open_attempt(job, moment)
     newest = job.attempts[-1]
     if not newest.has_steps:
         return None
     if job.last_step_time is not None and moment <= job.last_step_time + SKEW_SECONDS:
         return None
-    return _open(job, moment)
+    return _open_attempt(job, moment)
 
 
 def of_step(job: Job, stream: Stream, counter: str, step: int, moment: float) -> int:
     """The attempt of a step, opened if it begins one. `counter` names what counts the steps (a format)."""
     if not job.attempts:
-        _open(job, moment)
+        _open_attempt(job, moment)
     newest = job.attempts[-1]
     is_new = stream.latest is None or moment > stream.latest
     if not is_new:
         return of_time(job, moment)
     last = stream.last.get(counter)
     if stream.attempt == newest.number and last is not None and step < last:
-        newest_number = _open(job, moment)
-        _join(stream, newest_number)
+        newest_number = _open_attempt(job, moment)
+        _join_attempt(stream, newest_number)
     elif stream.attempt != newest.number:
         if moment < newest.started - SKEW_SECONDS:
             return of_time(job, moment)
-        _join(stream, newest.number)
+        _join_attempt(stream, newest.number)
     job.attempts[-1].has_steps = True
     return job.attempts[-1].number
 
@@ -61,7 +61,7 @@ def is_of_newest(job: Job, moment: float | None) -> bool:
     return moment is None or not job.attempts or moment >= job.attempts[-1].started - SKEW_SECONDS
 
 
-def _open(job: Job, moment: float) -> int:
+def _open_attempt(job: Job, moment: float) -> int:
     number = job.attempts[-1].number + 1 if job.attempts else 1
     job.attempts.append(Attempt(number, moment))
     del job.attempts[:-MAX_ATTEMPTS]
@@ -70,7 +70,7 @@ def _open(job: Job, moment: float) -> int:
     return number
 
 
-def _join(stream: Stream, number: int) -> None:
+def _join_attempt(stream: Stream, number: int) -> None:
     """Begin a stream's counting anew in this attempt."""
     stream.attempt = number
     stream.last.clear()

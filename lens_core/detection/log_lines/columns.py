@@ -24,13 +24,20 @@ _SKIP: Slot = (False, None, False, "")
 class Columns:
     """Turns printed keys and values into stored names and values; what a key means is looked up once."""
 
-    def __init__(self, fields: Mapping[str, Field], loss: Sequence[str], unlabelled: bool = True) -> None:
+    def __init__(
+        self,
+        fields: Mapping[str, Field],
+        loss: Sequence[str],
+        unlabelled: bool = True,
+        headlines: Mapping[str, Sequence[str]] = {},
+    ) -> None:
+        self._headlines = {name: tuple(normalise(key) for key in keys) for name, keys in headlines.items()}
         self._fields = {normalise(key): field for key, field in fields.items()}
         self._loss = tuple(dict.fromkeys(normalise(key) for key in loss))
         self._unlabelled = unlabelled
         self._memo: dict[str, Slot] = {}
 
-    def read(self, pairs: Any) -> dict[str, float]:
+    def read_pairs(self, pairs: Any) -> dict[str, float]:
         """Stored names and values of printed pairs; the best key for the headline loss becomes `lm_loss`."""
         values: dict[str, float] = {}
         losses: dict[str, float] = {}
@@ -53,7 +60,17 @@ class Columns:
                     _read_loosely(target, name, text)
         if losses:
             self._choose_loss(values, losses)
+        if self._headlines:
+            self._choose_headlines(values)
         return values
+
+    def _choose_headlines(self, values: dict[str, float]) -> None:
+        """Store the best of each headline's keys under the headline's name."""
+        printed = {normalise(name): name for name in values}
+        for headline, keys in self._headlines.items():
+            best = next((printed[key] for key in keys if key in printed), None)
+            if best is not None and headline not in values:
+                values[headline] = values.pop(best)
 
     def _slot(self, key: str) -> Slot:
         if len(key) > _LONGEST_KEY:

@@ -31,7 +31,7 @@ _PREFIX_CHARACTERS = 400
 
 
 class _Declared:
-    """What compiled formats, events, marks and tables have in common: whose they are, and the words they need."""
+    """The common part of compiled formats, events, marks and tables: their detector, and the words that they need."""
 
     def __init__(self, words: Sequence[str], framework: str, layer: str, detector: str) -> None:
         self.words = frozenset(word.encode() for word in words)
@@ -56,12 +56,12 @@ class CompiledFormat(_Declared):
         self.beginning = "" if self.is_somebodys_own else sought(declared.head)
         self._layout = LAYOUTS[declared.layout]
         self.is_mapping = declared.layout == "mapping"
-        self._columns = Columns(declared.fields, declared.loss, declared.unlabelled)
+        self._columns = Columns(declared.fields, declared.loss, declared.unlabelled, declared.headlines)
         self.hints = (FrameworkHint(framework, layer, declared.confidence, self.name),) if framework else ()
         # What somebody wrote in a configuration goes before what Lens knows.
         self.rank = (not self.is_somebodys_own, not framework, -len(self.words), -declared.confidence, self.name)
 
-    def read(self, text: str, start: int = 0) -> tuple[Reading, int] | str:
+    def parse_row(self, text: str, start: int = 0) -> tuple[Reading, int] | str:
         """The reading and where its head ended, or why there is none."""
         match = self._head(text, start)
         if match is None:
@@ -77,7 +77,7 @@ class CompiledFormat(_Declared):
         pairs.extend(self._layout(before, rest))
         if self.is_mapping and _are_of_no_training(pairs):
             return LOOK_ALIKE
-        values = self._columns.read(pairs)
+        values = self._columns.read_pairs(pairs)
         iteration = values.pop("iteration", None)
         return self._judge(values, iteration, text), match.end()
 
@@ -137,8 +137,8 @@ class CompiledEvent(_Declared):
         self.hint = FrameworkHint(self.framework, layer, declared.confidence, name)
         self.rank = (not self.framework, -len(self.words), -declared.confidence, self.detector)
 
-    def read(self, text: str) -> LogEvent | None:
-        """What happened, or None."""
+    def parse_event(self, text: str) -> LogEvent | None:
+        """Return the event of a line, or None."""
         match = self._search(text, 0)
         if match is None:
             return None
@@ -179,7 +179,7 @@ class CompiledTable(_Declared):
         self.name = f"{self.detector}.{declared.name}"
         self._header = searcher(declared.header, f"{self.name}.header", overruns)
         self._row = searcher(rf"\A(?:{declared.row})", f"{self.name}.row", overruns)
-        self._columns = Columns(declared.fields, declared.loss)
+        self._columns = Columns(declared.fields, declared.loss, headlines=declared.headlines)
         self.hints = (FrameworkHint(framework, layer, declared.confidence, self.name),) if framework else ()
 
     def header(self, text: str) -> tuple[str, ...] | None:
@@ -187,6 +187,8 @@ class CompiledTable(_Declared):
         match = self._header(text, 0)
         if match is None:
             return None
+        if self.declared.labelled:
+            return ()
         return tuple(name.strip() for name in match.group(0).strip().split(self.declared.separator))
 
     def row(self, text: str, names: tuple[str, ...]) -> Reading | None:
@@ -195,18 +197,28 @@ class CompiledTable(_Declared):
         if match is None:
             return None
         cells = match.group("cells").strip("\r\n").split(self.declared.separator)
-        if len(cells) != len(names) and not self.declared.loose:
+        if self.declared.labelled:
+            inner = [cell.strip() for cell in cells]
+            # A border on the left is an empty cell before the first name.
+            inner = inner[1:] if inner and not inner[0] else inner
+            names, cells = tuple(inner[::2]), inner[1::2]
+        elif len(cells) != len(names) and not self.declared.loose:
             return None
-        values = self._columns.read((name, cell) for name, cell in zip(names, cells, strict=False) if cell.strip())
+        values = self._columns.read_pairs(
+            (name, cell) for name, cell in zip(names, cells, strict=False) if cell.strip()
+        )
         iteration = values.pop("iteration", None)
         needs = self.declared.needs
-        if needs and not any(name in values for name in needs):
+        if needs and not self.declared.labelled and not any(name in values for name in needs):
+            return None
+        if self.declared.labelled and not values and iteration is None:
             return None
         return Reading(
             format=self.name,
             framework=self.framework,
             values=values,
             iteration=int(iteration) if iteration is not None and abs(iteration) < 2**62 else None,
+            joins="table" if self.declared.labelled else "",
             epoch_base=self.declared.epoch_base,
             hints=self.hints,
             text=text,

@@ -45,7 +45,7 @@ class Declares(Protocol):
 
 
 class Context:
-    """What earlier lines of a stream say about the next: the table under whose header it stands.
+    """State of a stream that the next line needs: the table whose header was read.
 
     With `skips_known` lines that show a framework and say nothing else are read only until they have shown it.
     """
@@ -73,7 +73,7 @@ class LineEngine:
         self._line_time = LineTime()
         self._on_pause = on_pause
         for detector in detectors:
-            self._add(detector)
+            self._add_detector(detector)
         self.formats.sort(key=lambda item: item.rank)
         self.events.sort(key=lambda item: item.rank)
         self.marks.sort(key=lambda item: -item.confidence)
@@ -82,7 +82,7 @@ class LineEngine:
         self._marked: dict[tuple[CompiledMark, ...], tuple[Reading]] = {}
         self._general = GeneralReader()
 
-    def _add(self, detector: Declares) -> None:
+    def _add_detector(self, detector: Declares) -> None:
         framework = (detector.framework or detector.name) if detector.layer else ""
         overruns = self.overruns.setdefault(detector.name, Overruns(detector.name, self._line_time, self._on_pause))
         whose = (framework, detector.layer, overruns)
@@ -93,9 +93,9 @@ class LineEngine:
             table = CompiledTable(declared, *whose)
             self.tables[table.name] = table
 
-    def read(self, text: str, context: Context | None = None) -> Sequence[Reading]:
-        """What a line says; nothing for the most lines. `context` is kept from line to line of one stream."""
-        return self.read_found(text, self._prefilter.find(text), context)
+    def read_line(self, text: str, context: Context | None = None) -> Sequence[Reading]:
+        """Return the readings of a line; most lines have none. `context` is kept from line to line of one stream."""
+        return self.read_found(text, self._prefilter.find_candidates(text), context)
 
     def filter_lines(self, texts: Sequence[str], context: Context | None = None) -> list[tuple[int, Candidates]]:
         """The lines that may say something, as (index, candidates) for `read_found`; all others say nothing.
@@ -108,12 +108,12 @@ class LineEngine:
             else self._prefilter.filter_lines(texts, context.reported)
         )
 
-    def find(self, text: str) -> Candidates | None:
+    def filter_line(self, text: str) -> Candidates | None:
         """As `filter_lines`, for one line."""
-        return self._prefilter.find(text)
+        return self._prefilter.find_candidates(text)
 
     def read_found(self, text: str, candidates: Candidates | None, context: Context | None = None) -> Sequence[Reading]:
-        """As `read`, for a line of which it is known what is to be tried on it."""
+        """As `read_line`, for a line of which it is known what is to be tried on it."""
         self._line_time.left = self._line_time.limit
         if candidates is None:
             return self._below_header(text, context)
@@ -122,7 +122,7 @@ class LineEngine:
         )
         if reported is not None and candidates.number in reported:
             return self._below_header(text, context)
-        readings = self._read(text, candidates, context)
+        readings = self._read_candidates(text, candidates, context)
         if reported is not None and readings:
             reported.add(candidates.number)
         return readings
@@ -131,10 +131,10 @@ class LineEngine:
         """A row without any words, below a table's header."""
         if context is None or context.table is None:
             return ()
-        row = context.table.row(without_launchers(strip_colours(self._cut(text))), context.columns)
+        row = context.table.row(without_launchers(strip_colours(self._newest_part(text))), context.columns)
         return (row,) if row is not None else ()
 
-    def _cut(self, text: str) -> str:
+    def _newest_part(self, text: str) -> str:
         """The part of a line that is looked at; of one that a progress bar has overwritten, the newest."""
         if len(text) <= MAX_CHARACTERS:
             return text
@@ -145,7 +145,7 @@ class LineEngine:
         """The words of a line that some declaration asks for."""
         return self._prefilter.words_of(text)
 
-    def _read(self, text: str, candidates: Candidates, context: Context | None) -> Sequence[Reading]:
+    def _read_candidates(self, text: str, candidates: Candidates, context: Context | None) -> Sequence[Reading]:
         if "\x1b" in text or "[0m" in text or "[39m" in text:
             text = strip_colours(text)
         if text[-1:] == "]":
@@ -154,7 +154,7 @@ class LineEngine:
             text = open_envelope(text)
         # Somebody's own pattern, which goes before the others, is searched in the whole line.
         is_own = bool(candidates.formats) and candidates.formats[0].is_somebodys_own
-        text = self._cut(text)
+        text = self._newest_part(text)
         printed = text if is_own else without_launchers(text)
         if "\r" in printed:
             readings = self._read_segments(printed.split("\r"), candidates, context)
@@ -204,13 +204,13 @@ class LineEngine:
     ) -> list[Reading]:
         readings: list[Reading] = []
         if context is not None and context.table is not None:
-            readings = self._row(text, context)
+            readings = self._read_table_row(text, context)
         if candidates.formats and not readings:
             readings = self._steps(text, candidates, bar)
         if candidates.tables and not readings and context is not None:
             self._take_header(text, candidates, context)
         for event in candidates.events:
-            log_event = event.read(text)
+            log_event = event.parse_event(text)
             if log_event is not None:
                 self._attach(readings, event, log_event)
                 break
@@ -219,7 +219,7 @@ class LineEngine:
             if failure is not None:
                 readings.append(Reading(log_event=failure, text=text))
         if not readings and candidates.general:
-            general = self._general.read(text)
+            general = self._general.parse_line(text)
             if general is not None:
                 readings.append(general)
         if not readings and candidates.bar:
@@ -228,7 +228,7 @@ class LineEngine:
                 readings.append(Reading(bar=seen, text=text))
         return readings
 
-    def _row(self, text: str, context: Context | None) -> list[Reading]:
+    def _read_table_row(self, text: str, context: Context | None) -> list[Reading]:
         """The row of the table under whose header the line stands."""
         row = context.table.row(text, context.columns) if context is not None and context.table is not None else None
         return [row] if row is not None else []
@@ -240,7 +240,7 @@ class LineEngine:
             readings: list[Reading] = []
             start = 0
             for _ in range(MAX_READINGS):
-                result = fmt.read(text, start)
+                result = fmt.parse_row(text, start)
                 if isinstance(result, str):
                     break
                 reading, end = result

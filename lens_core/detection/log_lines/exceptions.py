@@ -27,7 +27,7 @@ _OF_OTHERS = re.compile(r"OutOfMemory|KeyboardInterrupt|SystemExit|GeneratorExit
 
 
 class TracebackState:
-    """Which traceback a stream is in: none, one that may end the program, or one that does not."""
+    """The traceback that a stream is in: none, one that may end the program, or one that does not."""
 
     __slots__ = ("is_fatal", "is_open")
 

@@ -182,7 +182,7 @@ class GeneralReader:
     def __init__(self) -> None:
         self._columns = Columns({}, _LOSS_NAMES)
 
-    def read(self, text: str) -> Reading | None:
+    def parse_line(self, text: str) -> Reading | None:
         """Return the step, the announcement or the numbers of a line; None where it is nothing of these."""
         text = text[:_MAX_CHARACTERS]
         if text[:200].lstrip()[:1] == "|" and _CELLS.fullmatch(text):
@@ -205,9 +205,9 @@ class GeneralReader:
         counted = {
             kind: whole
             for name, cell in numbers
-            if (kind := _counter_of(name.split("/")[-1])) and (whole := _whole(cell)) is not None
+            if (kind := _counter_of(name.split("/")[-1])) and (whole := _whole_number(cell)) is not None
         }
-        values = self._columns.read(numbers)
+        values = self._columns.read_pairs(numbers)
         iteration = counted.get("global") if "timesteps" in text else None
         return Reading(format=CELL, iteration=iteration, values=values, joins="cell", text=text)
 
@@ -237,10 +237,10 @@ class GeneralReader:
         for name, value, total in pairs:
             kind = _counter_of(name)
             if kind:
-                whole = _whole(value)
+                whole = _whole_number(value)
                 if whole is not None and kind not in counters:
-                    counters[kind] = (whole, _whole(total) if total else None)
-            elif name and name not in measures and not (total and _whole(value) is not None):
+                    counters[kind] = (whole, _whole_number(total) if total else None)
+            elif name and name not in measures and not (total and _whole_number(value) is not None):
                 measures[name] = value if not total else f"{value} ({total})"
         if (before and _OTHER_WORK.search(before)) or _speaks_of_evaluation(text, measures):
             return None
@@ -285,7 +285,7 @@ class GeneralReader:
                 own.append((name, text))
             elif (number := parse_number(text)) is not None:
                 evaluated[kept] = number
-        values = self._columns.read(own)
+        values = self._columns.read_pairs(own)
         if "lm_loss" not in values and is_named:
             named = [name for name in values if "loss" in name.lower() and not _NO_LOSS.search(name)]
             named = [name for name in named if not name.endswith("_avg")]
@@ -353,7 +353,7 @@ def _normal(label: str) -> str:
 
 
 def _counter_of(label: str) -> str:
-    """What a label counts: `global`, `step`, `batch`, `epoch`, `total`; empty if nothing."""
+    """Return the counter that a label names: `global`, `step`, `batch`, `epoch`, `total`; empty if there is none."""
     plain = "_".join(label.lower().split())
     if plain in _GLOBAL:
         return "global"
@@ -405,7 +405,7 @@ def _position(counters: Mapping[str, tuple[int, int | None]]) -> tuple[int | Non
     return None, values
 
 
-def _whole(text: str) -> int | None:
+def _whole_number(text: str) -> int | None:
     """A counter's value; None if it is no whole number."""
     number = parse_number(text)
     if number is None or not math.isfinite(number) or not 0 <= number < _MAX_STEP or not number.is_integer():
@@ -430,7 +430,7 @@ def _speaks_of_evaluation(text: str, measures: Collection[str]) -> bool:
 
 
 def _words_beside(text: str, pairs: Collection[tuple[str, str, str]]) -> int:
-    """How many words stand on a line beside labels, levels, and what follows a number closely."""
+    """Count the words of a line beside labels, levels, and those that follow a number closely."""
     labels = {word for name, _, _ in pairs for word in re.split(r"[^a-z]+", name.lower())}
     words = re.findall(r"(?<![\w.])[a-z]{3,}", _TIMES.sub(" ", text[:512]).lower().replace("_", " "))
     return sum(word not in labels and word not in _PLAIN_WORDS and word not in _TIME_WORDS for word in words)

@@ -1,4 +1,4 @@
-"""How the part behind a format's head is cut into keys and values; one function per layout."""
+"""Splitting the part behind a format's head into keys and values; one function per layout."""
 
 from __future__ import annotations
 

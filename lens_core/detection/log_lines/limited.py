@@ -69,7 +69,7 @@ class Overruns:
         """Record that a pattern was done in time."""
         self._in_a_row = 0
 
-    def record(self, pattern: str, text: str) -> None:
+    def record_overrun(self, pattern: str, text: str) -> None:
         """Record that a pattern was stopped on a line."""
         self.count += 1
         self._in_a_row += 1
@@ -106,7 +106,7 @@ class LimitedPattern:
             match = self._pattern.search(text, start, timeout=line.left)
         except TimeoutError:
             line.left = 0.0
-            overruns.record(self.name, text)
+            overruns.record_overrun(self.name, text)
             return None
         line.left -= time.perf_counter() - started
         overruns.clear()

@@ -61,7 +61,7 @@ def hash_of(details: dict[str, Any]) -> str:
 
 
 def follow(job: Job, log_event: LogEvent, moment: float) -> LogEvent:
-    """What an event changes for the job, and what earlier events add to it: a checkpoint's duration and path."""
+    """Apply an event to its job, and complete it from earlier events: a checkpoint's duration and path."""
     kind = log_event.type
     if kind in END_EVENTS:
         job.is_running = False

@@ -52,6 +52,6 @@ def _is_silent(values: dict[str, float]) -> bool:
 
 
 def _all_skipped(values: dict[str, float]) -> float | None:
-    """How many steps were skipped, where that is why there is no loss."""
+    """Return how many steps were skipped, where that is the reason for a missing loss."""
     skipped = values.get(_OVERFLOWED, 0.0)
     return skipped if skipped > 0.0 and _is_silent(values) else None

@@ -37,5 +37,5 @@ def nearest(engine: LineEngine, text: str) -> Near | None:
 
 
 def _why(fmt: CompiledFormat, text: str) -> str:
-    result = fmt.read(text)
+    result = fmt.parse_row(text)
     return result if isinstance(result, str) else fmt.lacks(result[0])

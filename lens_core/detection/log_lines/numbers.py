@@ -50,7 +50,7 @@ def parse_number(text: str) -> float | None:
     return value * large if large is not None and not text[end:].strip() else None
 
 
-def _plain(value: float, unit: str, factor: float) -> float:
+def _apply_unit(value: float, unit: str, factor: float) -> float:
     return _times(value, (_LARGE.get(unit.lower(), 1.0) if len(unit) == 1 else 1.0) * factor)
 
 
@@ -61,7 +61,7 @@ def _times(value: float, factor: float) -> float:
 
 def _time(value: float, unit: str, factor: float) -> float:
     known = _TIME.get(unit.lower().split("/")[0])
-    return _times(value, known) if known is not None else _plain(value, unit, factor)
+    return _times(value, known) if known is not None else _apply_unit(value, unit, factor)
 
 
 def _memory(value: float, unit: str, factor: float) -> float:
@@ -81,8 +81,8 @@ def _percent(value: float, unit: str, factor: float) -> float:
 
 
 _CONVERT: dict[str, Callable[[float, str, float], float]] = {
-    "number": _plain,
-    "rounded": _plain,
+    "number": _apply_unit,
+    "rounded": _apply_unit,
     "time": _time,
     "memory": _memory,
     "compute": _compute,
@@ -152,7 +152,7 @@ _QUICK = {"percent": _read_share, "memory": _read_memory}
 
 
 def _read_average(values: dict[str, float], field: Field, name: str, rest: str) -> None:
-    """What stands behind a value: `/Y` and `(Y)` are its running average, `(37.5%)` behind memory is the share used."""
+    """Read what follows a value: `/Y` and `(Y)` are its running average, `(37.5%)` behind memory is the share used."""
     if field.kind == "memory":
         share = _IN_BRACKETS.search(rest, 0, _LONGEST)
         if share is not None and share.group(2):

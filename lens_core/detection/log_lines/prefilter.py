@@ -1,4 +1,4 @@
-"""Which lines may say something, and what is to be tried on them: a look-up instead of a search.
+"""Prefilter of lines: a look-up, instead of a search, of the formats to try on a line.
 
 What a line says depends on its words, and a process prints the same few sentences again and again with other numbers
 in them. So a line's *row* (its letters in lower case, blanks for all else) is looked up first among the rows that were
@@ -41,7 +41,7 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """What a set of words leaves to be tried.
+    """The formats, events and marks to try on a line with certain words.
 
     Of `needed` one must stand on a line, else nothing of it can be found there; empty if that cannot be said.
     `general`: the words may be a counter's or a measure's. `failure`: one of them may name an exception.
@@ -79,7 +79,7 @@ class Prefilter:
 
     def filter_lines(self, texts: Sequence[str], reported: Set[int] = _NOTHING) -> list[tuple[int, Candidates]]:
         """Return the lines that may say something, by index; the others say nothing that is not `reported` yet."""
-        nobodys, somebodys, learn = self._nobodys, self._somebodys.get, self._learn
+        nobodys, somebodys, learn = self._nobodys, self._somebodys.get, self._find_in_row
         return [
             (index, found)
             for index, row in enumerate(rows_of(texts))
@@ -89,10 +89,10 @@ class Prefilter:
             and not (found.needed and _lacks_all(texts[index], found.needed))
         ]
 
-    def find(self, text: str) -> Candidates | None:
-        """What is to be tried on one line; None if it is nobody's."""
+    def find_candidates(self, text: str) -> Candidates | None:
+        """Return the candidates for one line; None if there are none."""
         row = row_of(text)
-        found = None if row in self._nobodys else self._somebodys.get(row) or self._learn(row)
+        found = None if row in self._nobodys else self._somebodys.get(row) or self._find_in_row(row)
         return None if found is None or (found.needed and _lacks_all(text, found.needed)) else found
 
     def words_of(self, text: str) -> frozenset[bytes]:
@@ -100,8 +100,8 @@ class Prefilter:
         found = self._triggers.intersection(row_of(text).split())
         return frozenset(found | {word[1:] for word in found if word not in self._plain}) & self._plain
 
-    def _learn(self, row: bytes) -> Candidates | None:
-        """What is to be tried on a row that is new, or too long to be remembered."""
+    def _find_in_row(self, row: bytes) -> Candidates | None:
+        """Return the candidates for a row that is new, or too long for the cache."""
         words = row.split()
         found = None
         general, failure = may_count(row, words), may_fail(row)
@@ -132,8 +132,8 @@ class Prefilter:
         return made
 
     def _standing_on(self, words: frozenset[bytes], general: bool, failure: bool) -> Candidates | None:
-        formats, events = _whole(self._declared.formats, words), _whole(self._declared.events, words)
-        marks, tables = _whole(self._declared.marks, words), _whole(self._declared.tables, words)
+        formats, events = _items_of_words(self._declared.formats, words), _items_of_words(self._declared.events, words)
+        marks, tables = _items_of_words(self._declared.marks, words), _items_of_words(self._declared.tables, words)
         bar = BAR_WORD in words
         says = bool(formats or events or tables) or general or failure
         if not (says or bar or marks):
@@ -170,7 +170,7 @@ def _needed(
 Item = TypeVar("Item", CompiledFormat, CompiledEvent, CompiledMark, CompiledTable)
 
 
-def _whole(items: Iterable[Item], words: frozenset[bytes]) -> tuple[Item, ...]:
+def _items_of_words(items: Iterable[Item], words: frozenset[bytes]) -> tuple[Item, ...]:
     """The items all of whose words are there, and where these stand alone no others."""
     return tuple(
         item for item in items if item.words <= words and not (item.is_alone and words - item.words - OF_PREFIXES)

@@ -65,7 +65,7 @@ class DetectorProcessor:
 
     def load(self, state: Mapping[str, bytes]) -> None:
         """Take up what was remembered; silence is counted from now, not from when the daemon was stopped."""
-        unreadable = self._memory.load(state)
+        unreadable = self._memory.load_entries(state)
         if unreadable:
             self._metrics.event_stream_create_errors.inc(unreadable, operation="load")
         now = self._clock()
@@ -86,11 +86,11 @@ class DetectorProcessor:
             out, reported, dropped = self._take_hits(lines, place, hits, now)
         else:
             out, reported, dropped = self._go_through(records, dict(hits), now)
-        made = self._reader.finish()
+        made = self._reader.drain_records()
         if not records:
             made += self._notice_silence(now)
         out += made
-        self._count(len(lines), reported, made)
+        self._count_lines(len(lines), reported, made)
         return Processed(
             records=out,
             state_changes=self._memory.changes(),
@@ -99,7 +99,7 @@ class DetectorProcessor:
         )
 
     def _only_place(self, lines: Sequence[LogLine]) -> StreamContext | None:
-        """Where all these lines come from, if it is one place."""
+        """Return the origin of these lines, if they share one."""
         if not lines:
             return None
         first = lines[0].origin
@@ -114,7 +114,7 @@ class DetectorProcessor:
             readings = self.engine.read_found(lines[index].text, candidates, place.context)
             if readings:
                 reported += 1
-                self._reader.take(place, lines[index], readings, now)
+                self._reader.process_line(place, lines[index], readings, now)
             if place.context.table is not None:  # what stands below a header may be a row without a word
                 self._reader.remember_table(place, now)
                 rest = {later - index - 1: found for later, found in hits[number:]}
@@ -143,7 +143,7 @@ class DetectorProcessor:
                 if type(record) is Evidence:
                     self._detect(record, out)
                 elif type(record) is Event:
-                    self._hear(record)
+                    self._record_end(record)
                 continue
             number += 1
             if place is None or record.origin is not last_origin:
@@ -156,11 +156,11 @@ class DetectorProcessor:
             candidates = hits.get(number)
             if place.partial or record.source == PARTIAL:
                 joined[place.stream] = place
-                whole = self._reader.join(place, record)
+                whole = self._reader.join_parts(place, record)
                 if whole is None:
                     dropped += 1
                     continue
-                record, candidates = whole, self.engine.find(whole.text)
+                record, candidates = whole, self.engine.filter_line(whole.text)
             out.append(record)
             if candidates is not None or place.context.table is not None:
                 header = place.context.columns
@@ -169,7 +169,7 @@ class DetectorProcessor:
                     self._reader.remember_table(place, now)
                 if readings:
                     reported += 1
-                    self._reader.take(place, record, readings, now)
+                    self._reader.process_line(place, record, readings, now)
         for changed in moved.values():
             self._reader.keep_positions(changed, now)
         for changed in joined.values():
@@ -197,7 +197,7 @@ class DetectorProcessor:
     def rollback(self) -> None:
         """The last result was not stored: remember nothing of it."""
         self._memory.rollback()
-        self._reader.forget()
+        self._reader.forget_rows()
         self._places.clear()
 
     def _place(self, origin: Origin) -> StreamContext:
@@ -207,12 +207,12 @@ class DetectorProcessor:
             if len(self._places) >= _MAX_PLACES:
                 self._places.clear()
             place = StreamContext(origin, _job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
-            self._reader.restore(place)
+            self._reader.restore_stream(place)
             self._places[key] = place
             self._metrics.event_stream_create.inc(operation="create")
         return place
 
-    def _hear(self, event: Event) -> None:
+    def _record_end(self, event: Event) -> None:
         """Take a job's end from whoever tells of it: its log may end without a word, and its silence is no stall."""
         if event.type not in END_EVENTS:
             return
@@ -237,7 +237,7 @@ class DetectorProcessor:
         confidence = self._metrics.framework_detection_confidence.labels(framework=framework, method=method)
         confidence.observe(detection.confidence)
 
-    def _count(self, lines: int, reported: int, made: Sequence[Record]) -> None:
+    def _count_lines(self, lines: int, reported: int, made: Sequence[Record]) -> None:
         if lines:
             self._metrics.log_analysis.inc(reported, type="understood")
             self._metrics.log_analysis.inc(lines - reported, type="other")

@@ -43,7 +43,7 @@ class PartialLine:
         self.parts = [beginning] if beginning else []
         self.length = len(beginning)
 
-    def append(self, part: str) -> None:
+    def append_part(self, part: str) -> None:
         """Add the next part."""
         self.parts.append(part)
         self.length += len(part)
@@ -76,7 +76,7 @@ class _Moment(NamedTuple):
 
 
 class StreamReader:
-    """Takes the readings of lines in their order; `finish` hands over what they made."""
+    """Takes the readings of lines in their order; `drain_records` hands over what they made."""
 
     def __init__(self, memory: Memory, engine: LineEngine) -> None:
         self._memory = memory
@@ -86,39 +86,39 @@ class StreamReader:
 
     @property
     def merged(self) -> int:
-        """How many rows became part of another or said nothing new."""
+        """Return how many rows became part of another or repeated one."""
         return self._rows.merged
 
-    def take(self, place: StreamContext, line: LogLine, readings: Sequence[Reading], now: float) -> None:
+    def process_line(self, place: StreamContext, line: LogLine, readings: Sequence[Reading], now: float) -> None:
         """Work through a line's readings."""
-        moment = self._moment(place, line, now)
+        moment = self._make_moment(place, line, now)
         for reading in readings:
             if reading.bar is not None:
                 moment.stream.bar = reading.bar
-            self._show(moment, reading)
+            self._append_opinions(moment, reading)
             if reading.log_event is not None:
                 self._happen(moment, reading.log_event)
             elif reading.only_running is not None and moment.job.is_running:
                 self._happen(moment, reading.only_running)
             if reading.format:
-                self._step(moment, reading, now)
+                self._process_step(moment, reading, now)
 
-    def finish(self) -> list[Record]:
+    def drain_records(self) -> list[Record]:
         """All rows, events and detections since the last call."""
-        made, self._made = [*self._rows.finish(), *self._made], []
+        made, self._made = [*self._rows.drain_rows(), *self._made], []
         return made
 
-    def forget(self) -> None:
+    def forget_rows(self) -> None:
         """Nothing of what was made since was stored: what is the same again is no duplicate."""
-        self._rows.forget()
+        self._rows.clear()
         self._made = []
 
-    def join(self, place: StreamContext, line: LogLine) -> LogLine | None:
+    def join_parts(self, place: StreamContext, line: LogLine) -> LogLine | None:
         """A whole line of its parts, or None while its end has not come; an endless one is let go in pieces."""
         partial = place.partial.get(line.stream)
         has_room = partial is not None or len(place.partial) < _MAX_PARTIAL_STREAMS
         partial = partial or PartialLine()
-        partial.append(line.text)
+        partial.append_part(line.text)
         if line.source == PARTIAL and has_room and partial.length <= MAX_JOINED_CHARACTERS:
             place.partial[line.stream] = partial
             return None
@@ -148,7 +148,7 @@ class StreamReader:
         stream = self._memory.stream(place.stream)
         stream.positions, stream.seen_at = dict(place.positions), now
 
-    def restore(self, place: StreamContext) -> None:
+    def restore_stream(self, place: StreamContext) -> None:
         """Give a place the header and the beginnings of lines that its stream remembers."""
         stream = self._memory.stream(place.stream)
         place.partial.update((name, PartialLine(text)) for name, text in stream.partial.items())
@@ -160,11 +160,11 @@ class StreamReader:
     def stalled(self, job: Job, now: float) -> Event:
         """The event of a job's silence."""
         details = {"silent_seconds": round(now - job.stepped_at, 3), "usual_seconds": job.usual_seconds}
-        return self._event(
+        return self._make_event(
             job.origin, job, LogEvent("stalled", "", job.last_iteration, None, details), _newest(job), now
         )
 
-    def _moment(self, place: StreamContext, line: LogLine, now: float) -> _Moment:
+    def _make_moment(self, place: StreamContext, line: LogLine, now: float) -> _Moment:
         time = line.event_time
         if time is None:
             time = split_container_prefix(line.text)[1] or printed_time(line.text, local=True) or now
@@ -184,7 +184,7 @@ class StreamReader:
         stream.seen_at = job.seen_at = now
         return _Moment(place, name, stream, job, time, origin)
 
-    def _show(self, moment: _Moment, reading: Reading) -> None:
+    def _append_opinions(self, moment: _Moment, reading: Reading) -> None:
         """An opinion for each framework that a line shows better than any line before."""
         known = moment.job.frameworks
         for hint in reading.hints:
@@ -208,17 +208,20 @@ class StreamReader:
     def _happen(self, moment: _Moment, log_event: LogEvent) -> None:
         job = moment.job
         if log_event.type == "training_started":
-            attempts.start(job, moment.time)
+            attempts.begin_attempt(job, moment.time)
             job.is_running = True
         attempt = attempts.of_time(job, moment.time)
         if not log_events.is_news(job, log_event, attempt, moment.stream_name, moment.time):
             return
         log_event = log_events.follow(job, log_event, moment.time)
-        self._made.append(self._event(moment.origin, job, log_event, attempt, moment.time))
+        self._made.append(self._make_event(moment.origin, job, log_event, attempt, moment.time))
 
-    def _step(self, moment: _Moment, reading: Reading, now: float) -> None:
+    def _process_step(self, moment: _Moment, reading: Reading, now: float) -> None:
         stream = moment.stream
         if reading.format in GENERAL and not self._take_general(moment, reading, now):
+            return
+        if reading.joins == "table":
+            self._cell(moment, reading, now)
             return
         if reading.joins == "next":
             stream.held.update(reading.values)
@@ -233,7 +236,7 @@ class StreamReader:
         if reading.sums_up_epoch and not stream.last.keys() <= {reading.format}:
             return
         if reading.joins == "previous" and stream.last_row is not None and stream.attempt:
-            self._row(moment, reading, stream.last_row, stream.attempt)
+            self._merge_row(moment, reading, stream.last_row, stream.attempt)
             return
         self._numbered(moment, reading, now)
 
@@ -247,7 +250,7 @@ class StreamReader:
         if attempt == stream.attempt:
             steps.take_held(reading, stream)
             self._advance(moment, counter, row_step, now)
-        self._row(moment, reading, row_step, attempt)
+        self._merge_row(moment, reading, row_step, attempt)
         own = check_loss(reading)
         if own is not None and (own.type != "loss_not_finite" or not job.is_not_finite):
             self._happen(moment, own)
@@ -283,12 +286,12 @@ class StreamReader:
         stream.cells = [*stream.cells, *names][-_MAX_CELLS:]
         if reading.iteration is not None:
             stream.cell_step = reading.iteration
-            own = Reading(format=CELL, iteration=reading.iteration, values=reading.values, text=reading.text)
+            own = msgspec.structs.replace(reading, joins="")
             self._numbered(moment, own, now)
         elif stream.cell_step is None:
             stream.held.update(reading.values)
         elif stream.attempt:
-            self._row(moment, reading, stream.cell_step, stream.attempt)
+            self._merge_row(moment, reading, stream.cell_step, stream.attempt)
 
     def _advance(self, moment: _Moment, counter: str, row_step: int, now: float) -> None:
         """A step that is the newest of its stream: the job goes on."""
@@ -316,7 +319,7 @@ class StreamReader:
         job.usual_seconds = interval if usual is None else usual + _SLOWING * (interval - usual)
         job.intervals = min(job.intervals + 1, 1000)
 
-    def _row(self, moment: _Moment, reading: Reading, row_step: int, attempt: int) -> None:
+    def _merge_row(self, moment: _Moment, reading: Reading, row_step: int, attempt: int) -> None:
         values = reading.values.copy()
         iteration = reading.iteration
         if iteration is not None:
@@ -333,9 +336,9 @@ class StreamReader:
             event_time=moment.time,
             sequence=stream.sequence,
         )
-        self._rows.add(moment.place.job, row)
+        self._rows.merge_row(moment.place.job, row)
 
-    def _event(self, origin: Origin, job: Job, log_event: LogEvent, attempt: int, time: float) -> Event:
+    def _make_event(self, origin: Origin, job: Job, log_event: LogEvent, attempt: int, time: float) -> Event:
         details = dict(log_event.details)
         if log_event.framework:
             details["framework"] = log_event.framework

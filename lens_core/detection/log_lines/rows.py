@@ -27,7 +27,7 @@ class RowMerger:
         self._rows: dict[tuple[str, Key, int], StepMetrics] = {}
         self.merged = 0
 
-    def add(self, job: str, row: StepMetrics) -> None:
+    def merge_row(self, job: str, row: StepMetrics) -> None:
         """Take a row; values that a lower rank has said already are left out, those of the same rank are renewed."""
         key = (row.attempt or 1, row.row_step)
         rank = _NO_RANK if row.origin.rank is None else row.origin.rank
@@ -46,7 +46,7 @@ class RowMerger:
             news = {**known.values, **news}
         self._rows[job, key, rank] = row if news is values else msgspec.structs.replace(row, values=news)
 
-    def finish(self) -> list[StepMetrics]:
+    def drain_rows(self) -> list[StepMetrics]:
         """The rows of the batch; of one step those of several ranks in one, the lowest rank's."""
         rows: dict[tuple[str, Key], StepMetrics] = {}
         for (job, key, _), row in sorted(self._rows.items(), key=lambda item: item[0][2]):
@@ -62,7 +62,7 @@ class RowMerger:
         self._rows = {}
         return [rows[place] for place in in_order]
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Remember nothing: what comes again is new."""
         self._said.clear()
         self._rows = {}

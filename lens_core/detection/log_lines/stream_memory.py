@@ -1,4 +1,4 @@
-"""What is remembered of log streams between lines: per stream and per job, kept in the spool's transaction."""
+"""State of log streams between lines: per stream and per job, stored in the spool's transaction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Attempt(msgspec.Struct):
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """What is known of a job: its attempts, cadence, recent events and the frameworks that its lines showed.
+    """State of a job: its attempts, cadence, recent events and the frameworks that its lines showed.
 
     Times of lines are the lines' own; `seen_at` (of any line that says something) and `stepped_at` (of a step) are the
     receiver's clock. `usual_seconds` is the usual time from step
@@ -48,7 +48,7 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class Stream(msgspec.Struct, kw_only=True):
-    """What is known of one rank's lines of one container.
+    """State of one rank's lines of one container.
 
     `last` are the steps by format; `latest` the time of the newest step's line; `held` values wait for the next step;
     `table` and `columns` the header above; `bar` the progress bar that was seen last; `ordinal` counts unnumbered rows;
@@ -108,10 +108,10 @@ class Memory:
         self._before: dict[str, bytes | None] = {}
 
     def begin(self) -> None:
-        """What was changed so far is stored: `rollback` goes back no further than here."""
+        """Mark the changes so far as stored: `rollback` goes back no further than here."""
         self._changed, self._before = {}, {}
 
-    def load(self, state: Mapping[str, bytes]) -> int:
+    def load_entries(self, state: Mapping[str, bytes]) -> int:
         """Take up stored state; what cannot be read is left out. Returns how many entries that were."""
         unreadable = 0
         for key, value in state.items():

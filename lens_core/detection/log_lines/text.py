@@ -1,4 +1,4 @@
-"""What stands around a line: terminal colours, and the prefixes of launchers, ranks, loggers and containers."""
+"""Text around the message of a line: terminal colours, and the prefixes of launchers, ranks, loggers and containers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def unwrap(text: str) -> str:
 
 
 def words_before(text: str) -> str:
-    """What is left of the text before a match when everything that may be a prefix is taken away."""
+    """Return the text before a match without everything that may be a prefix."""
     return _PREFIXES.sub(" ", text)
 
 

@@ -78,13 +78,13 @@ def charts_asset() -> Asset:
     """The chart library. Raises NotFound with the command that installs it."""
     path = charts_path()
     if path is None:
-        raise NotFound("the charts need the Python package plotly: pip install plotly")
+        raise NotFound('the charts need the Python package plotly: pip install "lens-agent[server]"')
     content = path.read_bytes()
     return Asset(TYPES[".js"], content, gzip.compress(content, 6, mtime=0))
 
 
 def charts_path() -> Path | None:
-    """Where the chart library is; None without the package."""
+    """Return the path of the chart library; None without the package."""
     spec = importlib.util.find_spec("plotly")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / _CHARTS_FILE

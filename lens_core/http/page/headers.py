@@ -1,4 +1,4 @@
-"""What browsers are told about every answer: load nothing from elsewhere, run nothing inline, be in nobody's frame."""
+"""Security headers of every answer: load nothing from elsewhere, run nothing inline, allow no framing."""
 
 from __future__ import annotations
 

@@ -103,34 +103,34 @@ def _light(record: Record) -> Record:
 
 async def _changes(tap: Tap) -> AsyncIterator[bytes]:
     with tap.listening(ChangeListener(MAX_CHANGED_NAMES)) as listener:
-        yield _event("hello", {"time": time.time()})
+        yield _encode_event("hello", {"time": time.time()})
         while not listener.closed:
             await listener.wait(HEARTBEAT_SECONDS)
-            names = listener.take()
+            names = listener.drain_subjects()
             if not names:
                 # An event, not a comment: a browser tells a page nothing of comments, and the page must see a
                 # daemon that holds the connection and says nothing.
-                yield _event("alive", {"time": time.time()})
+                yield _encode_event("alive", {"time": time.time()})
                 continue
-            yield _event("changed", {"workloads": names, "more": len(names) >= MAX_CHANGED_NAMES})
+            yield _encode_event("changed", {"workloads": names, "more": len(names) >= MAX_CHANGED_NAMES})
             await asyncio.sleep(CHANGES_EVERY_SECONDS)
 
 
 async def _records(tap: Tap, wanted: Wanted) -> AsyncIterator[bytes]:
     dropped = 0
     with tap.listening(RecordListener(wanted, MAX_KEPT_RECORDS)) as listener:
-        yield _event("hello", {"time": time.time()})
+        yield _encode_event("hello", {"time": time.time()})
         while not listener.closed:
             await listener.wait(HEARTBEAT_SECONDS)
-            records = listener.take()
+            records = listener.drain_records()
             if listener.dropped > dropped:
-                yield _event("dropped", {"records": listener.dropped - dropped})
+                yield _encode_event("dropped", {"records": listener.dropped - dropped})
                 dropped = listener.dropped
             if not records:
                 yield b":\n\n"
             piece = bytearray()
             for item in records:
-                piece += _event("record", shown(*item))
+                piece += _encode_event("record", shown(*item))
                 if len(piece) >= _PIECE_BYTES:  # a reader that is slow holds no more than that
                     yield bytes(piece)
                     piece.clear()
@@ -138,7 +138,7 @@ async def _records(tap: Tap, wanted: Wanted) -> AsyncIterator[bytes]:
                 yield bytes(piece)
 
 
-def _event(name: str, data: dict[str, Any]) -> bytes:
+def _encode_event(name: str, data: dict[str, Any]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(data))
 
 

@@ -48,7 +48,7 @@ class OverviewRoutes:
         now_ms = int(time.time() * 1000)
         return json_response(
             {
-                "workloads": [_line(line, now_ms) for line in page.workloads],
+                "workloads": [_overview_json(line, now_ms) for line in page.workloads],
                 "total_count": page.total,
                 "next_cursor": page.next_cursor or None,
                 "time": now_ms,
@@ -56,7 +56,7 @@ class OverviewRoutes:
         )
 
     async def glance(self, request: Request) -> Response:
-        """What lines of the list show: framework, loss, throughput, memory, time left; `uid`, repeated."""
+        """Summaries of workloads for the list: framework, loss, throughput, memory, time left; `uid`, repeated."""
         require_role(request, self._state, "read")
         uids = request.query_params.getlist("uid")
         if not uids or len(uids) > MAX_GLANCES:
@@ -64,7 +64,7 @@ class OverviewRoutes:
         return json_response({"glances": await self._summaries.summarise(uids)})
 
 
-def _line(line: Overview, now_ms: int) -> dict[str, Any]:
+def _overview_json(line: Overview, now_ms: int) -> dict[str, Any]:
     summary: dict[str, Any] = msgspec.to_builtins(line.summary)
     return {
         **summary,

@@ -62,16 +62,16 @@ class PageRoutes:
         """A token against a session cookie; then back to the page."""
         address = request.client.host if request.client else ""
         try:
-            self._failures.check(address)
+            self._failures.check_address(address)
         except TooManyRequests as error:
             response = _form(error.message, 429)
             response.headers["Retry-After"] = str(int(error.retry_after_seconds or 60))
             return response
         _refuse_strangers(request)
         form = await _read_form(request)
-        name = self._state.sessions.open(form.get("token", "").strip())
+        name = self._state.sessions.open_session(form.get("token", "").strip())
         if name is None:
-            self._failures.failed(address)
+            self._failures.record_failure(address)
             return _form("Nobody issued this token, or it was revoked.", 401)
         response = RedirectResponse("./", 303)
         secure = request.url.scheme == "https"
@@ -88,19 +88,19 @@ class PageRoutes:
 
     async def logout(self, request: Request) -> Response:
         """End the session, on the server too."""
-        found = self._state.sessions.find(request)
+        found = self._state.sessions.find_session(request)
         if found is not None:
             require_role(request, self._state, found[1])
-            self._state.sessions.close(request)
+            self._state.sessions.end_session(request)
         response = json_response({"success": True})
         secure = request.url.scheme == "https"
         response.delete_cookie(SECURE_COOKIE if secure else COOKIE, path="/", secure=secure, httponly=True)
         return response
 
     async def session(self, request: Request) -> Response:
-        """Who asks: the role, whether by a login, and the token that its changes must carry."""
+        """The client's session: its role, whether it has logged in, and the token that its changes must carry."""
         require_role(request, self._state, "read")
-        found = self._state.sessions.find(request)
+        found = self._state.sessions.find_session(request)
         if found is None:
             return json_response({"role": "admin", "login": False, "csrf_header": CSRF_HEADER, "csrf": None})
         session, role = found

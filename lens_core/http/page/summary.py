@@ -106,13 +106,19 @@ class TrainingSummaries:
             iterations_per_second=speed,
             target_iteration=target,
             eta_seconds=eta,
-            **await _values(store, uid, metrics, runs),
+            **await _metric_values(store, uid, metrics, runs),
         )
 
 
-async def _values(store: Store, uid: str, metrics: Sequence[MetricInfo], runs: Sequence[RunSummary]) -> dict[str, Any]:
+async def _metric_values(
+    store: Store, uid: str, metrics: Sequence[MetricInfo], runs: Sequence[RunSummary]
+) -> dict[str, Any]:
     names = [metric.name for metric in metrics]
-    loss, speed, memory = choose(names, LOSS), choose(names, THROUGHPUT), choose(names, MEMORY, NO_MEMORY)
+    loss, speed, memory = (
+        choose_name(names, LOSS),
+        choose_name(names, THROUGHPUT),
+        choose_name(names, MEMORY, NO_MEMORY),
+    )
     wanted = tuple(dict.fromkeys(name for name in (loss, speed, memory) if name is not None))
     if not wanted:
         return {}
@@ -139,19 +145,19 @@ async def _newest_points(store: Store, query: PointQuery, runs: Sequence[RunSumm
     if len(attempts) > 1:
         newest = max(runs, key=lambda run: run.last_seen)
         which = {"data_source": newest.data_source, "run_id": newest.run_id, "attempt": newest.attempt}
-        await _collect(store, msgspec.structs.replace(query, **which), points)
+        await _collect_points(store, msgspec.structs.replace(query, **which), points)
     if missing := tuple(name for name, found in points.items() if not found):
-        await _collect(store, msgspec.structs.replace(query, metrics=missing), points)
+        await _collect_points(store, msgspec.structs.replace(query, metrics=missing), points)
     return {name: newest_attempt(found) for name, found in points.items()}
 
 
-async def _collect(store: Store, query: PointQuery, points: dict[str, list[MetricPoint]]) -> None:
+async def _collect_points(store: Store, query: PointQuery, points: dict[str, list[MetricPoint]]) -> None:
     async for piece in store.metric_points(query):
         for point in piece:
             points[point.metric_name].append(point)
 
 
-def choose(names: Sequence[str], patterns: Sequence[str], without: re.Pattern[str] | None = None) -> str | None:
+def choose_name(names: Sequence[str], patterns: Sequence[str], without: re.Pattern[str] | None = None) -> str | None:
     """The name that the first matching pattern finds; None when no pattern finds one."""
     usable = [name for name in names if without is None or not without.search(name.lower())]
     for pattern in patterns:

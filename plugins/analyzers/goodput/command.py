@@ -1,61 +1,106 @@
-"""`lens goodput`: where the time of a run went."""
+"""`lens goodput`: where the time of a run, of a job or of all jobs went."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TextIO
+from pathlib import Path
+from typing import Any, TextIO
 
 import click
 import msgspec
 
-if TYPE_CHECKING:
-    from .facts import Ledger
+from lens_core.commands import config_option, daemon_url, data_dir_option, request_json, url_option
+
+BY = ("cause", "node", "framework", "namespace", "name", "workload")
 
 
 @click.command("goodput")
+@click.argument("uid", required=False)
 @click.option(
     "--file",
     "path",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    required=True,
-    help="A training log; - is standard input.",
+    help="A training log; - is standard input. No daemon is asked.",
 )
 @click.option(
     "--times",
     type=click.File("r", errors="replace"),
     help="A file with the time of each line of the log, where its lines have none.",
 )
+@click.option("--since", help="Only the last span (7d, 12h, 30m) [default: all of a job, 7d of the fleet].")
+@click.option("--by", type=click.Choice(BY), help="How the fleet is grouped [default: cause].")
 @click.option("--json", "as_json", is_flag=True, help="The ledger as a JSON object.")
-def command(path: str, times: TextIO | None, as_json: bool) -> None:
-    """Say which share of a run's time made progress, and what took the rest, out of its log alone.
+@config_option
+@data_dir_option
+@url_option
+def command(
+    uid: str | None,
+    path: str | None,
+    times: TextIO | None,
+    since: str | None,
+    by: str | None,
+    as_json: bool,
+    data_dir: Path | None,
+    url: str | None,
+) -> None:
+    """Say which share of the time made progress, and what took the rest: of a job, of all jobs, or of a log alone.
 
     \b
     Examples:
       lens goodput --file train.log
       lens goodput --file train.log --json | jq '.runs[0].buckets'
       lens goodput --file train.log --times times.txt
+      lens goodput my-job
+      lens goodput --since 7d --by node
 
-    The first time in the log is the start of the process. Times stand on the lines, with their date; for a log without
-    them --times names a file that has as many lines, each with seconds since the epoch or an ISO 8601 time.
+    UID is a workload; without one the daemon answers for all of them. Of a log the first time is the start of the
+    process. Times stand on the lines, with their date; for a log without them --times names a file that has as many
+    lines, each with seconds since the epoch or an ISO 8601 time.
     """
+    if path is not None:
+        if uid is not None or since is not None or by is not None:
+            raise click.UsageError("--file reads a log alone: leave UID, --since and --by out")
+        _of_log(path, times, as_json)
+        return
+    if times is not None:
+        raise click.UsageError("--times are of a log; name it by --file")
+    if uid is not None and by is not None:
+        raise click.UsageError("--by groups all jobs; leave it out for one")
+    base = daemon_url(url, data_dir)
+    parameters = {name: value for name, value in (("since", since), ("by", by)) if value}
+    if uid is None:
+        _show(request_json("GET", base, "/api/v1/goodput", **parameters), as_json, fleet=True)
+    else:
+        from urllib.parse import quote
+
+        _show(request_json("GET", base, f"/api/v1/workloads/{quote(uid)}/goodput", **parameters), as_json, fleet=False)
+
+
+def _of_log(path: str, times: TextIO | None, as_json: bool) -> None:
+    from .answers import as_answer
     from .log_file import ledger_of_log
     from .wording import report
 
     with click.open_file(path, "rb") as file:
         ledger = ledger_of_log(file, path, times)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode({"runs": [as_answer(ledger)]})).decode())
+        _print({"runs": [as_answer(ledger)]})
     else:
-        click.echo(report(ledger))
+        pace = {"typical": ledger.typical_seconds, "best": ledger.best_seconds}
+        click.echo(report(as_answer(ledger) | {"step_seconds": pace}))
 
 
-def as_answer(ledger: Ledger) -> dict[str, Any]:
-    """The ledger in the shape of the API's answers."""
-    return {
-        "run": ledger.run,
-        "wall_seconds": ledger.wall_seconds,
-        "goodput": None if ledger.goodput is None else round(ledger.goodput, 4),
-        "buckets": ledger.buckets,
-        "interruptions": [msgspec.to_builtins(found) for found in ledger.interruptions],
-        "resolution": ledger.resolution,
-        "notes": ledger.notes,
-    }
+def _show(answer: dict[str, Any], as_json: bool, *, fleet: bool) -> None:
+    from .wording import fleet_report, report
+
+    if as_json:
+        _print(answer)
+    elif fleet:
+        click.echo(fleet_report(answer))
+    elif not answer["runs"]:
+        click.echo("nothing is stored of this workload, or nothing with steps")
+    else:
+        click.echo("\n\n".join(report(run) for run in answer["runs"]))
+
+
+def _print(answer: dict[str, Any]) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())

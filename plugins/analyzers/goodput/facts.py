@@ -102,13 +102,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
-    """One end that was not clean, and the cost of it until the job made progress again."""
+    """One end that was not clean, at `time`, and the cost of it until the job made progress again."""
 
     cause: str
     node: str | None
     rank: int | None
     seconds: float
     gpu_hours: float | None
+    time: float
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,13 +33,23 @@ _NO_STALLS: Bools = np.empty(0, dtype=bool)
 class Divided:
     """The intervals of an attempt: productive and slow time of each, and what the excesses were.
 
-    `unnamed` has the steps before pauses that nobody explained, how long they were, and whether they are stalls.
+    `named` has the excesses that are booked already: bucket, intervals, amounts. `unnamed` has the steps before pauses
+    that nobody explained, how long they were, and whether they are stalls; `unnamed_at` has their intervals.
     """
 
     productive: Floats
-    slow: float = 0.0
-    buckets: Counter[str] = field(default_factory=Counter)
+    slow: Floats
+    named: list[tuple[str, Ints, Floats]] = field(default_factory=list)
     unnamed: tuple[Ints, Floats, Bools] = (_NO_STEPS, _NO_TIMES, _NO_STALLS)
+    unnamed_at: Ints = field(default_factory=lambda: _NO_STEPS)
+
+    @property
+    def buckets(self) -> Counter[str]:
+        """Return the sums of what is booked."""
+        sums: Counter[str] = Counter()
+        for bucket, _, amounts in self.named:
+            sums[bucket] += float(amounts.sum())  # type: ignore[assignment]
+        return sums
 
 
 def stall_limit(usual: float) -> float:
@@ -51,7 +61,7 @@ def divide(life: Life, base: Floats | None, best: float | None, origin: int, *, 
     """Give each interval's time away; without a base all of it is productive."""
     took = np.diff(life.times).astype(np.float64)
     if base is None or best is None:
-        return Divided(took)
+        return Divided(took, np.zeros(len(took)))
     base = base[: len(took)]
     usual = np.diff(life.steps) * base
     over = took - usual
@@ -61,7 +71,7 @@ def divide(life: Life, base: Floats | None, best: float | None, origin: int, *, 
     if not has_phases:
         drifted = base > (1 + DRIFT) * best
         productive[drifted] = core[drifted] * best / base[drifted]
-    divided = Divided(productive, slow=float((core - productive).sum()))
+    divided = Divided(productive, core - productive)
     where = np.flatnonzero(exceeds)
     _name_excesses(divided, _Excesses(life, where, over[where], usual[where]), origin, has_phases=has_phases)
     return divided
@@ -86,11 +96,13 @@ class _Excesses:
         """The moments at which the intervals end."""
         return self.life.times[self.where + 1]
 
-    def explain(self, wanted: Floats) -> float:
-        """Subtract as much of the wanted time as is left in each interval; the sum of it."""
+    def explain(self, divided: Divided, bucket: str, wanted: Floats) -> None:
+        """Book as much of the wanted time as is left in each interval."""
         booked = np.clip(np.minimum(self.left, wanted), 0.0, None)
         self.left = self.left - booked
-        return float(booked.sum())
+        some = booked > 0
+        if some.any():
+            divided.named.append((bucket, self.where[some], booked[some]))
 
 
 def _name_excesses(divided: Divided, excesses: _Excesses, origin: int, *, has_phases: bool) -> None:
@@ -99,13 +111,12 @@ def _name_excesses(divided: Divided, excesses: _Excesses, origin: int, *, has_ph
     saves = [clamp(span, life, origin) for span in life.facts.saves]
     runs = [clamp(span, life, origin) for span in life.facts.evaluations if not span.marker]
     marks = [clamp(span, life, origin)[0] for span in life.facts.evaluations if span.marker]
-    divided.buckets["checkpoint"] += excesses.explain(overlaps(saves, begins, ends))  # type: ignore[assignment]
-    evaluation = excesses.explain(overlaps(runs, begins, ends))
+    excesses.explain(divided, "checkpoint", overlaps(saves, begins, ends))
+    excesses.explain(divided, "evaluation", overlaps(runs, begins, ends))
     steps = life.steps[excesses.where]
     is_marked = _holds(marks, begins, ends, side="left") | np.isin(steps, np.array([*life.rewritten], dtype=np.int64))
-    evaluation += excesses.explain(np.where(is_marked, excesses.left, 0.0))
-    divided.buckets["evaluation"] += evaluation  # type: ignore[assignment]
-    divided.buckets["data"] += excesses.explain(_data_excess(life, life.steps[excesses.where + 1]))  # type: ignore[assignment]
+    excesses.explain(divided, "evaluation", np.where(is_marked, excesses.left, 0.0))
+    excesses.explain(divided, "data", _data_excess(life, life.steps[excesses.where + 1]))
     stalls = [micros(moment) - origin for moment in life.facts.stalls]
     limit = np.maximum(STALL_SECONDS * MICRO, STALL_FACTOR * excesses.usual)
     is_stall = (excesses.left > limit) | _holds(stalls, begins, ends, side="right")
@@ -115,6 +126,7 @@ def _name_excesses(divided: Divided, excesses: _Excesses, origin: int, *, has_ph
         divided.productive[excesses.where[varying]] += excesses.left[varying]
         unnamed &= is_stall
     divided.unnamed = (steps[unnamed], excesses.left[unnamed], is_stall[unnamed])
+    divided.unnamed_at = excesses.where[unnamed]
 
 
 def _holds(moments: Sequence[int], begins: Ints, ends: Ints, *, side: Literal["left", "right"]) -> Bools:
@@ -171,7 +183,8 @@ def name_periodic(divided: Sequence[Divided], every: int) -> bool:
             ("stalled", ~is_periodic & is_stall),
             ("slow", ~is_periodic & ~is_stall),
         ):
-            one.buckets[bucket] += float(left[chosen].sum())  # type: ignore[assignment]
+            if chosen.any():
+                one.named.append((bucket, one.unnamed_at[chosen], left[chosen]))
     return bool(periodic)
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from .accounts import Account
 from .facts import BUCKETS, Facts, Floats, Interruption, Ledger
-from .intervals import Divided, divide, name_periodic, overlap, stall_limit
+from .intervals import divide, name_periodic, overlap, stall_limit
 from .pace import bases_of, best_of
 from .rows import MICRO
 from .series import Life, clamp, lives_of, micros
@@ -21,35 +22,31 @@ from .series import Life, clamp, lives_of, micros
 _HOUR = 3600.0
 
 
-@dataclass
-class _Account:
-    """The books of one attempt and of the gap behind it, in microseconds."""
+class Books(NamedTuple):
+    """The accounts of a run's attempts, before they are closed."""
 
-    life: Life
-    base: Floats | None
-    divided: Divided
-    first: float = 0.0
-    buckets: Counter[str] = field(default_factory=Counter)
-    gap: Counter[str] = field(default_factory=Counter)
-    tail: float = 0.0
-    open: float = 0.0
-    took_back: list[tuple[_Account, float]] = field(default_factory=list)
-
-    def book(self, bucket: str, amount: float) -> None:
-        """Add an amount to a bucket."""
-        if amount > 0:
-            self.buckets[bucket] += amount  # type: ignore[assignment]
+    facts: Facts
+    accounts: Sequence[Account]
+    best: dict[tuple[int | None, str], float]
+    origin: int
+    at_risk: float | None
+    has_periodic: bool
 
 
 def ledger_of(facts: Facts) -> Ledger:
     """The ledger of one run."""
+    return close(books_of(facts))
+
+
+def books_of(facts: Facts) -> Books:
+    """Divide the time of one run among accounts of its attempts."""
     lives, origin = lives_of(facts)
     bases = bases_of(lives)
     best = best_of(lives, bases)
     accounts = []
     for life, base in zip(lives, bases, strict=True):
         divided = divide(life, base, best.get(life.pace_key), origin, has_phases=facts.has_phases)
-        accounts.append(_Account(life, base, divided))
+        accounts.append(Account(life, base, divided))
     every = max((account.life.every for account in accounts), default=1)
     has_periodic = name_periodic([account.divided for account in accounts], every)
     for index, account in enumerate(accounts):
@@ -61,26 +58,27 @@ def ledger_of(facts: Facts) -> Ledger:
     at_risk = _lose(accounts, facts)
     for account in accounts:
         account.buckets.update(account.divided.buckets)
-        account.book("slow", account.divided.slow)
+        account.book("slow", float(account.divided.slow.sum()))
         account.book("productive", account.first + float(account.divided.productive.sum()))
-    return _close(facts, accounts, best, at_risk, has_periodic=has_periodic)
+    return Books(facts, accounts, best, origin, at_risk, has_periodic)
 
 
-def _begin(account: _Account) -> None:
+def _begin(account: Account) -> None:
     """The time from the start of the process to its first row: steps done in it, restore, start-up."""
     life = account.life
     if not len(life.times):
-        account.book("startup", life.end - life.start)
+        account.book("startup", life.end - life.start, life.start, life.end)
         return
     before = float(life.times[0] - life.start)
     steps = max(0, int(life.steps[0]) - life.resumed_from)
     account.first = min(before, steps * _base_at(account, 0)) if account.base is not None else 0.0
     restore = min(before - account.first, life.facts.restore_seconds * MICRO)
-    account.book("restore", restore)
-    account.book("startup", before - account.first - max(0.0, restore))
+    span = (life.start, int(life.times[0]))
+    account.book("restore", restore, *span)
+    account.book("startup", before - account.first - max(0.0, restore), *span)
 
 
-def _finish(account: _Account, origin: int, *, is_open: bool) -> None:
+def _finish(account: Account, origin: int, *, is_open: bool) -> None:
     """The time from the last row to the end: saves and evaluations, one interval of unseen work, a hang."""
     life = account.life
     if not len(life.times):
@@ -96,17 +94,17 @@ def _finish(account: _Account, origin: int, *, is_open: bool) -> None:
     for bucket, spans in (("checkpoint", life.facts.saves), ("evaluation", life.facts.evaluations)):
         covered = overlap([clamp(span, life, origin) for span in spans if not span.marker], last, life.end)
         covered = min(tail, covered)
-        account.book(bucket, covered)
+        account.book(bucket, covered, last, life.end)
         tail -= covered
     if not life.facts.cause and _is_marked(life, origin):
-        account.book("evaluation", tail)
+        account.book("evaluation", tail, last, life.end)
         return
     unseen = min(tail, usual)
     rest = tail - unseen
     # Behind a clean end nothing is lost: the process was putting things away.
     bucket = "slow" if life.facts.ended_cleanly else "lost"
-    account.book(bucket, unseen)
-    account.book("stalled" if rest > stall_limit(usual) else bucket, rest)
+    account.book(bucket, unseen, last, life.end)
+    account.book("stalled" if rest > stall_limit(usual) else bucket, rest, last, life.end)
     account.tail = tail
 
 
@@ -116,7 +114,7 @@ def _is_marked(life: Life, origin: int) -> bool:
     return any(mark >= life.times[-1] for mark in marks)
 
 
-def _leave(account: _Account, following: Life, facts: Facts, origin: int) -> None:
+def _leave(account: Account, following: Life, facts: Facts, origin: int) -> None:
     """The gap up to the next attempt: down while GPUs were held, else queued; none behind a clean end."""
     gap = float(following.start - account.life.end)
     if gap <= 0 or account.life.facts.ended_cleanly:
@@ -129,7 +127,7 @@ def _leave(account: _Account, following: Life, facts: Facts, origin: int) -> Non
     account.gap.update({"down": down, "queued": gap - down})
 
 
-def _lose(accounts: Sequence[_Account], facts: Facts) -> float | None:
+def _lose(accounts: Sequence[Account], facts: Facts) -> float | None:
     """Move the productive time of steps that were done again to `lost`; the seconds that are at risk now."""
     for index, account in enumerate(accounts):
         if not len(account.life.steps) or index == 0:
@@ -158,35 +156,32 @@ def _lose(accounts: Sequence[_Account], facts: Facts) -> float | None:
     return sum(_take_back(account, max(saved), keep=True) for account in accounts) / MICRO
 
 
-def _take_back(account: _Account, step: int, *, keep: bool = False) -> float:
+def _take_back(account: Account, step: int, *, keep: bool = False) -> float:
     """The productive time of an attempt's steps above `step`, pro rata of what it cuts; removed unless `keep`."""
     life = account.life
     if not len(life.steps) or life.steps[-1] <= step:
         return 0.0
     begins, ends = life.steps[:-1], life.steps[1:]
     share = np.clip((ends - step) / np.maximum(1, ends - begins), 0.0, 1.0)
-    moved = account.divided.productive * share
+    moved: Floats = account.divided.productive * share
     first_steps = int(life.steps[0]) - life.resumed_from
     first_share = min(1.0, max(0.0, (int(life.steps[0]) - step) / first_steps)) if first_steps > 0 else 0.0
     first = account.first * first_share
     if not keep:
         account.divided.productive = account.divided.productive - moved
+        account.lost = moved if account.lost is None else account.lost + moved
         account.first -= first
+        account.first_lost += first
     return float(moved.sum()) + first
 
 
-def _base_at(account: _Account, index: int) -> float:
+def _base_at(account: Account, index: int) -> float:
     return float(account.base[index]) if account.base is not None else 0.0
 
 
-def _close(
-    facts: Facts,
-    accounts: Sequence[_Account],
-    best: dict[tuple[int | None, str], float],
-    at_risk: float | None,
-    *,
-    has_periodic: bool,
-) -> Ledger:
+def close(books: Books) -> Ledger:
+    """Add the accounts up."""
+    facts, accounts, best = books.facts, books.accounts, books.best
     sums: Counter[str] = Counter()
     for account in accounts:
         sums.update(account.buckets)
@@ -206,16 +201,16 @@ def _close(
         buckets=buckets,
         gpu_seconds=gpu,
         gpu_goodput=gpu["productive"] / gpu_busy if gpu is not None and gpu_busy > 0 else None,
-        interruptions=_interruptions(accounts, facts),
+        interruptions=_interruptions(books),
         resolution=_resolution(facts, accounts),
-        notes=_notes(facts, accounts, has_periodic=has_periodic),
+        notes=_notes(facts, accounts, has_periodic=books.has_periodic),
         typical_seconds=float(np.median(np.concatenate([account.base for account in measured]))) / MICRO
         if measured
         else None,
         best_seconds=best[accounts[-1].life.pace_key] / MICRO
         if accounts and accounts[-1].life.pace_key in best
         else None,
-        at_risk_seconds=at_risk,
+        at_risk_seconds=books.at_risk,
         open_seconds=sum(account.open for account in accounts) / MICRO,
     )
 
@@ -228,7 +223,7 @@ def _in_whole(sums: Counter[str], wall: int) -> dict[str, int]:
     return whole
 
 
-def _gpu_seconds(accounts: Sequence[_Account]) -> dict[str, float] | None:
+def _gpu_seconds(accounts: Sequence[Account]) -> dict[str, float] | None:
     """The buckets in GPU-seconds; None unless the GPUs of every attempt are known."""
     total = dict.fromkeys(BUCKETS, 0.0)
     for account in accounts:
@@ -240,8 +235,9 @@ def _gpu_seconds(accounts: Sequence[_Account]) -> dict[str, float] | None:
     return total if accounts else None
 
 
-def _interruptions(accounts: Sequence[_Account], facts: Facts) -> list[Interruption]:
+def _interruptions(books: Books) -> list[Interruption]:
     """Each end that was not clean, with the lost work, the hang before it, the gap and the next start."""
+    accounts, facts = books.accounts, books.facts
     found = []
     for index, account in enumerate(accounts):
         own, is_last = account.life.facts, index == len(accounts) - 1
@@ -265,12 +261,13 @@ def _interruptions(accounts: Sequence[_Account], facts: Facts) -> list[Interrupt
                 rank=own.rank,
                 seconds=round(sum(amount for _, amount in parts) / MICRO, 6),
                 gpu_hours=hours,
+                time=(books.origin + account.life.end) / MICRO,
             )
         )
     return found
 
 
-def _resolution(facts: Facts, accounts: Sequence[_Account]) -> str:
+def _resolution(facts: Facts, accounts: Sequence[Account]) -> str:
     """The resolution of the breakdown: `none`, `approximate`, or the steps between rows."""
     if not any(account.base is not None for account in accounts):
         return "none"
@@ -286,7 +283,7 @@ def _steps_between(life: Life) -> int:
     return int(np.median(np.diff(life.steps)))
 
 
-def _notes(facts: Facts, accounts: Sequence[_Account], *, has_periodic: bool) -> list[str]:
+def _notes(facts: Facts, accounts: Sequence[Account], *, has_periodic: bool) -> list[str]:
     notes = []
     if any(account.life.facts.gpus is None for account in accounts):
         notes.append("gpus: unknown; GPU-hours are not given, because a guess would be worse than none")

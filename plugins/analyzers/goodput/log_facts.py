@@ -2,66 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lens_core import Detection, Event, Record, StepMetrics
 
-from .evaluation_lines import EVALUATION
-from .facts import Attempt, DataWait, Facts, Row, Span
+from .drafts import BATCH, DATA_WAIT, ENDS, PHASED, Draft, Said, name_preemptions, step_of
+from .facts import DataWait, Facts, Row
 
-# The ends that are not clean, the least telling first: a launcher that stops its other processes says little.
-_ENDS = ("process_terminated", "training_failed", "collective_timeout", "out_of_memory")
-_PREEMPTED = "preempted"
-_MAX_STEP = 2**53
-_DATA_WAIT = "data_loading_time_ms"
-_BATCH = "global_batch_size"
-# Their steps are a rollout and a training phase of changing lengths.
-_PHASED = frozenset({"verl", "openrlhf", "nemo_rl", "areal", "prime_rl"})
 # What a dying process still prints comes within this time; what comes after a longer silence is the next process.
 _SILENCE_SECONDS = 5.0
-
-
-@dataclass
-class _Draft:
-    """One attempt while its log is read."""
-
-    start: float | None = None
-    end: float | None = None
-    cause: str = ""
-    ended_cleanly: bool = False
-    was_asked: bool = False
-    node: str = ""
-    rank: int | None = None
-    resumed_from: int | None = None
-    restore_seconds: float = 0.0
-    batch: str = ""
-    rows: list[Row] = field(default_factory=list)
-    saves: list[Span] = field(default_factory=list)
-    evaluations: list[Span] = field(default_factory=list)
-    data: list[DataWait] = field(default_factory=list)
-    stalls: list[float] = field(default_factory=list)
-
-    def finish(self, gpus: int | None) -> Attempt:
-        """The attempt that it has become."""
-        return Attempt(
-            rows=self.rows,
-            start=self.start,
-            end=self.end,
-            resumed_from=self.resumed_from,
-            restore_seconds=self.restore_seconds,
-            cause=self.cause,
-            ended_cleanly=self.ended_cleanly,
-            node=self.node,
-            rank=self.rank,
-            gpus=gpus,
-            configuration=self.batch,
-            saves=self.saves,
-            evaluations=self.evaluations,
-            data=self.data,
-            stalls=self.stalls,
-        )
 
 
 @dataclass
@@ -89,7 +39,7 @@ class LogFacts:
 
     def __init__(self, begun: float, run: str) -> None:
         self._run = run
-        self._drafts = [_Draft(start=begun)]
+        self._drafts = [Draft(start=begun)]
         self._number: int | None = None
         self._has_phases = False
         self._silence = _Silence(begun, begun)
@@ -107,13 +57,11 @@ class LogFacts:
             elif isinstance(record, Event) and record.event_time is not None:
                 self._read_event(record, record.event_time)
             elif isinstance(record, Detection):
-                self._has_phases = self._has_phases or record.framework in _PHASED
+                self._has_phases = self._has_phases or record.framework in PHASED
 
     def facts(self) -> Facts:
         """The facts of all that was read; a log never says how many GPUs there were."""
-        for draft in self._drafts[:-1]:
-            if draft.cause == "process_terminated" and draft.was_asked:
-                draft.cause = _PREEMPTED
+        name_preemptions(self._drafts)
         return Facts(
             attempts=[draft.finish(None) for draft in self._drafts],
             run=self._run,
@@ -127,7 +75,7 @@ class LogFacts:
         """The number of rows read."""
         return sum(len(draft.rows) for draft in self._drafts)
 
-    def _draft(self, number: int | None, time: float) -> _Draft:
+    def _draft(self, number: int | None, time: float) -> Draft:
         """The attempt of a record; a new one for a higher number, or for what follows an end."""
         newest = self._drafts[-1]
         if number is not None and self._number is not None and number > self._number and newest.rows:
@@ -135,11 +83,11 @@ class LogFacts:
         self._number = number if self._number is None else max(self._number, number or 0)
         return newest
 
-    def _open(self, time: float) -> _Draft:
+    def _open(self, time: float) -> Draft:
         """Begin an attempt with the first line of its process: that behind a silence, at the latest with this one."""
         silence = self._silence
         behind = silence.behind_longest if self._drafts[-1].end is None else silence.behind_first
-        self._drafts.append(_Draft(start=min(time, behind if behind is not None else time)))
+        self._drafts.append(Draft(start=min(time, behind if behind is not None else time)))
         self._silence = _Silence(time, time)
         return self._drafts[-1]
 
@@ -153,15 +101,15 @@ class LogFacts:
                 draft.end, draft.cause, draft.ended_cleanly = None, "", False
             else:
                 draft = self._open(row.event_time)
-        step = _step(row.iteration if row.iteration is not None else row.row_step)
+        step = step_of(row.iteration if row.iteration is not None else row.row_step)
         if step is None:
             return
         self._silence = _Silence(row.event_time, max(self._silence.latest, row.event_time))
         draft.rows.append(Row(step, row.event_time, row.origin.rank, row.data_source))
-        if _DATA_WAIT in row.values:
-            draft.data.append(DataWait(step, row.values[_DATA_WAIT] / 1000.0))
-        if _BATCH in row.values:
-            draft.batch = f"{row.values[_BATCH]:g}"
+        if DATA_WAIT in row.values:
+            draft.data.append(DataWait(step, row.values[DATA_WAIT] / 1000.0))
+        if BATCH in row.values:
+            draft.batch = f"{row.values[BATCH]:g}"
 
     def _read_event(self, event: Event, time: float) -> None:
         kind = event.type
@@ -173,59 +121,11 @@ class LogFacts:
                 self._number = event.attempt if event.attempt is not None else self._number
             return
         draft = self._draft(event.attempt, time)
-        if kind in _ENDS or kind == "training_ended":
-            if draft.end is None:
-                self._silence = _Silence(time, time)
-            _end(draft, event, time)
-        elif kind == "checkpoint_saved":
-            draft.saves.append(Span(time - _seconds(event), time, _step(event.iteration)))
-        elif kind == "checkpoint_loaded":
-            self._read_load(draft, event, time)
-        elif kind == EVALUATION:
-            length = _seconds(event)
-            draft.evaluations.append(Span(time - length, time, _step(event.iteration), marker=not length))
-        elif kind == "stalled":
-            draft.stalls.append(time)
-
-    def _read_load(self, draft: _Draft, event: Event, time: float) -> None:
-        """A checkpoint that is loaded behind rows was loaded by a process that nobody announced."""
-        if draft.rows or draft.end is not None:
+        said = Said(kind, time, event.iteration, event.details, event.origin.node, event.origin.rank)
+        is_end = kind in ENDS or kind == "training_ended"
+        if is_end and draft.end is None:
+            self._silence = _Silence(time, time)
+        # A checkpoint that is loaded behind rows was loaded by a process that nobody announced.
+        if kind == "checkpoint_loaded" and (draft.rows or draft.end is not None):
             draft = self._open(time)
-        if draft.resumed_from is None:
-            draft.resumed_from = _step(event.iteration)
-        draft.restore_seconds = max(draft.restore_seconds, _seconds(event))
-
-
-def _step(number: int | None) -> int | None:
-    """A step that can be counted with; None for one that no training reaches."""
-    return number if number is not None and 0 <= number < _MAX_STEP else None
-
-
-def _seconds(event: Event) -> float:
-    """Return the duration that an event reports; 0 without one."""
-    seconds = event.details.get("duration_seconds")
-    return max(0.0, float(seconds)) if isinstance(seconds, int | float) and math.isfinite(seconds) else 0.0
-
-
-def _is_request(event: Event) -> bool:
-    """Whether a process was told to end: by SIGTERM, or by a scheduler that says why."""
-    if event.type != "process_terminated":
-        return False
-    said = [str(event.details.get(name, "")).upper() for name in ("signal", "number", "reason")]
-    return any(word in ("15", "15.0") or "SIGTERM" in word or "PREEMPT" in word for word in said)
-
-
-def _end(draft: _Draft, event: Event, time: float) -> None:
-    """The first word of an end counts; a failure's details may come in the lines behind it."""
-    if draft.end is None:
-        draft.end = time
-    if event.type == "training_ended" and not draft.cause:
-        draft.ended_cleanly = True
-        return
-    if event.type != "training_ended":
-        draft.ended_cleanly = False
-        if not draft.cause or _ENDS.index(event.type) > _ENDS.index(draft.cause):
-            draft.cause = event.type
-        draft.was_asked = draft.was_asked or _is_request(event)
-        draft.node = draft.node or event.origin.node
-        draft.rank = event.origin.rank if draft.rank is None else draft.rank
+        draft.read_event(said)

@@ -1,12 +1,13 @@
-"""The ledger for people: one sentence, a bar, the buckets, the interruptions."""
+"""The ledger for people, from the answer for programs: one sentence, a bar, the buckets, the interruptions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import click
 
-from .facts import Interruption, Ledger
+Answer = Mapping[str, Any]
 
 _WIDTH = 60
 _COLOURS = {
@@ -26,21 +27,48 @@ _COLOURS = {
 _LETTERS = {"productive": "█", "lost": "×", "stalled": "!", "down": "·", "queued": "·", "slow": "▒"}
 
 
-def report(ledger: Ledger) -> str:
-    """The whole report."""
-    return "\n".join(_lines(ledger))
+def report(answer: Answer) -> str:
+    """The whole report of one run."""
+    return "\n".join(_lines(answer))
 
 
-def sentence(ledger: Ledger) -> str:
+def fleet_report(answer: Answer) -> str:
+    """The whole report of all jobs."""
+    return "\n".join(_fleet_lines(answer))
+
+
+def sentence(answer: Answer) -> str:
     """The ledger in words."""
-    if ledger.goodput is None:
-        return f"{ledger.run}: no time has passed in this log"
-    text = f"{ledger.goodput:.1%} of {duration(ledger.wall_seconds)} made progress"
-    others = {name: seconds for name, seconds in ledger.buckets.items() if name != "productive" and seconds > 0}
+    if answer["goodput"] is None:
+        return f"{answer['run']}: no time has passed"
+    text = f"{answer['goodput']:.1%} of {_whole(answer)} made progress"
+    others = {name: seconds for name, seconds in answer["buckets"].items() if name != "productive" and seconds > 0}
     if not others:
         return text
     worst = max(others, key=lambda name: others[name])
-    return f"{text}; most of the rest was {worst}: {duration(others[worst])}"
+    return f"{text}; most of the rest was {worst}: {duration(others[worst])}{_blame(answer)}"
+
+
+def _whole(answer: Answer) -> str:
+    """The time that the ledger is about: in GPU-hours where the GPUs are known."""
+    gpu = answer.get("gpu_seconds")
+    if gpu:
+        return f"{sum(gpu.values()) / 3600:,.0f} GPU-hours ({duration(answer['wall_seconds'])})"
+    return duration(answer["wall_seconds"])
+
+
+def _blame(answer: Answer) -> str:
+    """The cause that cost most, where a daemon knows more than a log."""
+    if "gpu_seconds" not in answer:
+        return ""
+    costs: dict[tuple[str, str], list[float]] = {}
+    for found in answer["interruptions"]:
+        costs.setdefault((found["cause"], found["node"] or ""), []).append(found["seconds"])
+    if not costs:
+        return ""
+    (cause, node), seconds = max(costs.items(), key=lambda one: sum(one[1]))
+    place = f" on node {node}" if node else ""
+    return f"; {len(seconds)} × {cause}{place} cost {duration(sum(seconds))}"
 
 
 def duration(seconds: float) -> str:
@@ -53,42 +81,78 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _lines(ledger: Ledger) -> Iterator[str]:
-    yield sentence(ledger)
-    yield _bar(ledger)
-    yield ""
-    yield f"{'BUCKET':<12}{'TIME':>14}{'SHARE':>9}"
-    for name, seconds in sorted(ledger.buckets.items(), key=lambda one: -one[1]):
-        if seconds > 0:
-            share = seconds / ledger.wall_seconds
-            yield click.style(f"{name:<12}", fg=_COLOURS[name]) + f"{duration(seconds):>14}{share:>9.1%}"
-    if ledger.typical_seconds is not None and ledger.best_seconds is not None:
+def _lines(answer: Answer) -> Iterator[str]:
+    yield sentence(answer)
+    yield _bar(answer)
+    yield from _buckets(answer)
+    pace = answer.get("step_seconds") or {}
+    if pace.get("typical") is not None and pace.get("best") is not None:
         yield ""
-        yield f"a step: {ledger.typical_seconds:.3f} s as a rule, {ledger.best_seconds:.3f} s at the best pace held"
-    if ledger.interruptions:
+        yield f"a step: {pace['typical']:.3f} s as a rule, {pace['best']:.3f} s at the best pace held"
+    if answer["interruptions"]:
         yield ""
         yield f"{'INTERRUPTION':<24}{'NODE':<16}{'RANK':>5}{'COST':>14}{'GPU-HOURS':>11}"
-        yield from (_interruption(found) for found in ledger.interruptions)
+        yield from (_interruption(found) for found in answer["interruptions"])
     yield ""
-    yield f"resolution: {ledger.resolution}"
-    yield from (f"note: {note}" for note in ledger.notes)
+    yield f"resolution: {answer['resolution']}"
+    yield from (f"note: {note}" for note in answer["notes"])
 
 
-def _bar(ledger: Ledger) -> str:
+def _fleet_lines(answer: Answer) -> Iterator[str]:
+    if answer["by"] == "workload":
+        yield from _groups(answer)
+        return
+    share = "nothing" if answer["goodput"] is None else f"{answer['goodput']:.1%}"
+    yield f"{share} of {duration(answer['wall_seconds'])} of {answer['jobs']} jobs made progress"
+    if answer["wall_seconds"] <= 0:
+        return
+    yield _bar(answer)
+    yield from _buckets(answer)
+    if not answer["groups"]:
+        return
+    yield ""
+    if answer["by"] in ("cause", "node"):
+        yield f"{answer['by'].upper():<28}{'COUNT':>7}{'JOBS':>6}{'COST':>14}{'GPU-HOURS':>11}"
+        for group in answer["groups"]:
+            hours = "unknown" if group["gpu_hours"] is None else f"{group['gpu_hours']:.2f}"
+            counts = f"{group['interruptions']:>7}{group['jobs']:>6}"
+            yield f"{group['name'] or '–':<28}{counts}{duration(group['seconds']):>14}{hours:>11}"
+        return
+    yield from _groups(answer)
+
+
+def _groups(answer: Answer) -> Iterator[str]:
+    yield f"{answer['by'].upper():<28}{'JOBS':>6}{'TIME':>16}{'GOODPUT':>10}"
+    for group in answer["groups"]:
+        goodput = "–" if group["goodput"] is None else f"{group['goodput']:.1%}"
+        yield f"{group['name'] or '–':<28}{group['jobs']:>6}{duration(group['wall_seconds']):>16}{goodput:>10}"
+
+
+def _buckets(answer: Answer) -> Iterator[str]:
+    yield ""
+    yield f"{'BUCKET':<12}{'TIME':>14}{'SHARE':>9}"
+    for name, seconds in sorted(answer["buckets"].items(), key=lambda one: -one[1]):
+        if seconds > 0:
+            share = seconds / answer["wall_seconds"]
+            yield click.style(f"{name:<12}", fg=_COLOURS.get(name)) + f"{duration(seconds):>14}{share:>9.1%}"
+
+
+def _bar(answer: Answer) -> str:
     """A bar as wide as the wall time; a bucket of half a letter's width or more is in it."""
-    if ledger.wall_seconds <= 0:
+    wall = answer["wall_seconds"]
+    if wall <= 0:
         return ""
     parts = []
     reached, drawn = 0.0, 0
-    for name, seconds in ledger.buckets.items():
+    for name, seconds in answer["buckets"].items():
         reached += seconds
-        until = round(_WIDTH * reached / ledger.wall_seconds)
-        parts.append(click.style(_LETTERS.get(name, "─") * (until - drawn), fg=_COLOURS[name]))
+        until = round(_WIDTH * reached / wall)
+        parts.append(click.style(_LETTERS.get(name, "─") * (until - drawn), fg=_COLOURS.get(name)))
         drawn = until
     return "".join(part for part in parts if part)
 
 
-def _interruption(found: Interruption) -> str:
-    rank = "" if found.rank is None else str(found.rank)
-    hours = "unknown" if found.gpu_hours is None else f"{found.gpu_hours:.2f}"
-    return f"{found.cause:<24}{found.node or '–':<16}{rank:>5}{duration(found.seconds):>14}{hours:>11}"
+def _interruption(found: Answer) -> str:
+    rank = "" if found["rank"] is None else str(found["rank"])
+    hours = "unknown" if found["gpu_hours"] is None else f"{found['gpu_hours']:.2f}"
+    return f"{found['cause']:<24}{found['node'] or '–':<16}{rank:>5}{duration(found['seconds']):>14}{hours:>11}"

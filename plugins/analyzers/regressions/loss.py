@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -92,11 +93,10 @@ class _Window:
         """The distance of a value from the median, in robust standard deviations; 0 before there are enough."""
         if len(self._values) < WARM_UP_POINTS:
             return 0.0
-        if not self._is_fresh:
-            values = np.array(self._values)
-            self._centre = float(np.median(values))
+        if not self._is_fresh:  # plain lists: arrays of a hundred values cost more than they save
+            self._centre = median(self._values)
             least = self._least if self._uses_logs else 1e-9 + self._least * abs(self._centre)
-            self._spread = max(SCALE * mad(values), least)
+            self._spread = max(SCALE * median(abs(value - self._centre) for value in self._values), least)
             self._is_fresh = True
         return (self._u(value) - self._centre) / self._spread
 

@@ -46,7 +46,7 @@ class DiagnosisAction:
     timestamp: float = field(default_factory=time.time)
 
     @classmethod
-    def of(cls, advice: Advice) -> DiagnosisAction:
+    def from_advice(cls, advice: Advice) -> DiagnosisAction:
         """The action of an advice."""
         kind = DiagnosisActionType(advice.decision.value)
         return cls(kind, advice.reason, advice.cause.value, advice.evidence, advice.rank)
@@ -76,7 +76,7 @@ class ReportQueue:
     def start(self) -> None:
         """Begin to report."""
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="lens-diagnosis-reports", daemon=True)
+        self._thread = threading.Thread(target=self._report_until_stopped, name="lens-diagnosis-reports", daemon=True)
         self._thread.start()
 
     def stop(self, deadline_seconds: float) -> None:
@@ -90,7 +90,7 @@ class ReportQueue:
             logger.warning("Reports were left when the diagnosis stopped. reports=%d", len(self._items))
             self._items.clear()
 
-    def put(self, collector: DataCollector, data: Any) -> None:
+    def append_report(self, collector: DataCollector, data: Any) -> None:
         """Queue what was collected; never blocks."""
         with self._changed:
             if len(self._items) >= self._max_queued:
@@ -101,7 +101,7 @@ class ReportQueue:
             self._items.append(_Item(collector, data))
             self._changed.notify_all()
 
-    def _run(self) -> None:
+    def _report_until_stopped(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._items or self._is_stopping)
@@ -112,7 +112,7 @@ class ReportQueue:
 
 
 def installed_collectors(options: AgentOptions) -> list[DataCollector]:
-    """What plugins offer by `data_collector(options)` on a collector class; a broken one is said and left out."""
+    """Return the collectors of plugins that define `data_collector(options)`; a broken one is logged and left out."""
     found: list[DataCollector] = []
     for kind in _collector_classes():
         make = getattr(kind, "data_collector", None)
@@ -198,7 +198,7 @@ class DiagnosisAgent:
 
     @property
     def dropped_reports(self) -> int:
-        """How many reports were dropped because the master was too slow."""
+        """Return how many reports were dropped because the master was too slow."""
         return self._queue.dropped
 
     @property
@@ -217,7 +217,7 @@ class DiagnosisAgent:
                 self._start_thread(collector)
 
     def set_client(self, client: Any) -> None:
-        """Whom all collectors report to: any object with `report_diagnosis_agent_metrics`, or None."""
+        """Set the receiver of all reports: any object with `report_diagnosis_agent_metrics`, or None."""
         with self._lock:
             self._client = client
             for collector in self.collectors:
@@ -246,25 +246,27 @@ class DiagnosisAgent:
         self._queue.stop(deadline_seconds / 2)
 
     def diagnose_training_failure(self, failures: Any = None, restart_count: Any = 0) -> DiagnosisAction:
-        """What to do now: restart here, relaunch elsewhere, or stop; `reason` says why. Never raises.
+        """Advise what to do now: restart here, relaunch elsewhere, or stop; `reason` says why. Never raises.
 
         `failures`: {"error": text}, {rank: {"exitcode", "message", "datetime"}}, or torch elastic's failures. The end
         of the training log is looked at too. The master is told in the background.
         """
         try:
-            return self._diagnose(failures, _count(restart_count, 0))
+            return self._diagnose(failures, _parse_restarts(restart_count, 0))
         except Exception as error:  # a launcher asks this while it handles a failure; another one would end the job
             logger.exception("A failure could not be diagnosed.")
             reason = f"the failure could not be diagnosed ({type(error).__name__}): restart the processes"
-            return DiagnosisAction.of(Advice(decision=Decision.RESTART_WORKER, cause=Cause.UNKNOWN, reason=reason))
+            return DiagnosisAction.from_advice(
+                Advice(decision=Decision.RESTART_WORKER, cause=Cause.UNKNOWN, reason=reason)
+            )
 
     def _diagnose(self, failures: Any, restart_count: int) -> DiagnosisAction:
         found = failures_of(failures)
-        budget = _count(self.max_restarts, DEFAULT_MAX_RESTARTS)
+        budget = _parse_restarts(self.max_restarts, DEFAULT_MAX_RESTARTS)
         advice = advise(found, self._end_of_log(), restart_count=restart_count, max_restarts=budget)
         logger.info("Diagnosed a failure. action=%s reason=%s", advice.decision.name, advice.reason)
         self._tell_master("\n".join(failure.message for failure in found) or advice.evidence, restart_count)
-        return DiagnosisAction.of(advice)
+        return DiagnosisAction.from_advice(advice)
 
     def _end_of_log(self) -> str:
         path = self.options.training_log_file
@@ -297,27 +299,29 @@ class DiagnosisAgent:
 
     def _start_thread(self, collector: DataCollector) -> None:
         name = f"lens-diagnosis-{collector.what.replace(' ', '-')}"
-        thread = threading.Thread(target=self._run, args=(collector, self._stopping), name=name, daemon=True)
+        thread = threading.Thread(
+            target=self._collect_repeatedly, args=(collector, self._stopping), name=name, daemon=True
+        )
         self._threads.append(thread)
         thread.start()
 
-    def _run(self, collector: DataCollector, stopping: threading.Event) -> None:
+    def _collect_repeatedly(self, collector: DataCollector, stopping: threading.Event) -> None:
         while True:
-            self._collect(collector)
+            self._collect_once(collector)
             if stopping.wait(collector.interval_seconds):
                 return
 
-    def _collect(self, collector: DataCollector) -> None:
+    def _collect_once(self, collector: DataCollector) -> None:
         try:
             if collector.is_enabled():
                 data = collector.collect_data()
                 if data:
-                    self._queue.put(collector, data)
+                    self._queue.append_report(collector, data)
         except Exception:  # one collector's failure touches no other
             logger.exception("A diagnosis collector failed. collector=%s", collector.what)
 
 
-def _count(given: Any, default: int) -> int:
+def _parse_restarts(given: Any, default: int) -> int:
     """A number of restarts as callers have it: None, texts and floats included."""
     try:
         return max(0, int(given))

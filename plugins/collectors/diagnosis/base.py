@@ -59,7 +59,7 @@ class WorkerTrainingMetric:
 
 def get_node_id() -> int:
     """NODE_ID; 0 without one."""
-    return _number("NODE_ID") or 0
+    return _parse_variable("NODE_ID") or 0
 
 
 def get_node_type() -> str:
@@ -74,7 +74,7 @@ def get_node_rank() -> int:
 
 def known_node_rank() -> int | None:
     """NODE_RANK, or what launchers call it; None without any."""
-    return next((number for number in map(_number, NODE_RANK) if number is not None), None)
+    return next((number for number in map(_parse_variable, NODE_RANK) if number is not None), None)
 
 
 def cut_text(text: str, max_bytes: int = MAX_CONTENT_BYTES, *, keep_end: bool = True) -> str:
@@ -89,7 +89,7 @@ def cut_text(text: str, max_bytes: int = MAX_CONTENT_BYTES, *, keep_end: bool = 
     return f"{data[:room].decode('utf-8', 'ignore')}\n{mark}"
 
 
-def _number(name: str) -> int | None:
+def _parse_variable(name: str) -> int | None:
     value = os.environ.get(name, "").strip()
     return int(value) if value.isdigit() else None
 
@@ -107,7 +107,7 @@ class DiagnosisClient(Protocol):
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent knows when it makes its collectors; None where nobody said."""
+    """The agent's facts when it makes its collectors; None for unknown ones."""
 
     training_log_file: str | None = None
     node_rank: int | None = None
@@ -132,7 +132,7 @@ class DataCollector(ABC):
         self._has_warned = False
 
     def set_client(self, client: Any) -> None:
-        """Whom reports go to: any object with `report_diagnosis_agent_metrics`; None for nobody."""
+        """Set the receiver of reports: any object with `report_diagnosis_agent_metrics`; None for nobody."""
         self._client = client
         self._has_warned = False
 

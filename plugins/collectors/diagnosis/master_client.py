@@ -141,7 +141,7 @@ def client_from_environment() -> MasterClient | LensClient | EmbeddedClient | No
 
 
 def own_origin() -> Origin:
-    """Who this process is, by its environment."""
+    """Return the origin of this process, by its environment."""
     get = os.environ.get
     return Origin(
         workload_uid=get("WORKLOAD_UID", ""),

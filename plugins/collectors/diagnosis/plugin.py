@@ -21,7 +21,7 @@ from .processes import Owner
 
 
 class DiagnosisSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose reports these are; what is not given comes from the environment."""
+    """The owner of these reports; the environment completes it."""
 
     workload_uid: Annotated[str, Meta(description="the workload; WORKLOAD_UID if not given")] = ""
     pod_name: Annotated[str, Meta(description="the pod; POD_NAME if not given")] = ""
@@ -41,10 +41,10 @@ class DiagnosisCollector(Collector):
 
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
-        self._collector = self.make()
+        self._collector = self.make_collector()
 
     @abstractmethod
-    def make(self) -> DataCollector:
+    def make_collector(self) -> DataCollector:
         """The collector behind it."""
 
     async def check(self) -> None:
@@ -60,13 +60,13 @@ class DiagnosisCollector(Collector):
         if not data:
             return []
         content = cut_text(self._collector.to_text(data))
-        return [self.record(content, await asyncio.to_thread(self.owner_of, content))]
+        return [self.make_diagnosis(content, await asyncio.to_thread(self.owner_of, content))]
 
     def owner_of(self, content: str) -> Owner | None:
-        """Whose processes a report is about, if that can be told; None for our own environment's."""
+        """Return the owner of the processes in a report; None where only our own environment tells."""
         return None
 
-    def record(self, content: str, owner: Owner | None = None) -> Diagnosis:
+    def make_diagnosis(self, content: str, owner: Owner | None = None) -> Diagnosis:
         """A report of this node, now. A node without a rank has -1; its id, if it has none, is made of its name."""
         ranks = (self.settings.node_rank, owner and owner.node_rank, known_node_rank())
         rank = next((rank for rank in ranks if rank is not None), -1)
@@ -82,7 +82,7 @@ class DiagnosisCollector(Collector):
         )
 
     def origin_of(self, owner: Owner | None = None) -> Origin:
-        """Whose report it is: by the settings, by the processes that it is about, by our own environment."""
+        """Return the origin of a report: by the settings, by the processes in it, by our own environment."""
         known = own_origin()
         if owner is not None:
             said = {name: value for name, value in owner._asdict().items() if value and name != "node_rank"}

@@ -29,7 +29,7 @@ _WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 
 
 class Owner(NamedTuple):
-    """Whose process it is, by its environment."""
+    """The owner of a process, by its environment."""
 
     workload_uid: str = ""
     pod_uid: str = ""
@@ -59,7 +59,7 @@ def find_ranks(own_job: Mapping[str, str] | None = None, limit: int | None = Non
     """
     if own_job is None:
         return (_ranks_among(psutil.process_iter(), {}) or list(children_of(os.getpid())))[:limit]
-    if _numbers(own_job) == (None, None):
+    if _parse_ranks(own_job) == (None, None):
         below = _ranks_among(psutil.Process().children(recursive=True), {})
         if below:
             return below[:limit]
@@ -94,18 +94,22 @@ def _without_ranks() -> list[RankProcess]:
             # Data loaders and resource trackers: forked, or started by multiprocessing.
             if command != own.cmdline() and not any("multiprocessing" in argument for argument in command):
                 launched.append(rank)
-    return launched or [_rank(own, _environment(own))]
+    return launched or [_make_rank_process(own, _environment(own))]
 
 
 def _ranks_among(processes: Iterable[psutil.Process], wanted: Mapping[str, str]) -> list[RankProcess]:
     found: dict[int, tuple[psutil.Process, Mapping[str, str]]] = {}
     for process in processes:
         environment = _environment(process)
-        if _number(environment, _RANK) is None and _number(environment, _LOCAL_RANK) is None:
+        if _parse_variable(environment, _RANK) is None and _parse_variable(environment, _LOCAL_RANK) is None:
             continue
         if all(environment.get(name) == value for name, value in wanted.items()) and is_python_process(process):
             found[process.pid] = (process, environment)
-    ranks = [_rank(process, env) for process, env in found.values() if not _is_child_of_rank(process, env, found)]
+    ranks = [
+        _make_rank_process(process, env)
+        for process, env in found.values()
+        if not _is_child_of_rank(process, env, found)
+    ]
     return sorted(ranks, key=lambda rank: (rank.rank is None, rank.rank or 0, rank.local_rank or 0, rank.pid))
 
 
@@ -116,8 +120,10 @@ def by_pids(pids: Sequence[int]) -> list[RankProcess]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
             environment = _environment(process)
-            below = [] if _numbers(environment) != (None, None) else _ranks_among(process.children(recursive=True), {})
-            found += below or [_rank(process, environment)]
+            below = (
+                [] if _parse_ranks(environment) != (None, None) else _ranks_among(process.children(recursive=True), {})
+            )
+            found += below or [_make_rank_process(process, environment)]
     return found
 
 
@@ -127,7 +133,7 @@ def children_of(pid: int) -> Iterator[RankProcess]:
         children = sorted(psutil.Process(pid).children(), key=lambda child: child.pid)
         for process in children:
             if is_python_process(process):
-                yield _rank(process, _environment(process))
+                yield _make_rank_process(process, _environment(process))
 
 
 def is_python_process(process: psutil.Process) -> bool:
@@ -148,19 +154,19 @@ def _is_child_of_rank(
         parent = found.get(process.ppid())
     except psutil.Error:
         return True  # it is gone
-    return parent is not None and _numbers(parent[1]) == _numbers(environment)
+    return parent is not None and _parse_ranks(parent[1]) == _parse_ranks(environment)
 
 
-def _numbers(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
-    return _number(environment, _RANK), _number(environment, _LOCAL_RANK)
+def _parse_ranks(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
+    return _parse_variable(environment, _RANK), _parse_variable(environment, _LOCAL_RANK)
 
 
-def _rank(process: psutil.Process, environment: Mapping[str, str]) -> RankProcess:
+def _make_rank_process(process: psutil.Process, environment: Mapping[str, str]) -> RankProcess:
     return RankProcess(
         process.pid,
-        _number(environment, _RANK),
-        _number(environment, _LOCAL_RANK),
-        _number(environment, _WORLD_SIZE),
+        _parse_variable(environment, _RANK),
+        _parse_variable(environment, _LOCAL_RANK),
+        _parse_variable(environment, _WORLD_SIZE),
         _command(process),
         _owner(environment),
     )
@@ -169,7 +175,7 @@ def _rank(process: psutil.Process, environment: Mapping[str, str]) -> RankProces
 def _owner(environment: Mapping[str, str]) -> Owner:
     names = ("WORKLOAD_UID", "POD_UID", "POD_NAME", "POD_NAMESPACE")
     workload_uid, pod_uid, pod_name, namespace = (environment.get(name, "") for name in names)
-    return Owner(workload_uid, pod_uid, pod_name, namespace, _number(environment, NODE_RANK))
+    return Owner(workload_uid, pod_uid, pod_name, namespace, _parse_variable(environment, NODE_RANK))
 
 
 def _command(process: psutil.Process) -> str:
@@ -189,7 +195,7 @@ def _environment(process: psutil.Process) -> Mapping[str, str]:
         return {}  # somebody else's process, or one that has just ended
 
 
-def _number(environment: Mapping[str, str], names: Sequence[str]) -> int | None:
+def _parse_variable(environment: Mapping[str, str], names: Sequence[str]) -> int | None:
     values = (environment.get(name, "") for name in names)
     return next((int(value) for value in values if value.isdigit() and len(value) < 10), None)
 
@@ -214,7 +220,7 @@ def executable() -> str | None:
 
 
 def stack_of(process: RankProcess, *, native: bool = False, may_pause: bool = True) -> RankStack:
-    """What a rank does now. `native` frames need the process to be paused for some milliseconds. Never raises."""
+    """Return the stack of a rank. `native` frames need the process to be paused for some milliseconds. Never raises."""
     known = RankStack(
         rank=process.rank,
         local_rank=process.local_rank,
@@ -223,7 +229,7 @@ def stack_of(process: RankProcess, *, native: bool = False, may_pause: bool = Tr
         command=process.command,
     )
     try:
-        threads, is_native = _read(process.pid, native and may_pause, may_pause)
+        threads, is_native = _dump_stacks(process.pid, native and may_pause, may_pause)
     except StackError as error:
         return msgspec.structs.replace(known, error=str(error))
     cpu_seconds, io_bytes = _used(process.pid)
@@ -237,7 +243,7 @@ def stack_of(process: RankProcess, *, native: bool = False, may_pause: bool = Tr
     )
 
 
-def _read(pid: int, native: bool, may_pause: bool) -> tuple[list[dict[str, Any]], bool]:
+def _dump_stacks(pid: int, native: bool, may_pause: bool) -> tuple[list[dict[str, Any]], bool]:
     attempts = [["--native"]] if native else []
     attempts += [["--nonblocking"]] * _TRIES
     attempts += [[]] if may_pause else []

@@ -48,7 +48,7 @@ class LogCollector(DataCollector):
         try:
             if self._tail is None:
                 self._tail = self._at_end(self.path)
-            found = self._tail.read(MAX_CONTENT_BYTES, time.time())
+            found = self._tail.read_lines(MAX_CONTENT_BYTES, time.time())
         except OSError as error:
             logger.warning("The training log cannot be read. file=%s error=%s", self.path, error)
             return ""
@@ -195,16 +195,16 @@ class StackCollector(DataCollector):
         self._runs += 1
         if is_due or not self._ranks:
             self._look_for_ranks()
-        watched = self._watch()
+        watched = self._read_first_stack()
         if watched is None:
             return {}
         if not (self._still or is_first):
             return {watched.name: watched}
         if not is_due:
             self._look_for_ranks()  # a rank that died is why others stand still
-        return {stack.name: stack for stack in [*self._look_at_all(watched), *self._gone()]}
+        return {stack.name: stack for stack in [*self._look_at_all(watched), *self._missing_ranks()]}
 
-    def _watch(self) -> RankStack | None:
+    def _read_first_stack(self) -> RankStack | None:
         """The stack of the first rank that can be read; None without any rank."""
         for rank in list(self._ranks):
             stack = processes.stack_of(rank, may_pause=self._may_pause)
@@ -243,7 +243,7 @@ class StackCollector(DataCollector):
             self._ranks = find_ranks(os.environ, self._local_world_size)
         self._seen.update({rank.rank: rank for rank in self._ranks if rank.rank is not None})
 
-    def _gone(self) -> list[RankStack]:
+    def _missing_ranks(self) -> list[RankStack]:
         """The ranks that are not there any more, while others are."""
         here = {rank.rank for rank in self._ranks}
         world = max((rank.world_size or 0 for rank in self._ranks), default=0)

@@ -42,7 +42,7 @@ class Host(Collector):
         self._readers: list[GpuReader] = []
         node = self.settings.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
         self._origin = Origin(node=node)
-        await self._run_in_thread(self._begin)
+        await self._run_in_thread(self._read_first_values)
 
     async def stop(self) -> None:
         """Leave the thread alone if it hangs."""
@@ -52,25 +52,25 @@ class Host(Collector):
     async def collect(self) -> Sequence[Record]:
         """All values now."""
         await asyncio.sleep(max(0.0, self._looked_at + _MIN_SECONDS - time.monotonic()))
-        return self._measurements(await self._run_in_thread(self._look))
+        return self._measurements(await self._run_in_thread(self._read_values))
 
     async def _run_in_thread(self, work: Callable[[], list[Value]]) -> list[Value]:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _begin(self) -> list[Value]:
+    def _read_first_values(self) -> list[Value]:
         if self.settings.gpus:
             self._readers = find_readers(lambda text: self.context.logger.info("%s", text))
-        return self._look()
+        return self._read_values()
 
-    def _look(self) -> list[Value]:
+    def _read_values(self) -> list[Value]:
         values = list(read_machine(self.settings, self._rates))
         gpu_bytes: dict[int, float] = {}
         for reader in self._readers:
-            values += reader.read()
+            values += reader.read_gpus()
             if self.settings.processes:
                 gpu_bytes.update(reader.processes())
         if self.settings.processes:
-            values += self._processes.read(gpu_bytes, self._rates)
+            values += self._processes.read_processes(gpu_bytes, self._rates)
         self._rates.next_round()
         self._looked_at = time.monotonic()
         return values

@@ -15,7 +15,7 @@ class GpuReader(Protocol):
 
     vendor: str
 
-    def read(self) -> Iterator[Value]:
+    def read_gpus(self) -> Iterator[Value]:
         """All values now."""
         ...
 
@@ -66,11 +66,15 @@ class Nvidia:
         nvml.nvmlInit()
         self._devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
 
-    def read(self) -> Iterator[Value]:
+    def read_gpus(self) -> Iterator[Value]:
         """All values now."""
         nvml = self._nvml
         for index, device in enumerate(self._devices):
-            tags = (("gpu", str(index)), ("vendor", self.vendor), ("model", _text(nvml.nvmlDeviceGetName(device))))
+            tags = (
+                ("gpu", str(index)),
+                ("vendor", self.vendor),
+                ("model", _decode_text(nvml.nvmlDeviceGetName(device))),
+            )
             found = {
                 "gpu.used_pct": number(nvml.nvmlDeviceGetUtilizationRates, device, field="gpu"),
                 "gpu.memory_used_bytes": number(nvml.nvmlDeviceGetMemoryInfo, device, field="used"),
@@ -100,7 +104,7 @@ class Amd:
         smi.amdsmi_init()
         self._devices = list(smi.amdsmi_get_processor_handles())
 
-    def read(self) -> Iterator[Value]:
+    def read_gpus(self) -> Iterator[Value]:
         """All values now."""
         smi = self._smi
         for index, device in enumerate(self._devices):
@@ -129,7 +133,7 @@ class Amd:
         return str(self._smi.amdsmi_get_gpu_asic_info(device).get("market_name", ""))
 
     def _power(self, device: Any) -> float | None:
-        """Which of the two is filled depends on the generation of the GPU."""
+        """Return the power draw; the field that holds it depends on the generation of the GPU."""
         for field in ("current_socket_power", "average_socket_power"):
             value = number(self._smi.amdsmi_get_power_info, device, field=field)
             if value is not None:
@@ -137,5 +141,5 @@ class Amd:
         return None
 
 
-def _text(value: Any) -> str:
+def _decode_text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -155,7 +155,7 @@ class Processes:
         self._max = max_processes
         self._known: dict[tuple[int, float], Mapping[str, str] | None] = {}
 
-    def read(self, gpu_bytes: Mapping[int, float], rates: Rates) -> Iterator[Value]:
+    def read_processes(self, gpu_bytes: Mapping[int, float], rates: Rates) -> Iterator[Value]:
         """Their values now; `gpu_bytes` are those that use a GPU, with their memory there."""
         present: dict[tuple[int, float], Mapping[str, str] | None] = {}
         count = 0
@@ -168,7 +168,7 @@ class Processes:
                 if (marks is None and process.pid not in gpu_bytes) or count >= self._max:
                     continue
                 count += 1
-                yield from _values(process, key, marks or {}, gpu_bytes.get(process.pid), rates)
+                yield from _process_values(process, key, marks or {}, gpu_bytes.get(process.pid), rates)
             except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 continue
         self._known = present
@@ -176,7 +176,7 @@ class Processes:
 
 
 def _marks_of(process: psutil.Process) -> Mapping[str, str] | None:
-    """What its environment says about its place in a job; None when it has none."""
+    """Return the marks in its environment of its place in a job; None when there are none."""
     try:
         environ = process.environ()
     except (psutil.AccessDenied, psutil.ZombieProcess, OSError):
@@ -186,7 +186,7 @@ def _marks_of(process: psutil.Process) -> Mapping[str, str] | None:
     return {name: environ[name] for name in ("RANK", "LOCAL_RANK") if environ.get(name, "").isdigit()}
 
 
-def _values(
+def _process_values(
     process: psutil.Process,
     key: tuple[int, float],
     marks: Mapping[str, str],

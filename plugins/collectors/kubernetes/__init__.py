@@ -21,7 +21,7 @@ _Seconds = Annotated[float, Meta(gt=0)]
 
 
 class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which pods of which cluster. Inside a cluster its service account is used, else a kubeconfig."""
+    """Selects the cluster and its pods. Inside a cluster its service account is used, else a kubeconfig."""
 
     namespace: Annotated[str, Meta(description="pods of one namespace; all by default")] = ""
     node_name: Annotated[str, Meta(description="pods of one node, for an agent on each node")] = ""
@@ -76,7 +76,7 @@ class Kubernetes(Collector):
         """List one pod."""
         api = self._api()
         try:
-            await api.get(self._path(), {**self._selection(), "limit": "1"})
+            await api.get_object(self._path(), {**self._selection(), "limit": "1"})
         finally:
             await api.close()
 
@@ -97,7 +97,7 @@ class Kubernetes(Collector):
         return list(self._handed.values())
 
     async def stored(self) -> None:
-        """What was handed over is stored."""
+        """Mark the records that were handed over as stored."""
         for uid, pod in self._handed.items():
             if self._unsent.get(uid) is pod:
                 del self._unsent[uid]
@@ -125,7 +125,7 @@ class Kubernetes(Collector):
                 try:
                     if not self._version:
                         await self._list(api, finder)
-                    await self._watch(api, finder)
+                    await self._watch_pods(api, finder)
                 except Gone:
                     self._version = ""
                 except (ApiError, httpx.HTTPError, OSError) as error:
@@ -151,23 +151,23 @@ class Kubernetes(Collector):
         parameters = {**self._selection(), "limit": str(self.settings.page_pods)}
         found: list[tuple[Pod, list[Owner]]] = []
         while True:
-            page = await api.get(self._path(), parameters)
+            page = await api.get_object(self._path(), parameters)
             found += [(pod_of(thing), owners_of(thing)) for thing in page.get("items") or []]
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 break
             parameters["continue"] = metadata["continue"]
         # Owners come after the last page: its continuation would expire while they are asked for.
-        pods = [msgspec.structs.replace(pod, workloads=await finder.workloads(owners)) for pod, owners in found]
+        pods = [msgspec.structs.replace(pod, workloads=await finder.resolve_workloads(owners)) for pod, owners in found]
         self.lists += 1
         self._unsent.update({pod.uid: pod for pod in pods if self._pods.get(pod.uid) != pod})
         self._pods = {pod.uid: pod for pod in pods}
-        self._tell()
+        self._publish_pods()
         self._version = str(metadata.get("resourceVersion") or "")
         self._well()
         self._listed.set()
 
-    async def _watch(self, api: KubernetesApi, finder: OwnerFinder) -> None:
+    async def _watch_pods(self, api: KubernetesApi, finder: OwnerFinder) -> None:
         """Until the server ends it, which it does every few minutes."""
         self.watches += 1
         parameters = {
@@ -181,25 +181,25 @@ class Kubernetes(Collector):
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async for event in api.watch(self._path(), parameters):
-                if await self._take(event, finder) and (pending is None or pending.when() <= loop.time()):
-                    pending = loop.call_later(COALESCE_SECONDS, self._tell)
+            async for event in api.watch_events(self._path(), parameters):
+                if await self._apply_event(event, finder) and (pending is None or pending.when() <= loop.time()):
+                    pending = loop.call_later(COALESCE_SECONDS, self._publish_pods)
                 self._well()
         finally:
             if pending is not None:
                 pending.cancel()
-                self._tell()
+                self._publish_pods()
         # A server that ends every watch at once is not asked without a pause.
         await asyncio.sleep(max(0.0, SHORTEST_WATCH_SECONDS - (loop.time() - began)))
 
-    async def _take(self, event: Mapping[str, Any], finder: OwnerFinder) -> bool:
+    async def _apply_event(self, event: Mapping[str, Any], finder: OwnerFinder) -> bool:
         """Take up one event; whether it changed a pod."""
         thing = event.get("object") or {}
         metadata = thing.get("metadata") or {}
         kind = event.get("type")
         changed = False
         if kind in ("ADDED", "MODIFIED"):
-            pod = msgspec.structs.replace(pod_of(thing), workloads=await finder.workloads(owners_of(thing)))
+            pod = msgspec.structs.replace(pod_of(thing), workloads=await finder.resolve_workloads(owners_of(thing)))
             changed = self._pods.get(pod.uid) != pod
             if changed:
                 self._pods[pod.uid] = self._unsent[pod.uid] = pod
@@ -208,7 +208,7 @@ class Kubernetes(Collector):
         self._version = str(metadata.get("resourceVersion") or self._version)
         return changed
 
-    def _tell(self) -> None:
+    def _publish_pods(self) -> None:
         self.context.directory.replace(self._pods.values(), self.context.name)
 
 

@@ -156,9 +156,9 @@ def _in_cluster(environ: Mapping[str, str], account: Path) -> Access:
 
 
 def _of_kubeconfig(document: Any, wanted: str, folder: Path) -> Access:
-    context = _named(document["contexts"], wanted or document["current-context"])["context"]
-    cluster = _named(document["clusters"], context["cluster"])["cluster"]
-    user = _named(document.get("users") or [], context["user"])["user"] if context.get("user") else {}
+    context = _find_entry(document["contexts"], wanted or document["current-context"])["context"]
+    cluster = _find_entry(document["clusters"], context["cluster"])["cluster"]
+    user = _find_entry(document.get("users") or [], context["user"])["user"] if context.get("user") else {}
     server = str(cluster["server"])
     tls = _tls(cluster, user, folder) if server.startswith("https") else False
     if user.get("exec"):
@@ -170,7 +170,7 @@ def _of_kubeconfig(document: Any, wanted: str, folder: Path) -> Access:
     return _FixedAccess(server, tls, str(user.get("token") or ""))
 
 
-def _named(entries: list[Any], name: str) -> Any:
+def _find_entry(entries: list[Any], name: str) -> Any:
     for entry in entries:
         if entry["name"] == name:
             return entry
@@ -219,7 +219,7 @@ class ApiError(Exception):
 
 
 class Gone(Exception):
-    """What is asked for is too long ago (410): list anew."""
+    """The requested version is too old (410): list anew."""
 
 
 class KubernetesApi:
@@ -236,14 +236,14 @@ class KubernetesApi:
         """Close the connections."""
         await self._client.aclose()
 
-    async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> Any:
+    async def get_object(self, path: str, parameters: Mapping[str, str] | None = None) -> Any:
         """One object. Raises ApiError, Gone, httpx.HTTPError."""
         headers = {"Accept": "application/json", **await self._access.headers()}
         response = await self._client.get(path, params=dict(parameters or {}), headers=headers)
         self._check(response.status_code, response.content)
         return msgspec.json.decode(response.content)
 
-    async def watch(self, path: str, parameters: Mapping[str, str]) -> AsyncIterator[Any]:
+    async def watch_events(self, path: str, parameters: Mapping[str, str]) -> AsyncIterator[Any]:
         """Events until the server ends it. Raises Gone, ApiError, httpx.HTTPError."""
         headers = {"Accept": "application/json", **await self._access.headers()}
         timeout = httpx.Timeout(self._timeout_seconds, read=SILENCE_SECONDS)
@@ -254,9 +254,9 @@ class KubernetesApi:
                 self._check(stream.status_code, await stream.aread())
             async for line in stream.aiter_lines():
                 if line.strip():
-                    yield self._event(line)
+                    yield self._parse_event(line)
 
-    def _event(self, line: str) -> Any:
+    def _parse_event(self, line: str) -> Any:
         try:
             event = msgspec.json.decode(line)
         except msgspec.DecodeError as error:

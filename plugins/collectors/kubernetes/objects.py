@@ -49,7 +49,7 @@ class OwnerFinder:
         self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
         self._unreadable: set[tuple[str, str]] = set()
 
-    async def workloads(self, owners: Sequence[Owner]) -> list[WorkloadReference]:
+    async def resolve_workloads(self, owners: Sequence[Owner]) -> list[WorkloadReference]:
         """These owners and all above them, nearest first. Raises httpx.HTTPError when the server goes away."""
         found: dict[str, WorkloadReference] = {}
         waiting = list(owners)
@@ -77,17 +77,17 @@ class OwnerFinder:
         if known is None or self._clock() >= known.until:
             if len(self._known) >= MOST_OWNERS:
                 self._known.clear()
-            known = _Known(await self._ask(owner), self._clock() + self._ttl_seconds)
+            known = _Known(await self._fetch_owners(owner), self._clock() + self._ttl_seconds)
             self._known[owner.uid] = known
         return known.owners
 
-    async def _ask(self, owner: Owner) -> Sequence[Owner]:
+    async def _fetch_owners(self, owner: Owner) -> Sequence[Owner]:
         try:
             resource, namespaced = await self._resource(owner.api_version, owner.kind)
             place = f"/namespaces/{owner.namespace}" if namespaced and owner.namespace else ""
-            found = await self._api.get(f"{_root(owner.api_version)}{place}/{resource}/{owner.name}")
+            found = await self._api.get_object(f"{_root(owner.api_version)}{place}/{resource}/{owner.name}")
         except (ApiError, Gone, KeyError) as error:
-            self._say(owner, error)
+            self._warn_once(owner, error)
             return []
         # Another object of that name is not the owner.
         return owners_of(found) if found.get("metadata", {}).get("uid") == owner.uid else []
@@ -95,13 +95,13 @@ class OwnerFinder:
     async def _resource(self, api_version: str, kind: str) -> tuple[str, bool]:
         """The plural under which objects of a kind are found, and whether they live in namespaces."""
         if (api_version, kind) not in self._resources:
-            listed = await self._api.get(_root(api_version))
+            listed = await self._api.get_object(_root(api_version))
             for entry in listed.get("resources", []):
                 if "/" not in entry["name"]:
                     self._resources[api_version, entry["kind"]] = (entry["name"], bool(entry.get("namespaced")))
         return self._resources[api_version, kind]
 
-    def _say(self, owner: Owner, error: Exception) -> None:
+    def _warn_once(self, owner: Owner, error: Exception) -> None:
         """Once for each kind: probably a permission is missing."""
         if isinstance(error, ApiError) and error.status == 404:
             return

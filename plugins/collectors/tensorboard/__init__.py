@@ -39,7 +39,7 @@ class TensorBoard(Following):
         paths = [path for path in environ.get("LENS_TENSORBOARD_DIRS", "").split(":") if path]
         return TensorBoardSettings(paths=paths) if paths else None
 
-    def find(self, roots: Sequence[Path]) -> Mapping[str, EventFile]:
+    def find_files(self, roots: Sequence[Path]) -> Mapping[str, EventFile]:
         """As Following."""
         files = [file for root in roots for file in event_files(root, self.settings.max_files)]
         if len(files) >= self.settings.max_files:
@@ -59,16 +59,16 @@ class TensorBoard(Following):
             ]
             piece = read_piece(file, before, earlier, self.settings)
         except OSError as error:
-            self._say(path, before, f"it cannot be read: {error.strerror or error}")
+            self._log_problem(path, before, f"it cannot be read: {error.strerror or error}")
             return None
-        self._say(path, before, piece.progress.problem)
+        self._log_problem(path, before, piece.progress.problem)
         if piece.damaged:
             self.context.logger.warning("Events could not be read. file=%s events=%d", path, piece.damaged)
         if piece.skipped:
             self.context.logger.info("Large events were stepped over. file=%s events=%d", path, piece.skipped)
         return piece
 
-    def _say(self, path: str, before: Progress | None, problem: str) -> None:
+    def _log_problem(self, path: str, before: Progress | None, problem: str) -> None:
         """A problem once, until it is another; what stands behind it is read if it mends itself."""
         if problem and (before is None or before.problem != problem):
             self.context.logger.warning("An event file has a problem. file=%s problem=%s", path, problem)

@@ -33,7 +33,7 @@ _MASK = 0xA282EAD8
 
 
 class Frames(NamedTuple):
-    """What was read: the end of the last whole frame, how many there were, and what is wrong behind them, or ''.
+    """The frames read: the end of the last whole frame, their number, and the fault behind them, or ''.
 
     `skipped` frames were larger than what may be read at once (images, graphs): they are stepped over, unread.
     """
@@ -68,11 +68,11 @@ def read_frames(file: BinaryIO, start: int, max_bytes: int, take: Callable[[byte
         place = last + _FOOTER.size
         take(content, start + place)
         count += 1
-    return _rest(start, place, count, data, size, max_bytes)
+    return _unread_frames(start, place, count, data, size, max_bytes)
 
 
-def _rest(start: int, place: int, count: int, data: bytes, size: int, max_bytes: int) -> Frames:
-    """What stands behind the last whole frame that was read: nothing yet, the next piece, or a frame too large."""
+def _unread_frames(start: int, place: int, count: int, data: bytes, size: int, max_bytes: int) -> Frames:
+    """Classify the bytes behind the last whole frame: nothing yet, the next piece, or a frame too large."""
     end = start + place
     if place + _HEADER.size > len(data):
         return Frames(end, count, 0, "", end + _OVERHEAD <= size and len(data) == max_bytes)
@@ -90,7 +90,7 @@ def masked(checksum: int) -> int:
     return (((checksum >> 15) | (checksum << 17)) + _MASK) & 0xFFFFFFFF
 
 
-def _table() -> tuple[int, ...]:
+def _crc_table() -> tuple[int, ...]:
     table = []
     for number in range(256):
         for _ in range(8):
@@ -99,7 +99,7 @@ def _table() -> tuple[int, ...]:
     return tuple(table)
 
 
-_TABLE = _table()
+_TABLE = _crc_table()
 
 
 def crc32c(data: bytes) -> int:
@@ -132,7 +132,7 @@ class EventReader:
         self._take = take
         self._tags: dict[bytes, str] = {}
 
-    def read(self, event: bytes) -> None:
+    def read_scalars(self, event: bytes) -> None:
         """Hand every scalar of an event to `take`. Raises lens_core.plugin_api.protobuf.WireError for a damaged one."""
         try:
             usual = self._read_usual(event)
@@ -163,7 +163,7 @@ class EventReader:
         if event[middle] != 0x15 or step >= 1 << 63:
             return False
         name = event[place + 5 : middle]
-        tag = self._tags.get(name) or self._text(name)
+        tag = self._tags.get(name) or self._decode_name(name)
         self._take(step, _DOUBLE.unpack_from(event, 1)[0], tag, _FLOAT.unpack_from(event, middle + 1)[0])
         return True
 
@@ -211,13 +211,13 @@ class EventReader:
             middle = place + 2 + data[place + 1]
             if data[place] == 0x0A and middle + 5 == last and data[middle] == 0x15:
                 name = data[place + 2 : middle]
-                tag = self._tags.get(name) or self._text(name)
+                tag = self._tags.get(name) or self._decode_name(name)
                 self._take(step, wall, tag, _FLOAT.unpack_from(data, middle + 1)[0])
             else:
-                self._value(data[place:last], step, wall)
+                self._parse_value(data[place:last], step, wall)
             place = last
 
-    def _value(self, value: bytes, step: int, wall: float) -> None:
+    def _parse_value(self, value: bytes, step: int, wall: float) -> None:
         name = b""
         number: float | None = None
         is_scalar = True
@@ -231,9 +231,9 @@ class EventReader:
             elif field.number == 9 and field.kind == DELIMITED:
                 is_scalar = _says_scalar(field.value)
         if number is not None and name and is_scalar:
-            self._take(step, wall, self._text(name), number)
+            self._take(step, wall, self._decode_name(name), number)
 
-    def _text(self, name: bytes) -> str:
+    def _decode_name(self, name: bytes) -> str:
         text = self._tags.get(name)
         if text is None:
             if len(self._tags) > 100_000:

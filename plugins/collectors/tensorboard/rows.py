@@ -58,8 +58,9 @@ class EventFile(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How far a file was read. `session` is its writer's, `ordinal` its place among the files of that
-    session; `generation` counts how often the file was replaced."""
+    """Progress in a file. `session` is its writer's, `ordinal` its place among the files of that session; `generation`
+    counts how often the file was replaced.
+    """
 
     inode: int
     offset: int = 0
@@ -71,7 +72,7 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class State(Followed, kw_only=True):
-    """What must outlast a restart: progress by path."""
+    """State that outlasts a restart: progress by path."""
 
     files: dict[str, Progress] = msgspec.field(default_factory=dict)
 
@@ -139,7 +140,7 @@ class RowBuilder:
         # By axis and step.
         self._rows: dict[tuple[int, int], _Row] = {}
 
-    def add(self, step: int, wall: float, tag: str, value: float) -> None:
+    def add_scalar(self, step: int, wall: float, tag: str, value: float) -> None:
         """One scalar."""
         axis = self._axes.get(tag)
         if axis is None:
@@ -151,18 +152,18 @@ class RowBuilder:
         if row is None:
             self._rows[key] = row = _Row()
             if axis == _STEPS:
-                self._note(step)
+                self._count_row(step)
         row.values[tag] = value
         row.wall = wall
         row.offset = self.offset
 
-    def _note(self, step: int) -> None:
+    def _count_row(self, step: int) -> None:
         if self.first_step is None:
             self.first_step = step
         if self.last_step is None or step > self.last_step:
             self.last_step = step
 
-    def rows(self, session: str, ordinal: int) -> list[StepMetrics]:
+    def build_rows(self, session: str, ordinal: int) -> list[StepMetrics]:
         """The rows of this piece, as those of the file with this number in its session."""
         run, settings = self.file.run, self._settings
         workload = settings.workload.replace("{run}", run).replace("{root}", self.file.root)
@@ -189,7 +190,7 @@ class RowBuilder:
 
 
 class Piece(NamedTuple):
-    """What was read of a file; `damaged` frames could not be understood, `skipped` ones were too large to hold."""
+    """A piece of a file; `damaged` frames could not be understood, `skipped` ones were too large to hold."""
 
     records: list[Record]
     progress: Progress
@@ -211,29 +212,29 @@ def read_piece(
     one goes on, is the same session.
     """
     with Path(file.path).open("rb") as opened:
-        progress = _progress(before, os.fstat(opened.fileno()), file)
+        progress = _next_progress(before, os.fstat(opened.fileno()), file)
         builder = RowBuilder(settings, file)
-        reader = EventReader(builder.add)
+        reader = EventReader(builder.add_scalar)
         damaged = 0
 
-        def take(event: bytes, end: int) -> None:
+        def parse_event(event: bytes, end: int) -> None:
             nonlocal damaged
             builder.offset = end
             try:
-                reader.read(event)
+                reader.read_scalars(event)
             except WireError:
                 damaged += 1
 
-        frames = read_frames(opened, progress.offset, settings.bytes_at_once, take)
+        frames = read_frames(opened, progress.offset, settings.bytes_at_once, parse_event)
     progress = _joined(progress, builder, others)
-    rows = builder.rows(progress.session, progress.ordinal)
+    rows = builder.build_rows(progress.session, progress.ordinal)
     last_step = max((step for step in (progress.last_step, builder.last_step) if step is not None), default=None)
     after = msgspec.structs.replace(progress, offset=frames.end, last_step=last_step, problem=frames.problem)
     return Piece(list(rows), after, frames.end - progress.offset, frames.has_more, damaged, frames.skipped)
 
 
-def _progress(before: Progress | None, status: os.stat_result, file: EventFile) -> Progress:
-    """Where to go on; a file that was replaced or cut is a new one."""
+def _next_progress(before: Progress | None, status: os.stat_result, file: EventFile) -> Progress:
+    """Return where to continue; a file that was replaced or truncated is a new one."""
     if before is not None and before.inode == status.st_ino and before.offset <= status.st_size:
         return before
     generation = before.generation + 1 if before is not None else 0

@@ -15,7 +15,7 @@ from lens_core.plugin_api.credentials import find_credentials
 from ..catalogue import units
 from .figures import DEFAULT_BASE_URL, Access, Figures, RunFacts, WandbCloudSettings, read_run
 from .history import History, remember
-from .listing import Node, connect, list_runs, window_filter
+from .listing import Node, connect_api, list_runs, window_filter
 
 __all__ = ["WandbCloud", "WandbCloudSettings", "lens_collectors", "plugin"]
 
@@ -39,19 +39,19 @@ class WandbCloud(Collector):
         figures = Figures(self.settings, now)
         history = History(self.settings, self._cursors)
 
-        def take(node: Node) -> None:
+        def append_run(node: Node) -> None:
             run: RunFacts = read_run(node, self.settings.gpus_config_key)
-            figures.add(run)
+            figures.count_run(run)
             history.consider(run)
 
         (self.context.data_dir / "wandb").mkdir(parents=True, exist_ok=True)
         # Synchronous on purpose: this process has nothing else to do, and the host kills it when its time is up.
-        api = connect(access, self.settings.request_timeout_seconds, self.context.data_dir / "wandb")
+        api = connect_api(access, self.settings.request_timeout_seconds, self.context.data_dir / "wandb")
         filters = window_filter(now - self.settings.window_hours * 3600)
-        runs = list_runs(api, access, filters, self.settings.page_size, take)
+        runs = list_runs(api, access, filters, self.settings.page_size, append_run)
         self.context.logger.debug("Listed runs. project=%s runs=%d", access.path, runs)
         tags = {"source": "wandb", "entity": access.entity, "project": access.project}
-        return [*figures.measurements(units(), tags), *history.rows(access)]
+        return [*figures.measurements(units(), tags), *history.fetch_rows(access)]
 
     async def stored(self) -> None:
         """The rows are safe: the next run goes on behind them."""
@@ -63,7 +63,7 @@ class WandbCloud(Collector):
 
 
 def find_access(settings: WandbCloudSettings, environ: Mapping[str, str]) -> Access:
-    """Where to ask and with which key; raises ConfigurationError that names what is missing."""
+    """Return the address and the key; raises ConfigurationError that names what is missing."""
     given: dict[str, Any] = {
         "WANDB_API_KEY": settings.api_key.reveal() if settings.api_key else "",
         "WANDB_ENTITY": settings.entity,

@@ -67,7 +67,7 @@ class WandbCloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to ask, for what, and with which key; complete."""
+    """Access to the server: address, entity, projects and key; complete."""
 
     api_key: Secret
     entity: str
@@ -203,7 +203,7 @@ class Group:
         self._hours = 0.0
         self._with_hours = 0
 
-    def add(self, run: RunFacts) -> None:
+    def count_run(self, run: RunFacts) -> None:
         """Count a run."""
         self.total += 1
         self.active += run.state == "running"
@@ -242,18 +242,18 @@ class Figures:
         # Per key of the summary: the newest heartbeat (and id, so that ties are settled) with its value.
         self._newest: dict[str, tuple[float, str, float]] = {}
 
-    def add(self, run: RunFacts) -> None:
+    def count_run(self, run: RunFacts) -> None:
         """Count a run, once, if it is inside the window."""
         if run.id in self._seen or not self._is_inside(run):
             return
         self._seen.add(run.id)
-        self._all.add(run)
+        self._all.count_run(run)
         self._gpu_hours += self._gpu_hours_of(run)
         if run.name.startswith(tuple(self._settings.main_prefixes)):
-            self._main.add(run)
+            self._main.count_run(run)
             self._take_speeds(run)
         elif run.in_sweep or any(mark.lower() in run.name.lower() for mark in self._settings.sweep_marks):
-            self._sweep.add(run)
+            self._sweep.count_run(run)
 
     def values(self) -> dict[str, float | None]:
         """The metrics by name; None is "no data"."""

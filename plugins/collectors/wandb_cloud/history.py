@@ -46,8 +46,8 @@ class History:
         if any(fnmatchcase(text, pattern) for pattern in self._settings.history_runs for text in (run.name, run.id)):
             self._chosen[run.id] = run
 
-    def rows(self, access: Access) -> list[StepMetrics]:
-        """What is new of the chosen runs, those that lag most first; raises LensError."""
+    def fetch_rows(self, access: Access) -> list[StepMetrics]:
+        """Fetch the new rows of the chosen runs, those that lag most first; raises LensError."""
         if not self._chosen:
             return []
         cursors = read_cursors(self._path)
@@ -74,7 +74,7 @@ class History:
         while True:
             page = fetch_page(client, access, run.id, first, size)
             for text in page:
-                row = self._row(access, run, read_object(text))
+                row = self._parse_row(access, run, read_object(text))
                 if row is not None:
                     yield row
             steps = [step for text in page if isinstance(step := read_object(text).get("_step"), int)]
@@ -83,11 +83,13 @@ class History:
                 return
             first = max(steps) + 1
 
-    def _row(self, access: Access, run: RunFacts, content: Any) -> StepMetrics | None:
+    def _parse_row(self, access: Access, run: RunFacts, content: Any) -> StepMetrics | None:
         step = content.get("_step")
         if not isinstance(step, int) or isinstance(step, bool):
             return None
-        values = {name: number for name, value in content.items() if (number := self._number(name, value)) is not None}
+        values = {
+            name: number for name, value in content.items() if (number := self._parse_value(name, value)) is not None
+        }
         if not values:
             return None
         stamp = content.get("_timestamp")
@@ -103,7 +105,7 @@ class History:
             sequence=int(at * 1e6) if at is not None else step,
         )
 
-    def _number(self, name: str, value: Any) -> float | None:
+    def _parse_value(self, name: str, value: Any) -> float | None:
         keys = self._settings.history_keys
         if name.startswith("_") or (keys and name not in keys):
             return None
@@ -161,7 +163,7 @@ def read_cursors(path: Path) -> dict[str, tuple[int, float]]:
 
 
 def remember(path: Path) -> None:
-    """What was fetched last is stored: go on behind it."""
+    """Mark the last fetched rows as stored, and continue behind them."""
     if _pending(path).exists():
         _pending(path).replace(path)
 

@@ -33,7 +33,7 @@ def window_filter(begins: float) -> dict[str, Any]:
     return {"$or": [{"state": "running"}, {"heartbeatAt": {"$gte": since}}]}
 
 
-def connect(access: Access, request_timeout_seconds: int, folder: Path) -> Any:
+def connect_api(access: Access, request_timeout_seconds: int, folder: Path) -> Any:
     """A `wandb.Api`. Raises LensError when the key is refused, or the server cannot be asked.
 
     Whatever wandb keeps on disk goes to `folder`: neither a home nor a settings file of somebody's is read or written.
@@ -96,7 +96,7 @@ def list_runs(api: Any, access: Access, filters: dict[str, Any], page_size: int,
 
 
 def _asking(access: Access, ask: Callable[[], T]) -> T:
-    """What wandb raises, in words that say what to do and never show the key."""
+    """Translate wandb's errors into messages that say what to do and never show the key."""
     try:
         return ask()
     except LensError:

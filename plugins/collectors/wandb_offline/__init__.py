@@ -21,7 +21,7 @@ _OFFLINE = "offline-run-"
 
 
 class State(Followed):
-    """What must outlast a restart: progress by path."""
+    """State that outlasts a restart: progress by path."""
 
     files: dict[str, Progress] = msgspec.field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class WandbOffline(Following):
         await super().start()
         self._said: set[tuple[str, str]] = set()
 
-    def find(self, roots: Sequence[Path]) -> Mapping[str, Path]:
+    def find_files(self, roots: Sequence[Path]) -> Mapping[str, Path]:
         """As Following."""
         found = sorted({path for root in roots for path in self._logs(root)}, key=lambda path: (path.parent.name, path))
         if len(found) > self.settings.max_files:
@@ -61,16 +61,16 @@ class WandbOffline(Following):
         try:
             piece = read_piece(files[path], before, self.settings)
         except OSError as error:
-            self._say(path, f"it cannot be read: {error.strerror or error}")
+            self._log_problem(path, f"it cannot be read: {error.strerror or error}")
             return None
         except ValueError as error:
-            self._say(path, str(error))
+            self._log_problem(path, str(error))
             return None
         if piece is not None and piece.progress.damaged > (before.damaged if before else 0):
-            self._say(path, "parts of it are damaged and were left out")
+            self._log_problem(path, "parts of it are damaged and were left out")
         return piece
 
-    def _say(self, path: str, problem: str) -> None:
+    def _log_problem(self, path: str, problem: str) -> None:
         if (path, problem) not in self._said:
             self._said.add((path, problem))
             self.context.logger.warning("A log of wandb has a problem. file=%s problem=%s", path, problem)

@@ -39,7 +39,7 @@ _MAX_AXES = 1000
 
 
 class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How far a log was read and what it said before; `next_step` is for rows that name no step."""
+    """Progress in a log, and its state; `next_step` is for rows that name no step."""
 
     inode: int
     offset: int = 0
@@ -53,7 +53,7 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Piece(NamedTuple):
-    """What was read of a log."""
+    """A piece of a log."""
 
     records: list[Record]
     progress: Progress
@@ -64,7 +64,7 @@ class Piece(NamedTuple):
 def read_piece(path: Path, before: Progress | None, settings: WandbOfflineSettings) -> Piece | None:
     """The next piece of a log; None when it has nothing new. Raises OSError, ValueError for a file that is no log."""
     status = path.stat()
-    progress = _progress(path, before, status)
+    progress = _next_progress(path, before, status)
     if status.st_size <= max(progress.offset, len(HEADER)):
         return None
     amount = settings.bytes_at_once
@@ -77,7 +77,7 @@ def read_piece(path: Path, before: Progress | None, settings: WandbOfflineSettin
             file.seek(progress.offset)
             data = file.read(amount)
             log = Log(progress, settings)
-            framed = read_records(data, progress.offset, log.take)
+            framed = read_records(data, progress.offset, log.parse_record)
             at_end = progress.offset + len(data) >= status.st_size
             # A record larger than the piece: a larger piece, once.
             if framed.end > progress.offset or at_end or amount >= _MAX_RECORD_BYTES:
@@ -91,7 +91,7 @@ def read_piece(path: Path, before: Progress | None, settings: WandbOfflineSettin
     return Piece(log.records, log.progress, size, not at_end)
 
 
-def _progress(path: Path, before: Progress | None, status: os.stat_result) -> Progress:
+def _next_progress(path: Path, before: Progress | None, status: os.stat_result) -> Progress:
     """A copy of where to go on; a file that was replaced or cut is a new one."""
     if before is not None and before.inode == status.st_ino and before.offset <= status.st_size:
         return msgspec.structs.replace(before, run=dict(before.run), axes=list(before.axes))
@@ -114,20 +114,20 @@ class Log:
         self._settings = settings
         self._origin: Origin | None = None
 
-    def take(self, record: bytes, end: int) -> None:
+    def parse_record(self, record: bytes, end: int) -> None:
         """One record, which ends at this offset of its file; a damaged one is counted."""
         try:
             found = body_of(record)
             if found is not None:
-                self._take(*found, end)
+                self._parse_field(*found, end)
         except WireError:
             self.progress.damaged += 1
 
-    def _take(self, number: int, body: bytes, end: int) -> None:
+    def _parse_field(self, number: int, body: bytes, end: int) -> None:
         if number == HISTORY:
-            self._row(read_history(body), end)
+            self._emit_row(read_history(body), end)
         elif number == RUN:
-            self._run(body)
+            self._parse_run(body)
         elif number == METRIC:
             axis = read_metric(body)
             if axis is not None and axis not in self.progress.axes and len(self.progress.axes) < _MAX_AXES:
@@ -150,7 +150,7 @@ class Log:
             self._origin = Origin(workload_uid=uid, labels={SHOWN_NAME_LABEL: name} if name else {})
         return self._origin
 
-    def _row(self, row: HistoryRow, end: int) -> None:
+    def _emit_row(self, row: HistoryRow, end: int) -> None:
         step = self.progress.next_step if row.step is None else row.step
         self.progress.next_step = max(self.progress.next_step, step + 1)
         self.progress.last_time = row.time if row.time is not None else self.progress.last_time
@@ -173,19 +173,19 @@ class Log:
     def _iteration(self, values: Mapping[str, float]) -> int | None:
         """The training step of a row: what the axis of its metrics says, else the usual axes, else nothing."""
         for pattern, axis in self.progress.axes:
-            step = _whole(values.get(axis))
+            step = _as_integer(values.get(axis))
             if step is not None and any(_matches(name, pattern) for name in values if name != axis):
                 return step
-        return next((step for axis in _USUAL_AXES if (step := _whole(values.get(axis))) is not None), None)
+        return next((step for axis in _USUAL_AXES if (step := _as_integer(values.get(axis))) is not None), None)
 
-    def _run(self, body: bytes) -> None:
+    def _parse_run(self, body: bytes) -> None:
         found, started = read_run(body)
         first = "project" not in self.progress.run
         self.progress.run.update({name: text for name, text in found.items() if text})
         self.progress.last_time = started or self.progress.last_time
         self._origin = None
         if first:
-            self._event("training_started", {})
+            self._emit_event("training_started", {})
             facts = {name: text for name, text in self.progress.run.items() if name != "run_id"}
             self.records.append(
                 Evidence(
@@ -199,9 +199,9 @@ class Log:
             )
 
     def _exit(self, code: int) -> None:
-        self._event("training_failed" if code else "training_ended", {"exit_code": code})
+        self._emit_event("training_failed" if code else "training_ended", {"exit_code": code})
 
-    def _event(self, kind: str, details: dict[str, int]) -> None:
+    def _emit_event(self, kind: str, details: dict[str, int]) -> None:
         self.records.append(
             Event(
                 origin=self._where,
@@ -227,7 +227,7 @@ def _matches(name: str, pattern: str) -> bool:
     return name == pattern or ("*" in pattern and fnmatch.fnmatchcase(name, pattern))
 
 
-def _whole(value: float | None) -> int | None:
+def _as_integer(value: float | None) -> int | None:
     if value is None or not math.isfinite(value) or not value.is_integer() or abs(value) >= 1 << 62:
         return None
     return int(value)

@@ -54,7 +54,7 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 class Framed(NamedTuple):
-    """What was read: the end of the last whole record, and how many chunks were damaged."""
+    """The records read: the end of the last whole record, and how many chunks were damaged."""
 
     end: int
     records: int
@@ -167,7 +167,7 @@ def read_stats(body: bytes) -> tuple[float | None, dict[str, float]]:
 
 
 def read_metric(body: bytes) -> tuple[str, str] | None:
-    """What `define_metric` said: (name or pattern, the metric that is its axis); None without an axis."""
+    """Parse a `define_metric`: (name or pattern, the metric that is its axis); None without an axis."""
     found = _texts(body, (1, 2, 4))
     name = found.get(1) or found.get(2, "")
     axis = found.get(4, "")

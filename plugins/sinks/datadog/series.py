@@ -95,7 +95,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """What a series is about; version 2 of the intake has no field for the host."""
+    """The resource of a series; version 2 of the intake has no field for the host."""
 
     name: str
     type: str
@@ -152,7 +152,7 @@ class Builder:
         oldest, newest = now - MAX_AGE_SECONDS, now + MAX_AHEAD_SECONDS
         for index, record in enumerate(records):
             assert isinstance(record, (Measurement, StepMetrics))
-            values = self._values(record)
+            values = self._record_values(record)
             at = record.event_time or now
             if not values:
                 built.filtered += 1
@@ -186,21 +186,22 @@ class Builder:
         if not sent:
             built.rejected[index] = reason
 
-    def _values(self, record: Measurement | StepMetrics) -> Sequence[_Value]:
+    def _record_values(self, record: Measurement | StepMetrics) -> Sequence[_Value]:
         host = record.origin.node
         if isinstance(record, Measurement):
             if record.value is None:
                 return ()
             tags = _merged(self._tags_of(record.origin), tuple(record.tags.items()))
             kind, unit = _TYPES.get(record.kind, 3), _UNITS.get(record.unit, "")
-            return (_Value(self._name(record.name), record.value, kind, unit, tags, host),)
+            return (_Value(self._metric_name(record.name), record.value, kind, unit, tags, host),)
         if not self._settings.rows:
             return ()
         more = (("data_source", record.data_source), ("run_id", record.run_id))
         tags = _merged(self._tags_of(record.origin), more)
         prefix = self._settings.rows_prefix
         return [
-            _Value(self._name(f"{prefix}.{name}"), number, 3, "", tags, host) for name, number in record.values.items()
+            _Value(self._metric_name(f"{prefix}.{name}"), number, 3, "", tags, host)
+            for name, number in record.values.items()
         ]
 
     def _tags_of(self, origin: Origin) -> tuple[str, ...]:
@@ -216,7 +217,7 @@ class Builder:
             self._last_origin = origin
         return self._last_tags
 
-    def _name(self, text: str) -> str:
+    def _metric_name(self, text: str) -> str:
         return metric_name(self._settings.prefix + text)
 
 

@@ -52,7 +52,7 @@ class TooLarge(ValueError):
     """One series alone is over the limits; `args[0]` is its index."""
 
 
-def pack(series: Sequence[Series], settings: DatadogSettings) -> Iterator[Payload]:
+def pack_payloads(series: Sequence[Series], settings: DatadogSettings) -> Iterator[Payload]:
     """Bodies that hold all series in their order. Raises TooLarge."""
     encoded = [_encoder.encode(one) for one in series]
     first = size = points = 0
@@ -130,7 +130,7 @@ class Datadog(Sink):
             common.append(f"cluster:{self.context.cluster}")
         self._builder = Builder(self.settings, common)
         try:
-            await self._open()
+            await self._make_client()
         except ConfigurationError:
             raise
         except LensError as error:
@@ -142,7 +142,7 @@ class Datadog(Sink):
             await self._client.aclose()
             self._client = None
 
-    async def _open(self) -> httpx.AsyncClient:
+    async def _make_client(self) -> httpx.AsyncClient:
         if self._client is None:
             headers = {"DD-API-KEY": await asyncio.to_thread(self._key), "Accept": "application/json"}
             headers["Content-Type"] = "application/json"
@@ -156,7 +156,7 @@ class Datadog(Sink):
         """Ask whether the key is valid; raises LensError that says so."""
         await self.start()
         try:
-            response = await (await self._open()).get(f"{self._base}/api/v1/validate")
+            response = await (await self._make_client()).get(f"{self._base}/api/v1/validate")
         except httpx.HTTPError as error:
             raise LensError(f"{self._base}: {type(error).__name__}: {error}") from None
         finally:
@@ -172,7 +172,7 @@ class Datadog(Sink):
     async def send(self, batch: Batch) -> Answer:
         """Post a batch; bad values are left out singly and counted."""
         built = self._builder.build(batch.records, time.time())
-        self._count(built.dropped)
+        self._count_dropped(built.dropped)
         answer = await self._send_all(built)
         if answer is not None:
             return answer
@@ -185,13 +185,15 @@ class Datadog(Sink):
         left, owners = built.series, built.owners
         while left:
             try:
-                payloads = list(pack(left, self.settings))
+                payloads = list(pack_payloads(left, self.settings))
             except TooLarge as error:
                 left, owners = self._without(built, left, owners, error.args[0])
                 continue
             for payload in payloads:
                 series = left[payload.first : payload.first + payload.count]
-                answer = await self._post(payload, series, owners[payload.first : payload.first + payload.count], built)
+                answer = await self._post_payload(
+                    payload, series, owners[payload.first : payload.first + payload.count], built
+                )
                 if answer is not None:
                     return answer
             return None
@@ -203,11 +205,11 @@ class Datadog(Sink):
         built.rejected.update(dict.fromkeys(owners[index], TOO_LARGE))
         return series[:index] + series[index + 1 :], owners[:index] + owners[index + 1 :]
 
-    async def _post(
+    async def _post_payload(
         self, payload: Payload, series: list[Series], owners: list[list[int]], built: Built
     ) -> Answer | None:
         try:
-            response = await (await self._open()).post(f"{self._base}/api/v2/series", content=payload.body)
+            response = await (await self._make_client()).post(f"{self._base}/api/v2/series", content=payload.body)
         except httpx.HTTPError as error:
             return Retry(f"{type(error).__name__}: {error}", timed_out=isinstance(error, httpx.TimeoutException))
         except LensError as error:
@@ -225,9 +227,9 @@ class Datadog(Sink):
             return None
         middle = len(series) // 2
         for part in (slice(0, middle), slice(middle, None)):
-            for payload in pack(series[part], self.settings):
+            for payload in pack_payloads(series[part], self.settings):
                 chosen = slice(payload.first, payload.first + payload.count)
-                answer = await self._post(payload, series[part][chosen], owners[part][chosen], built)
+                answer = await self._post_payload(payload, series[part][chosen], owners[part][chosen], built)
                 if answer is not None:
                     return answer
         return None
@@ -241,7 +243,7 @@ class Datadog(Sink):
         if status in (200, 202):
             self._refused = False
             if errors:
-                self._count({"said_by_the_intake": len(errors)})
+                self._count_dropped({"said_by_the_intake": len(errors)})
                 self.context.logger.warning("Datadog took a payload with errors. errors=%s", "; ".join(errors)[:500])
             return None
         if status in (401, 403):
@@ -276,7 +278,7 @@ class Datadog(Sink):
             raise ConfigurationError("datadog needs an API key: the setting `api_key`, DD_API_KEY, or `aws_secret`")
         return found["DD_API_KEY"].reveal()
 
-    def _count(self, dropped: Mapping[str, int]) -> None:
+    def _count_dropped(self, dropped: Mapping[str, int]) -> None:
         for reason, amount in dropped.items():
             self._metrics.dropped.labels(self.context.name, reason).inc(amount)
 
@@ -298,7 +300,7 @@ def _is_json(body: bytes) -> bool:
 
 
 def _pause(headers: Mapping[str, str]) -> float | None:
-    """When to come again: seconds, in either of the two headers."""
+    """Return the seconds until the next try, from either of the two headers."""
     for name in ("retry-after", "x-ratelimit-reset"):
         text = headers.get(name, "")
         if text.isdigit():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from .plugin import PostgreSQL
 
 if TYPE_CHECKING:
     import click
+
+# An entry point can only say which extra it needs when it names an object of its module.
+plugin = sys.modules[__name__]
 
 
 @hookimpl

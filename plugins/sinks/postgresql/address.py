@@ -41,13 +41,13 @@ class Address:
         self._settings = settings
         self._server = server
 
-    async def look(self) -> None:
+    async def inspect_server(self) -> None:
         """Learn how sessions are. Raises psycopg.Error, NotReady for a server that is too old."""
-        async with await self._open() as connection:
+        async with await self._open_session() as connection:
             if connection.info.server_version < _OLDEST_SERVER:
                 version = connection.info.server_version // 10_000
                 raise NotReady(f"PostgreSQL {version} is too old: 15 or newer is needed")
-        self.is_shared = await shares_sessions(self._open)
+        self.is_shared = await shares_sessions(self._open_session)
 
     @property
     def kind(self) -> type[Connection]:
@@ -56,18 +56,18 @@ class Address:
 
     async def connect(self, timeout_seconds: float, told: str = WRITER) -> Connection:
         """A new connection in autocommit mode (transactions are explicit). Raises psycopg.OperationalError."""
-        connection = await self._open(self.kind)
+        connection = await self._open_session(self.kind)
         try:
-            await self.tell(connection, timeout_seconds, told)
+            await self.configure_session(connection, timeout_seconds, told)
         except BaseException:
             await connection.close()
             raise
         return connection
 
-    async def _open(self, kind: type[Connection] = psycopg.AsyncConnection) -> Connection:
+    async def _open_session(self, kind: type[Connection] = psycopg.AsyncConnection) -> Connection:
         return await kind.connect(self.dsn, **self.options())
 
-    async def tell(self, connection: Connection, timeout_seconds: float, told: str) -> None:
+    async def configure_session(self, connection: Connection, timeout_seconds: float, told: str) -> None:
         """Say settings once for the session, or have every transaction say them for itself."""
         is_shared = isinstance(connection, SharedConnection)
         said = told.format(timeout_ms=int(timeout_seconds * 1000), local="true" if is_shared else "false")
@@ -78,7 +78,7 @@ class Address:
             await connection.execute(said.encode())
 
     def options(self) -> dict[str, Any]:
-        """What psycopg is told beside the connection string."""
+        """Return the connection options beside the connection string."""
         options: dict[str, Any] = {
             "autocommit": True,
             "connect_timeout": self._settings.connect_timeout_seconds,

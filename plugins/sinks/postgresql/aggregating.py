@@ -21,7 +21,7 @@ _AT_ONCE = 2048
 
 
 class Buckets(NamedTuple):
-    """What is known of intervals of curves, as columns; of one there may be several rows before they are joined.
+    """Intervals of curves, as columns; one interval may have several rows before they are joined.
 
     `first` and `last` are values, `first_us` and `last_us` their times. `other` is the highest iteration in an interval
     of time, the latest time in one of iterations; values that are NaN count for nothing else.
@@ -104,7 +104,7 @@ class Aggregator:
         self._append(Buckets._make(column[is_known] for column in buckets))
         return {parts[row[0]] for row, known in zip(found, is_known, strict=True) if known}
 
-    def add(self, series: Series) -> None:
+    def append_points(self, series: Series) -> None:
         """Add points, in any order."""
         if not series.size:
             return
@@ -149,7 +149,7 @@ class Aggregator:
         curves, first = np.unique(self._curve_of, return_index=True)
         streams = first[np.searchsorted(curves, found.curve)]
         return [
-            Series.of((np.zeros_like(starts), *axes), self._figure(name, found), 0)._replace(streams=streams)
+            Series.from_rows((np.zeros_like(starts), *axes), self._figure(name, found), 0)._replace(streams=streams)
             for name in self._aggregates
         ]
 

@@ -53,26 +53,26 @@ class Asking(Store):
 
     async def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """The points of a query, in pieces."""
-        async with aclosing(points.metric_columns(self._database, query, self._compactor.watch)) as pieces:
+        async with aclosing(points.metric_columns(self._database, query, self._compactor.record_readers)) as pieces:
             async for piece in pieces:
                 yield piece.points()
 
     async def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
-        """When was which step reached, in pieces."""
-        async with aclosing(points.iteration_columns(self._database, query, self._compactor.watch)) as pieces:
+        """Return when each step was reached, in pieces."""
+        async with aclosing(points.iteration_columns(self._database, query, self._compactor.record_readers)) as pieces:
             async for piece in pieces:
                 yield piece.points()
 
     def metric_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
         """The points of a query as columns, in pieces."""
-        return points.metric_columns(self._database, query, self._compactor.watch)
+        return points.metric_columns(self._database, query, self._compactor.record_readers)
 
     def iteration_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
-        """When was which step reached, as columns."""
-        return points.iteration_columns(self._database, query, self._compactor.watch)
+        """Return when each step was reached, as columns."""
+        return points.iteration_columns(self._database, query, self._compactor.record_readers)
 
     async def news(self, query: PointQuery, cursor: str) -> News:
-        """What came since the cursor. Raises BadRequest for one that this did not give."""
+        """Return the news since the cursor. Raises BadRequest for a foreign cursor."""
         async with self._database.reading() as connection, connection.transaction():
             return await news.news(connection, query, cursor)
 
@@ -82,12 +82,12 @@ class Asking(Store):
             return await listing.changed_workloads(connection, cursor)
 
     async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
-        """How far the attempt is that each workload logged last."""
+        """Return the progress of the attempt that each workload logged last."""
         async with self._database.reading() as connection:
             return await pace.newest_progress(connection, workload_uids)
 
     async def run_progress(self, query: PointQuery) -> list[Progress]:
-        """How far each attempt of a query's runs is."""
+        """Return the progress of each attempt of a query's runs."""
         async with self._database.reading() as connection:
             return await pace.run_progress(connection, query)
 
@@ -103,7 +103,7 @@ class Asking(Store):
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
         """The workloads, those seen last first. Raises BadRequest for a cursor that this did not give."""
         async with self._database.reading() as connection:
-            return await listing.workloads(connection, search, limit, cursor)
+            return await listing.list_workloads(connection, search, limit, cursor)
 
     async def overview(self, *, search: str, limit: int, cursor: str) -> OverviewPage:
         """The list for the page: what needs attention first. Raises BadRequest for a cursor that this did not give."""
@@ -121,24 +121,24 @@ class Asking(Store):
             return await listing.workload(connection, workload_uid)
 
     async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
-        """What happened to a workload, newest first."""
+        """Return the events of a workload, newest first."""
         async with self._database.reading() as connection:
-            return await listing.events(connection, workload_uid, limit)
+            return await listing.list_events(connection, workload_uid, limit)
 
     async def count_events(self, workload_uid: str) -> int:
-        """How many events of a workload there are."""
+        """Count the events of a workload."""
         async with self._database.reading() as connection:
             return await listing.count_events(connection, workload_uid)
 
     async def evidence(self, workload_uid: str) -> list[dict[str, Any]]:
         """All evidence about a workload."""
         async with self._database.reading() as connection:
-            return (await listing.evidence(connection, [workload_uid]))[workload_uid]
+            return (await listing.list_evidence(connection, [workload_uid]))[workload_uid]
 
     async def evidence_of(self, workload_uids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         """All evidence about several workloads."""
         async with self._database.reading() as connection:
-            return await listing.evidence(connection, workload_uids)
+            return await listing.list_evidence(connection, workload_uids)
 
     async def detections(self, workload_uid: str) -> list[Detection]:
         """All opinions about a workload."""

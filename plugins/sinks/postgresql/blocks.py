@@ -65,10 +65,10 @@ class Frame(NamedTuple):
     iterations: Integers
     times: Integers
 
-    def points(self, positions: Integers | None, values: Doubles, stream: int) -> Series:
+    def make_series(self, positions: Integers | None, values: Doubles, stream: int) -> Series:
         """The points of a metric that has these values, in all rows or at some positions."""
         columns = self if positions is None else [column[positions] for column in self]
-        return Series.of(columns, values, stream)
+        return Series.from_rows(columns, values, stream)
 
 
 class Rows:
@@ -82,13 +82,13 @@ class Rows:
         self._points: dict[str, tuple[array[int], array[float]]] = {}
         self.count = 0
 
-    def add(self, steps: bytes, iterations: bytes, times: bytes, metrics: str) -> None:
+    def append_rows(self, steps: bytes, iterations: bytes, times: bytes, metrics: str) -> None:
         """Add rows: sent arrays, and JSON objects with commas between them."""
         self._frames.append(Frame(sent_integers(steps), sent_integers(iterations), sent_integers(times)))
         for metric, positions, values in _by_metric(_decode_metrics(f"[{metrics}]"), self.count):
             known = self._points.setdefault(metric, (array("q"), array("d")))
             known[0].extend(positions)
-            known[1].extend(_numbers(values))
+            known[1].extend(_as_array(values))
         self.count += self._frames[-1].steps.size
 
     def frame(self) -> Frame:
@@ -126,7 +126,7 @@ def _by_metric(
     return [(metric, *columns) for metric, columns in found.items()]
 
 
-def _numbers(given: Sequence[Any]) -> array[float]:
+def _as_array(given: Sequence[Any]) -> array[float]:
     try:
         return array("d", given)
     except TypeError:  # the special values are strings
@@ -154,7 +154,7 @@ def build_block(first_step: int, last_step: int, rows: Rows) -> Block:
                 metric,
                 values.size,
                 None if positions is None else positions.astype("<u2").tobytes(),
-                pack_summary(frame.points(positions, values, 0).select(summary_positions(values))),
+                pack_summary(frame.make_series(positions, values, 0).select(summary_positions(values))),
                 values.astype("<f8").tobytes(),
                 total_of(values),
             )
@@ -207,7 +207,7 @@ def pack_spaced(numbers: Integers) -> bytes:
 
 
 def unpack_spaced(data: bytes, count: int) -> Integers:
-    """What `pack_spaced` made of `count` numbers."""
+    """Unpack `count` numbers that `pack_spaced` packed."""
     found = unpack_integers(data)
     if count <= 2 or len(data) != _SPACED_BYTES:
         return found
@@ -230,14 +230,14 @@ def unpack_positions(data: bytes | None) -> Integers | None:
 
 
 def sent_integers(data: bytes | None) -> Integers:
-    """What array_send made of whole numbers; nothing of a null."""
+    """Decode whole numbers that array_send encoded; a null is empty."""
     if data is None or len(data) < _SENT_HEAD:
         return np.empty(0, np.int64)
     return np.frombuffer(data, _SENT_INTEGERS, offset=_SENT_HEAD)["number"].astype(np.int64)
 
 
 def sent_doubles(data: bytes | None) -> Doubles:
-    """What array_send made of doubles; nothing of a null."""
+    """Decode doubles that array_send encoded; a null is empty."""
     if data is None or len(data) < _SENT_HEAD:
         return np.empty(0)
     return np.frombuffer(data, _SENT_DOUBLES, offset=_SENT_HEAD)["number"].astype(np.float64)

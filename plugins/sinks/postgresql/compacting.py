@@ -20,10 +20,10 @@ from .address import NotReady
 from .blocks import BLOCK_ROWS, HIGHEST_STEP, LOWEST_STEP, PARTIAL_ROWS, Block, Rows, build_block
 from .database import Database
 from .encoding import StreamChange
-from .errors import describe
+from .errors import describe_error
 from .identity import Connection
 from .retention import Policy, retain
-from .retention import describe as describe_retained
+from .retention import describe_removal as describe_retained
 from .sessions import only_here
 from .waiting import IDLE_SECONDS, Waiting
 
@@ -76,7 +76,7 @@ class Compactor:
     def start(self) -> None:
         """Begin to work in the background."""
         self._ending = False
-        self._task = asyncio.create_task(self._run(), name="lens blocks")
+        self._task = asyncio.create_task(self._compact_repeatedly(), name="lens blocks")
 
     async def stop(self) -> None:
         """End; a block that is being made is lost, its rows are not."""
@@ -86,21 +86,21 @@ class Compactor:
             await asyncio.wait([self._task])
             self._task = None
 
-    def notice(self, changes: Mapping[int, StreamChange]) -> None:
+    def record_changes(self, changes: Mapping[int, StreamChange]) -> None:
         """A batch changed this about these streams."""
         now = time.monotonic()
         for stream_id, change in changes.items():
             if self._waiting.grew(stream_id, change.new_rows, now, late=bool(change.late_steps)):
                 self._urgent.set()
 
-    def watch(self, stream_ids: Iterable[int]) -> None:
+    def record_readers(self, stream_ids: Iterable[int]) -> None:
         """Somebody reads these streams: of what is written to them blocks are made sooner."""
         now = time.monotonic()
         for stream_id in stream_ids:
-            if self._waiting.watch(stream_id, now):
+            if self._waiting.record_reader(stream_id, now):
                 self._urgent.set()
 
-    async def _run(self) -> None:
+    async def _compact_repeatedly(self) -> None:
         # A connection that is interrupted may answer with an error of its own in place of the cancellation.
         while not self._ending:
             try:
@@ -108,7 +108,7 @@ class Compactor:
             except NotReady as error:
                 self._logger.debug("no blocks are made: %s", error)
             except (psycopg.Error, OSError) as error:
-                self._logger.warning("blocks could not be made, trying again: %s", describe(error))
+                self._logger.warning("blocks could not be made, trying again: %s", describe_error(error))
             except Exception:
                 self._logger.exception("blocks could not be made, trying again")
             if not self._ending:
@@ -146,7 +146,7 @@ class Compactor:
             except Exception as error:
                 if connection.closed:
                     raise  # that says nothing about the stream, which stays pending
-                self._logger.warning("could not make blocks of stream %d: %s", stream_id, describe(error))
+                self._logger.warning("could not make blocks of stream %d: %s", stream_id, describe_error(error))
             del self._pending[stream_id]
 
     async def _retain(self) -> None:
@@ -199,11 +199,11 @@ async def _make_blocks(connection: Connection, stream_id: int, *, partial: bool)
         range_ = await _next_range(connection, stream_id)
         if range_ is None or (range_.last_step is None and range_.rows < (PARTIAL_ROWS if partial else BLOCK_ROWS)):
             break
-        rows, last_step = await _read(connection, stream_id, range_)
+        rows, last_step = await _read_range(connection, stream_id, range_)
         if not rows.count:
             break
         block = await asyncio.to_thread(build_block, range_.first_step, last_step, rows)
-        if await _put(connection, stream_id, range_, block):
+        if await _replace_block(connection, stream_id, range_, block):
             made += 1
         else:
             tries += 1
@@ -223,7 +223,7 @@ async def _next_range(connection: Connection, stream_id: int) -> _Range | None:
         return None
     outside, blocked_step, first_step, last_step = row
     if last_step is not None:
-        count = await _value(
+        count = await _fetch_value(
             connection,
             "select count(*) from lens_row where stream_id = %s and row_step between %s and %s",
             [stream_id, first_step, last_step],
@@ -234,7 +234,7 @@ async def _next_range(connection: Connection, stream_id: int) -> _Range | None:
     return _Range(LOWEST_STEP if blocked_step is None else blocked_step + 1, None, outside)
 
 
-async def _read(connection: Connection, stream_id: int, range_: _Range) -> tuple[Rows, int]:
+async def _read_range(connection: Connection, stream_id: int, range_: _Range) -> tuple[Rows, int]:
     """The rows of a range, and the step where their block ends; of one that has grown only the beginning.
 
     So memory stays bounded. Rows that are written meanwhile are read, or come after all that were read, or leave their
@@ -250,12 +250,12 @@ async def _read(connection: Connection, stream_id: int, range_: _Range) -> tuple
         ((count, reached, *columns),) = await cursor.fetchall()
         if not count:
             break
-        await asyncio.to_thread(rows.add, *columns)
+        await asyncio.to_thread(rows.append_rows, *columns)
         first_step, last_step = reached + 1, reached
     return rows, range_.last_step if is_whole and range_.last_step is not None else last_step
 
 
-async def _put(connection: Connection, stream_id: int, range_: _Range, block: Block) -> bool:
+async def _replace_block(connection: Connection, stream_id: int, range_: _Range, block: Block) -> bool:
     """Put a block in place of what there was of its range; false when rows of it were written meanwhile.
 
     A block made anew that has grown beyond its size gives up its beginning, and stays to be made anew.
@@ -272,7 +272,7 @@ async def _put(connection: Connection, stream_id: int, range_: _Range, block: Bl
             return False
         old_rows = 0
         if range_.last_step is not None and range_.last_step == block.last_step:
-            old_rows = await _value(
+            old_rows = await _fetch_value(
                 connection,
                 "delete from lens_block where stream_id = %s and last_step = %s returning rows",
                 [stream_id, range_.last_step],
@@ -304,6 +304,6 @@ async def _insert(connection: Connection, stream_id: int, block: Block) -> None:
             await copy.write_row((*head, column.positions, column.summary, column.values, column.total))
 
 
-async def _value(connection: Connection, statement: str, parameters: list[Any]) -> Any:
+async def _fetch_value(connection: Connection, statement: str, parameters: list[Any]) -> Any:
     row = await (await connection.execute(statement.encode(), parameters)).fetchone()
     return None if row is None else row[0]

@@ -18,7 +18,7 @@ from lens_core import Context, Unavailable
 
 from .address import Address, NotReady
 from .embedded import EmbeddedPostgres
-from .errors import describe
+from .errors import describe_error
 from .identity import Connection
 from .migrate import DatabaseTooNew, migrate
 from .readers import Readers
@@ -71,7 +71,7 @@ class Database:
         return None if self._embedded is None else self._embedded.pid
 
     @property
-    def notice(self) -> str:
+    def describe_outage(self) -> str:
         """Why it is not there, where queries go if there is a replica for them; else nothing."""
         away = (
             ""
@@ -114,14 +114,14 @@ class Database:
     async def connect(self, timeout_seconds: float | None = None) -> Connection:
         """A new connection in autocommit mode (transactions are explicit). Raises psycopg.OperationalError."""
         timeout = self._settings.write_timeout_seconds if timeout_seconds is None else timeout_seconds
-        return await (self._address or await self._look()).connect(timeout)
+        return await (self._address or await self._inspect_server()).connect(timeout)
 
-    async def check(self) -> None:
+    async def check_connections(self) -> None:
         """Connect once, to the replica, too. Raises psycopg.Error, LensError for what will not do."""
-        await self._look()
+        await self._inspect_server()
         replica = self._settings.read_address()
         if replica is not None:
-            await Replica(replica, self._settings, self._logger).check()
+            await Replica(replica, self._settings, self._logger).check_replica()
 
     async def connect_when_ready(self, timeout_seconds: float | None = None) -> Connection:
         """A new connection to a database that is up to date; a timeout of 0 is none. Raises NotReady, psycopg.Error."""
@@ -161,7 +161,7 @@ class Database:
                     connection = await stack.enter_async_context(self._here().connection())
                 yield connection
         except (PoolTimeout, psycopg.OperationalError) as error:
-            raise Unavailable(f"PostgreSQL is not available: {describe(error)}") from None
+            raise Unavailable(f"PostgreSQL is not available: {describe_error(error)}") from None
 
     def _here(self) -> Readers:
         if not self._ready.is_set() or self._readers is None:
@@ -180,7 +180,7 @@ class Database:
                     first_try.set_exception(error)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, it is said and tried again
-                self._say_away(describe(error))
+                self._say_away(describe_error(error))
                 if not first_try.done():
                     first_try.set_result(None)
                 await asyncio.sleep(pause)
@@ -216,7 +216,7 @@ class Database:
     async def _bring_up(self) -> None:
         if self._embedded is not None and self._embedded.pid is None:
             await self._embedded.start()
-        self._address = await self._look()
+        self._address = await self._inspect_server()
         connection = await self.connect()
         try:
             steps = await migrate(connection)
@@ -226,9 +226,9 @@ class Database:
             self._logger.info("the database was brought up to date in %d steps", steps)
         self._readers = await Readers(self._address, self._settings, "lens-queries", _POOL_WAIT_SECONDS).open()
 
-    async def _look(self) -> Address:
+    async def _inspect_server(self) -> Address:
         address = Address(self.dsn, self._settings, "read-write")
-        await address.look()
+        await address.inspect_server()
         return address
 
     async def _disconnect(self) -> None:

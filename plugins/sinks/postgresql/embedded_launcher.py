@@ -55,7 +55,7 @@ def become(libc: ctypes.CDLL, uid: int, gid: int, keep_capability: bool) -> None
             libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0)
 
 
-def main(arguments: list[str]) -> None:
+def launch(arguments: list[str]) -> None:
     """Change user, tie this process to its parent, become the program."""
     parent, uid, gid, keep_capability = (int(argument) for argument in arguments[:4])
     command = arguments[4:]
@@ -69,4 +69,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    launch(sys.argv[1:])

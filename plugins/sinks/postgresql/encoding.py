@@ -43,7 +43,7 @@ class EncodedRow(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class StreamChange:
-    """What a batch changes about a stream; times are microseconds since the epoch.
+    """Changes of a stream by a batch; times are microseconds since the epoch.
 
     `late_steps` are rows written at or below the step that was the last until then.
     """
@@ -123,7 +123,7 @@ def copy_text(
     """New rows as lines for COPY_COLUMNS; `change` takes note of them."""
     shared = key.shared_by_ranks
     uid = key.subject.workload_uid
-    owner = b"%b\t%b" % (_text(uid) if uid else _NULL, _text(key.data_source))
+    owner = b"%b\t%b" % (_escape_text(uid) if uid else _NULL, _escape_text(key.data_source))
     written_once: list[StepMetrics] = []
     lines = []
     for row_step, row in rows:
@@ -134,7 +134,7 @@ def copy_text(
             time_us = now_us if stored.event_time_us is None else stored.event_time_us
             change.saw(row_step, stored.iteration, time_us, stored.updated_us or time_us)
             change.note_metrics([stored.metrics])
-            lines.append(_line(stream_id, row_step, now_us, owner, encode_json(stored, row_step)))
+            lines.append(_encode_line(stream_id, row_step, now_us, owner, encode_json(stored, row_step)))
     change.new_rows += len(lines) + len(written_once)
     if written_once:
         lines.append(_usual_lines(stream_id, written_once, shared, now_us, owner.decode(), change))
@@ -175,20 +175,20 @@ def _shown_tags(row: StepMetrics) -> str:
     return jsonb(row.tags).replace(b"\\", b"\\\\").decode()
 
 
-def _line(stream_id: int, row_step: int, now_us: int, owner: bytes, row: EncodedRow) -> bytes:
+def _encode_line(stream_id: int, row_step: int, now_us: int, owner: bytes, row: EncodedRow) -> bytes:
     numbers = (row.event_time_us, row.updated_us, row.iteration, row.rank)
     documents = (row.metrics, row.tags, row.key_sequences, row.history)
     head = (stream_id, row_step, now_us, row.sequence)
-    fields = [b"%d" % number for number in head] + [_number(number) for number in numbers]
+    fields = [b"%d" % number for number in head] + [_encode_integer(number) for number in numbers]
     fields.append(owner)
     fields += [_NULL if text is None else text.replace(b"\\", b"\\\\") for text in documents]
     return b"\t".join(fields) + b"\n"
 
 
-def _text(text: str) -> bytes:
+def _escape_text(text: str) -> bytes:
     """A text in COPY's text format."""
     return text.translate(_COPY_ESCAPES).encode()
 
 
-def _number(number: int | None) -> bytes:
+def _encode_integer(number: int | None) -> bytes:
     return _NULL if number is None else b"%d" % number

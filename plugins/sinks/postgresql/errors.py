@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL means for a batch and for a query. No text ever holds the connection string."""
+"""Meaning of PostgreSQL's errors for a batch and for a query. No text ever holds the connection string."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def answer_for(error: BaseException) -> Answer:
     Python's own errors come from encoding a record (too deep, a key that JSON does not have).
     """
     if isinstance(error, (psycopg.DataError, *DATA_ERRORS)):
-        return Poisoned(describe(error))
+        return Poisoned(describe_error(error))
     state = getattr(error, "sqlstate", None) or ""
     if state[:2] in _DATA_CLASSES and state not in _NOT_DATA:
-        return Poisoned(describe(error))
-    return Retry(describe(error), timed_out=isinstance(error, psycopg.errors.QueryCanceled))
+        return Poisoned(describe_error(error))
+    return Retry(describe_error(error), timed_out=isinstance(error, psycopg.errors.QueryCanceled))
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """One line about an error: the server's own message, without the row that it quotes in its detail."""
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     lines = [line.strip() for line in (primary or str(error)).splitlines() if line.strip()]

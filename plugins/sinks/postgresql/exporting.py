@@ -84,7 +84,7 @@ def _versions(origin: Origin, stream: tuple[Any, ...], row: tuple[Any, ...]) -> 
     shared = source == LOG_SOURCE
     tags = tags or {}
 
-    def write(number: int, of_rank: int | None, values: dict[str, Any], time_us: int | None) -> StepMetrics:
+    def make_row(number: int, of_rank: int | None, values: dict[str, Any], time_us: int | None) -> StepMetrics:
         who = of_rank if shared else (None if stream_rank < 0 else stream_rank)
         return StepMetrics(
             origin=_with_rank(origin, pod_uid, pod_name, who),
@@ -100,15 +100,15 @@ def _versions(origin: Origin, stream: tuple[Any, ...], row: tuple[Any, ...]) -> 
         )
 
     for entry in history or []:
-        yield write(entry["sequence"], entry.get("rank"), entry["values"], first_us)
+        yield make_row(entry["sequence"], entry.get("rank"), entry["values"], first_us)
     others: dict[tuple[int | None, int], dict[str, Any]] = {}
     for name, (of_rank, number) in (key_sequences or {}).items():
         others.setdefault((of_rank, number), {})[name] = metrics.pop(name)
     for (of_rank, number), values in others.items():
-        yield write(number, of_rank, values, first_us)
-    yield write(sequence, rank, metrics, first_us if updated_us is None else updated_us)
+        yield make_row(number, of_rank, values, first_us)
+    yield make_row(sequence, rank, metrics, first_us if updated_us is None else updated_us)
     if updated_us is not None and not history and not others:
-        yield write(sequence, rank, metrics, first_us)
+        yield make_row(sequence, rank, metrics, first_us)
 
 
 def _with_rank(origin: Origin, pod_uid: str, pod_name: str, rank: int | None) -> Origin:

@@ -103,7 +103,7 @@ async def write_detections(
 
 
 async def write_pods(connection: Connection, pods: Iterable[Pod], cluster: str, now_us: int) -> None:
-    """Which workloads a pod belongs to, and which ancestors these have."""
+    """Write the workloads of pods, and the ancestors of these."""
     memberships: dict[tuple[str, ...], tuple[Any, ...]] = {}
     lineage: set[tuple[str, str, str]] = set()
     for pod in pods:
@@ -180,7 +180,7 @@ def _newest(facts: Iterable[tuple[tuple[Any, ...], _Fact]]) -> list[tuple[tuple[
 
 
 def _when(fact: Evidence | Detection) -> float:
-    """When it was so; now, where it does not say."""
+    """Return the time that it says; now, where it says none."""
     return math.inf if fact.event_time is None else fact.event_time
 
 

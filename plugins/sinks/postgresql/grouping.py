@@ -21,7 +21,7 @@ _REMEMBERED_NAMES = 200_000
 
 
 class SubjectKey(NamedTuple):
-    """Whom a record belongs to: `key` is unique within the cluster."""
+    """The subject of a record: `key` is unique within the cluster."""
 
     cluster: str
     key: str
@@ -62,7 +62,7 @@ class Subject(NamedTuple):
 
 
 class StreamKey(NamedTuple):
-    """Which stream a row belongs to, before ids are known: `attempt` None means that `session` decides it."""
+    """The stream of a row, before ids are known: `attempt` None means that `session` decides it."""
 
     subject: SubjectKey
     data_source: str
@@ -176,7 +176,7 @@ def group(rows: Iterable[tuple[int, StepMetrics]], cluster: str, history_limit: 
         if problem is not None:
             grouped.rejected[index] = problem
             continue
-        buffer = buffers.of(row)
+        buffer = buffers.find_buffer(row)
         if buffer.problem is not None:
             grouped.rejected[index] = buffer.problem
             continue
@@ -207,7 +207,7 @@ class StreamBuffers:
         self._identity: tuple[object, ...] = ()
         self._last: StreamBuffer | None = None
 
-    def of(self, row: StepMetrics) -> StreamBuffer:
+    def find_buffer(self, row: StepMetrics) -> StreamBuffer:
         """Return the buffer of the row's stream."""
         origin = row.origin
         identity = (
@@ -216,10 +216,10 @@ class StreamBuffers:
         )
         if self._last is None or identity != self._identity:
             self._identity = identity
-            self._last = self._buffers.get(identity) or self._open(identity, row)
+            self._last = self._buffers.get(identity) or self._open_buffer(identity, row)
         return self._last
 
-    def _open(self, identity: tuple[object, ...], row: StepMetrics) -> StreamBuffer:
+    def _open_buffer(self, identity: tuple[object, ...], row: StepMetrics) -> StreamBuffer:
         subject = subject_of(row.origin, self._cluster)
         key = stream_key(row, subject)
         problem = stream_problem(row)
@@ -233,7 +233,7 @@ class StreamBuffers:
 
 
 class NameCache:
-    """Which metric names may be stored as they are; nearly all rows have names that were seen before."""
+    """A cache of metric names that may be stored as they are; nearly all rows have names that were seen before."""
 
     def __init__(self) -> None:
         self._as_they_are: set[str] = set()

@@ -33,7 +33,7 @@ class Identities:
         self._named: set[SubjectKey] = set()
         self._streams: dict[StreamKey, StreamId] = {}
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Empty the cache: something in it has been removed from the database."""
         self._subjects.clear()
         self._named.clear()
@@ -42,7 +42,7 @@ class Identities:
     def trim(self) -> None:
         """Start anew when there is too much in the cache; not while ids are in use."""
         if len(self._subjects) + len(self._streams) > _CACHED:
-            self.forget()
+            self.clear_cache()
 
     async def subjects(self, connection: Connection, wanted: Mapping[SubjectKey, Subject]) -> Mapping[SubjectKey, int]:
         """The ids of these subjects; one that had no name, or a pod's, takes the first that its job gives."""

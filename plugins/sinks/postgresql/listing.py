@@ -1,4 +1,4 @@
-"""What there is: sources and metrics out of the catalogue, workloads, runs, events, evidence."""
+"""Lists of sources and metrics from the catalogue, of workloads, runs, events, evidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lens_core import (
 from lens_core.plugin_api.store import PROBE_WORKLOAD, merge_failures, metric_name, sources_of
 
 from .identity import Connection
-from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search, shown
+from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search_names, shown
 from .text import bigint
 
 EVENT = "type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, rank, pod_name, node"
@@ -57,18 +57,18 @@ async def available_metrics(connection: Connection, uid: str, data_source: str) 
     return [MetricInfo(name, sorted(found[name]), sum(found[name].values())) for name in sorted(found)]
 
 
-async def workloads(connection: Connection, text: str, limit: int, cursor: str) -> WorkloadPage:
+async def list_workloads(connection: Connection, text: str, limit: int, cursor: str) -> WorkloadPage:
     """A page of workloads, those seen last first. Raises BadRequest."""
 
     async def look_up(names: list[Name]) -> list[Line]:
         found = await connection.execute(LINES.encode(), of_names(names))
         return await found.fetchall()
 
-    names = await search(connection, text)
+    names = await search_names(connection, text)
     lines = await newest_lines(connection, names, _read_cursor(cursor), limit + 1, look_up)
     following = f"{lines[limit - 1][7]}:{lines[limit - 1][1]}" if len(lines) > limit else ""
     is_all = not cursor and not following
-    total = len(lines) if is_all else await names.count(connection)
+    total = len(lines) if is_all else await names.count_names(connection)
     return WorkloadPage([_summary(line[:8]) for line in lines[:limit]], following, total)
 
 
@@ -161,7 +161,7 @@ async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
     ]
 
 
-async def events(connection: Connection, uid: str, limit: int) -> list[EventRow]:
+async def list_events(connection: Connection, uid: str, limit: int) -> list[EventRow]:
     """The newest events; a failure that several reporters told of is one of them."""
     cursor = await connection.execute(
         f"select {EVENT} from lens_event"
@@ -194,7 +194,7 @@ async def count_events(connection: Connection, uid: str) -> int:
     return int((await cursor.fetchall())[0][0])
 
 
-async def evidence(connection: Connection, uids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+async def list_evidence(connection: Connection, uids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """By workload the newest evidence of each source and run: source, run_id, session, timestamp (s) and the facts.
 
     Of each source the newest hundred: ten thousand ranks of one job say ten thousand times the same.

@@ -1,4 +1,4 @@
-"""What is new about a workload since somebody looked: rows beyond the steps that they have seen, and events.
+"""Changes of a workload since a cursor: rows beyond the steps that it names, and events.
 
 A cursor holds the last step of each stream. Of more than a hundred streams only those written last are in it, and as
 many that have no row yet; a stream that is not, but is older than the newest in it, counts as seen. Of events it holds
@@ -56,12 +56,12 @@ class _Grown(NamedTuple):
 
 async def news(connection: Connection, query: PointQuery, cursor: str) -> News:
     """Points and events since the cursor. Raises BadRequest for one that this did not give."""
-    seen = _read(cursor)
+    seen = _decode_cursor(cursor)
     streams = await _streams(connection, query)
     events, last_event, shown = await _events(connection, query, seen)
     if seen is None:
         known = {stream.id: (stream.last_step, stream.late_version) for stream in streams}
-        return News(points=[], events=[], cursor=_text(_remember(streams, known, 0, last_event, shown)))
+        return News(points=[], events=[], cursor=_encode_cursor(_remember(streams, known, 0, last_event, shown)))
     points: list[PointColumns] = []
     changed = more = False
     for stream in streams:
@@ -78,13 +78,13 @@ async def news(connection: Connection, query: PointQuery, cursor: str) -> News:
         more |= reached < stream.last_step
         seen.streams[stream.id] = (reached, stream.late_version)
     now = _remember(streams, seen.streams, seen.newest_stream, last_event, shown)
-    return News(points=points, events=events, cursor=_text(now), changed=changed, more=more)
+    return News(points=points, events=events, cursor=_encode_cursor(now), changed=changed, more=more)
 
 
 def _remember(
     streams: list[_Grown], reached: dict[int, tuple[int, int]], newest: int, last_event: int, shown: list[int]
 ) -> _Seen:
-    """What the next look has to know; of too many streams without a row those that are left out are news later."""
+    """Return the next cursor; of too many streams without a row those that are left out are news later."""
     written = [stream.id for stream in streams if stream.rows and stream.id in reached][:_STREAMS]
     empty = sorted((stream.id for stream in streams if not stream.rows), reverse=True)
     known = {stream: reached[stream] for stream in [*written, *empty[:_STREAMS]]}
@@ -94,7 +94,7 @@ def _remember(
     return _Seen(newest, last_event, known, shown)
 
 
-def _read(cursor: str) -> _Seen | None:
+def _decode_cursor(cursor: str) -> _Seen | None:
     if not cursor:
         return None
     try:
@@ -108,7 +108,7 @@ def _read(cursor: str) -> _Seen | None:
         raise BadRequest("cursor is none that this server gave") from None
 
 
-def _text(seen: _Seen) -> str:
+def _encode_cursor(seen: _Seen) -> str:
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(seen)).decode().rstrip("=")
 
 

@@ -10,7 +10,7 @@ from lens_core import ATTENTION_EVENTS, STATE_EVENTS, BadRequest, WorkloadSummar
 from lens_core.plugin_api.overview import ATTENTION_DAYS, GOES_ON_MS, Overview, OverviewPage
 
 from .identity import Connection
-from .shown import LINES, Line, Name, Search, in_order, newest_lines, of_names, place, search
+from .shown import LINES, Line, Name, Search, in_order, newest_lines, of_names, place, search_names
 from .text import bigint
 
 _FAILED_LATELY = (
@@ -65,14 +65,16 @@ class _Asked(NamedTuple):
     async def troubled(self) -> list[Line]:
         """All lines that need attention: only what failed or stalled lately can."""
         found = await self.connection.execute(_FAILED_LATELY.encode(), {"since": self.since_us})
-        names = await self.names.of(self.connection, [subject for (subject,) in await found.fetchall()])
+        names = await self.names.select_names(self.connection, [subject for (subject,) in await found.fetchall()])
         return in_order(line for line in await self.look_up(names) if _needs_attention(line)) if names else []
 
 
 async def overview(connection: Connection, text: str, limit: int, cursor: str) -> OverviewPage:
     """A page of the list. Raises BadRequest for a cursor that this did not give."""
     attention, before = _read_cursor(cursor)
-    asked = _Asked(connection, await search(connection, text), time.time_ns() // 1000 - ATTENTION_DAYS * 86_400_000_000)
+    asked = _Asked(
+        connection, await search_names(connection, text), time.time_ns() // 1000 - ATTENTION_DAYS * 86_400_000_000
+    )
     lines: list[Line] = []
     if attention:
         lines = [line for line in await asked.troubled() if before is None or place(line) < before][: limit + 1]
@@ -80,22 +82,24 @@ async def overview(connection: Connection, text: str, limit: int, cursor: str) -
     if len(lines) <= limit:
         lines += await newest_lines(connection, asked.names, before, limit + 1 - len(lines), asked.look_up_calm)
     following = _cursor(lines[limit - 1]) if len(lines) > limit else ""
-    return OverviewPage([_line(line) for line in lines[:limit]], following, await asked.names.count(connection))
+    return OverviewPage(
+        [_make_overview(line) for line in lines[:limit]], following, await asked.names.count_names(connection)
+    )
 
 
 async def overviews_of(connection: Connection, summaries: Sequence[WorkloadSummary]) -> list[Overview]:
     """The lines of some workloads, in any order."""
     since_us = time.time_ns() // 1000 - ATTENTION_DAYS * 86_400_000_000
-    asked = _Asked(connection, await search(connection, ""), since_us)
+    asked = _Asked(connection, await search_names(connection, ""), since_us)
     names = [Name(summary.cluster, summary.workload_uid) for summary in summaries]
-    return [_line(line) for line in await asked.look_up(names)]
+    return [_make_overview(line) for line in await asked.look_up(names)]
 
 
 def _needs_attention(line: Line) -> bool:
     return bool(line[8])
 
 
-def _line(row: tuple[Any, ...]) -> Overview:
+def _make_overview(row: tuple[Any, ...]) -> Overview:
     (
         cluster,
         uid,

@@ -1,4 +1,4 @@
-"""How far attempts are and how fast they go: out of their last rows, which the primary key finds at once."""
+"""Progress and rate of attempts, from their last rows, which the primary key finds at once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def newest_progress(connection: Connection, uids: Sequence[str]) -> dict[s
         f" from newest s join targets t on t.uid = s.uid {_LAST_ROWS}".encode(),
         {"uids": list(uids)},
     )
-    return {uid: _progress(row) for uid, *row in await cursor.fetchall()}
+    return {uid: _make_progress(row) for uid, *row in await cursor.fetchall()}
 
 
 async def run_progress(connection: Connection, query: PointQuery) -> list[Progress]:
@@ -60,10 +60,10 @@ async def run_progress(connection: Connection, query: PointQuery) -> list[Progre
         f" order by last_seen_us desc, id desc limit {_MOST_RUNS}) s {_LAST_ROWS}".encode(),
         {"uid": query.workload_uid, "sources": query.sources, "run": query.run_id, "attempt": query.attempt},
     )
-    return [_progress([*row[:-1], None]) for row in await cursor.fetchall()]
+    return [_make_progress([*row[:-1], None]) for row in await cursor.fetchall()]
 
 
-def _progress(row: Sequence[Any]) -> Progress:
+def _make_progress(row: Sequence[Any]) -> Progress:
     run_id, attempt, data_source, rank, iteration, target, passed, seen_us, took_us, times, *whole, newest = row
     if times < _LEAST_TIMES or took_us < SHORTEST_SPAN_SECONDS * 1e6:
         passed, took_us = whole

@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 def place_of(cursor: str) -> Place | int | None:
-    """What a cursor says: a place, or how many points were answered before. Raises BadRequest."""
+    """Decode a cursor: a place, or how many points were answered before. Raises BadRequest."""
     if not cursor:
         return None
     try:
@@ -73,7 +73,7 @@ class Page:
         """Whether there is more than fits; `next_cursor` says where it begins."""
         return bool(self.next_cursor)
 
-    def cut(self, metric: str, streams: Sequence[Stream], series: Series) -> Series:
+    def cut_series(self, metric: str, streams: Sequence[Stream], series: Series) -> Series:
         """The points that belong to this page; none once it is full. `seen` counts all."""
         self.seen += series.size
         if self.is_full:

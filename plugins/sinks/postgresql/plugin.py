@@ -41,7 +41,7 @@ from .compacting import Compactor
 from .database import Database
 from .diagnoses import write_diagnoses
 from .embedded import check_installed, running_dsn
-from .errors import DATA_ERRORS, StreamsGone, answer_for, describe
+from .errors import DATA_ERRORS, StreamsGone, answer_for, describe_error
 from .facts import write_detections, write_events, write_evidence, write_pods, write_told_memberships
 from .figures import touch_subjects
 from .grouping import NameCache
@@ -103,7 +103,7 @@ class PostgreSQL(Asking):
 
     def notice(self) -> str:
         """Why the database is not there, and where queries go, where there is a replica for them."""
-        return self._database.notice
+        return self._database.describe_outage
 
     async def start(self) -> None:
         """Bring PostgreSQL up; an absent one raises nothing, a database of a newer Lens does."""
@@ -119,7 +119,7 @@ class PostgreSQL(Asking):
     async def check(self) -> None:
         """Connect once, or see that the embedded server can be run. Raises psycopg.Error or LensError."""
         if self._options.dsn is not None:
-            await self._database.check()
+            await self._database.check_connections()
         else:
             check_installed()
 
@@ -128,7 +128,7 @@ class PostgreSQL(Asking):
         return BatchLimits(max_records=20_000, max_bytes=8 * 1024 * 1024, max_wait_seconds=0.1)
 
     async def position(self, spool_id: str) -> Position | None:
-        """How far this sink has written a spool. Raises NotReady or psycopg.Error while the database is away."""
+        """Return how far this sink has written a spool. Raises NotReady or psycopg.Error while the database is away."""
         async with self._database.writing() as connection:
             return await read_position(connection, spool_id, self.context.name)
 
@@ -136,9 +136,9 @@ class PostgreSQL(Asking):
         """Write a batch and its cursor in one transaction."""
         try:
             async with self._database.writing() as connection:
-                answer = await self._store(connection, batch)
+                answer = await self._store_batch(connection, batch)
         except (StreamsGone, psycopg.errors.ForeignKeyViolation):
-            self._identities.forget()
+            self._identities.clear_cache()
             return Retry("streams were removed while they were written to", after_seconds=0.0)
         except NotReady as error:
             return Retry(str(error), after_seconds=_RECONNECT_SECONDS)
@@ -148,7 +148,7 @@ class PostgreSQL(Asking):
             self._count_failure(batch, type(answer).__name__.lower())
         return answer
 
-    async def _store(self, connection: Connection, batch: Batch) -> Answer:
+    async def _store_batch(self, connection: Connection, batch: Batch) -> Answer:
         stored = await read_position(connection, batch.spool_id, batch.sink)
         if stored is not None and stored >= batch.end:
             return Delivered()
@@ -157,7 +157,7 @@ class PostgreSQL(Asking):
             sorted_ = await asyncio.to_thread(self._sort, batch, skip)
         else:
             sorted_ = self._sort(batch, skip)
-        await self._write(connection, batch, sorted_)
+        await self._write_batch(connection, batch, sorted_)
         self._count_success(sorted_)
         self._log_wandb(batch, sorted_)
         if sorted_.rows.rejected:
@@ -167,7 +167,7 @@ class PostgreSQL(Asking):
     def _sort(self, batch: Batch, skip: int) -> Sorted:
         return sort_batch(batch, skip, self.context.cluster, self._options.history_limit, self._names)
 
-    async def _write(self, connection: Connection, batch: Batch, sorted_: Sorted) -> None:
+    async def _write_batch(self, connection: Connection, batch: Batch, sorted_: Sorted) -> None:
         now_us = time.time_ns() // 1000
         grouped = sorted_.rows
         self._identities.trim()
@@ -194,7 +194,7 @@ class PostgreSQL(Asking):
             await touch_subjects(connection, changes, owners, {subjects[key]: now_us for key in sorted_.fact_subjects})
         self._memberships |= told
         if self._options.blocks:
-            self._compactor.notice(changes)
+            self._compactor.record_changes(changes)
 
     def _told_memberships(self, batch: Batch) -> set[tuple[str, str, str]]:
         """(cluster, pod uid, workload uid) of every origin that names both."""
@@ -237,9 +237,9 @@ class PostgreSQL(Asking):
         """Remove what is too old, make all blocks that can be made, vacuum all tables. Raises LensError."""
         try:
             async with await self._database.connect_when_ready(timeout_seconds=0.0) as connection:
-                return await upkeep.tidy(connection, policy_of(self._options))
+                return await upkeep.clean_database(connection, policy_of(self._options))
         except psycopg.Error as error:
-            raise LensError(f"PostgreSQL refused: {describe(error)}") from None
+            raise LensError(f"PostgreSQL refused: {describe_error(error)}") from None
 
     async def origins(self, workload_uid: str) -> list[Origin]:
         """The workloads and pods whose records are shown under a uid. Raises Unavailable."""
@@ -261,7 +261,9 @@ class PostgreSQL(Asking):
         except NotReady as error:
             raise Unavailable(str(error)) from None
         except psycopg.Error as error:
-            raise Unavailable(f"PostgreSQL refused: {describe(error)}; what is left can be deleted again") from None
+            raise Unavailable(
+                f"PostgreSQL refused: {describe_error(error)}; what is left can be deleted again"
+            ) from None
         finally:
             # What was told of pods before may be gone: it is written again. Streams are looked up again where they
             # turn out to be gone.

@@ -61,7 +61,7 @@ async def metric_columns(database: Database, query: PointQuery, watch: Watch) ->
             (stored, metric_name(stored), streams) for stored, streams in await streams_by_metric(connection, query)
         ]
         watch({stream.id for _, _, streams in wanted for stream in streams})
-        async for piece in _answer(connection, query, wanted, page):
+        async for piece in _read_page(connection, query, wanted, page):
             yield piece
 
 
@@ -73,11 +73,11 @@ async def iteration_columns(database: Database, query: PointQuery, watch: Watch)
         wanted: list[_Wanted] = [(None, "iteration", await all_streams(connection, query))]
         wanted += [(stored, stored, streams) for stored, streams in await streams_by_metric(connection, target)]
         watch({stream.id for _, _, streams in wanted for stream in streams})
-        async for piece in _answer(connection, query, wanted, page):
+        async for piece in _read_page(connection, query, wanted, page):
             yield piece
 
 
-async def _answer(
+async def _read_page(
     connection: Connection, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncGenerator[PointColumns, None]:
     """All columns; the last of a query with a limit also says how many points there are in all."""
@@ -86,7 +86,7 @@ async def _answer(
     window = window_of(query)
     reader = Reader(connection, window, metrics, await headers(connection, sorted(ids), window))
     last: PointColumns | None = None
-    async for piece in _pieces(reader, query, wanted, page):
+    async for piece in _cut_pieces(reader, query, wanted, page):
         if last is not None:
             yield last
         last = piece
@@ -97,10 +97,10 @@ async def _answer(
         yield last
 
 
-async def _pieces(
+async def _cut_pieces(
     reader: Reader, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncIterator[PointColumns]:
-    """What of an answer is on the page. Of one that is made rather than read all is made, so that it is counted."""
+    """Yield the part of an answer that is on the page. A computed answer is computed whole, so that it is counted."""
     extras = Extras(reader.connection, query)
     for stored, name, streams in wanted:
         if query.is_across_runs:
@@ -119,7 +119,7 @@ async def _pieces(
             elif query.last is not None:
                 found = _last(reader, query, stored, streams, query.last)
             else:
-                found = _whole(reader, query, stored, name, streams, page)
+                found = _read_whole(reader, query, stored, name, streams, page)
         async for series in found:
             if query.is_descending:
                 series = series.select(slice(None, None, -1))
@@ -140,9 +140,9 @@ async def _columns(
 ) -> AsyncIterator[PointColumns]:
     """Points that belong to the page as columns of one run, attempt and source each; the last has the page's cursor."""
     if page.is_full:
-        page.cut(name, streams, series)
+        page.cut_series(name, streams, series)
         return
-    whole, series = series, page.cut(name, streams, series)
+    whole, series = series, page.cut_series(name, streams, series)
     if not series.size and not page.is_full:
         return
     cuts = np.flatnonzero(np.diff(curve_of[series.streams])) + 1
@@ -198,7 +198,7 @@ def _is_ahead(query: PointQuery, name: str, stream: Stream, after: Place | None)
     return bool(attempt <= reached if query.is_descending else attempt >= reached)
 
 
-async def _whole(
+async def _read_whole(
     reader: Reader, query: PointQuery, stored: str | None, name: str, streams: Sequence[Stream], page: Page
 ) -> AsyncIterator[Series]:
     """All points from the page's place on, sorted; of an attempt with many points a range of iterations at a time.
@@ -254,7 +254,7 @@ def _is_answered(among: Range, after: Place, query: PointQuery) -> bool:
 def _is_beyond(
     series: Series, after: Place, streams: Sequence[Stream], is_same: Mask, *, descending: bool = False
 ) -> Mask:
-    """Which points come after a place; those of other attempts than its own all do. `is_same`: of which streams not."""
+    """Select the points behind a place; those of other attempts all are. `is_same` marks the streams of its attempt."""
     later = np.array([_SIDE(stream) > (after.data_source, after.rank) for stream in streams])
     equal = np.array([_SIDE(stream) == (after.data_source, after.rank) for stream in streams])
     found = later[series.streams] | (equal[series.streams] & (series.steps > after.row_step))
@@ -356,7 +356,7 @@ async def _aggregated(
         gathered = Aggregator(query, curve_of)
         parts = [part for place, stream in batch for part in reader.plan(place, stream)]
         async for series in reader.pieces(stored, await gathered.add_known(reader, stored, parts)):
-            gathered.add(series)
+            gathered.append_points(series)
         figures = gathered.figures()
         found = concatenated(
             figure._replace(streams=figure.streams + number * len(streams)) for number, figure in enumerate(figures)

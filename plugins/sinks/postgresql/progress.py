@@ -1,4 +1,4 @@
-"""How far each spool has been written: a cursor that moves in the transaction that writes."""
+"""Positions of spools: a cursor that moves in the transaction that writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .identity import Connection
 
 
 async def read_position(connection: Connection, spool_id: str, sink: str) -> Position | None:
-    """How far a sink has written a spool; None for one that was never seen."""
+    """Return how far a sink has written a spool; None for an unknown one."""
     cursor = await connection.execute(
         'select batch, "offset" from lens_cursor where spool_id = %s and sink = %s', [spool_id, sink]
     )
@@ -17,7 +17,7 @@ async def read_position(connection: Connection, spool_id: str, sink: str) -> Pos
 
 
 def already_written(stored: Position | None, batch: Batch) -> int:
-    """How many of the batch's first records are written; 0 where that cannot be told (writing again is harmless)."""
+    """Count the batch's first records that are written already; 0 where that is unknown (writing again is harmless)."""
     if stored is None or stored <= batch.start or not stored.batch == batch.start.batch == batch.end.batch:
         return 0
     whole = len(batch.records) == batch.end.offset - batch.start.offset

@@ -63,4 +63,4 @@ class Readers:
         # Said with the BEGIN of each transaction, so that it costs no statement of its own.
         await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
         await connection.set_read_only(True)
-        await self._address.tell(connection, self._timeout_seconds, READER)
+        await self._address.configure_session(connection, self._timeout_seconds, READER)

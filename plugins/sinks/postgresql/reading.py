@@ -57,7 +57,7 @@ ALL = Range()
 
 
 class Part(NamedTuple):
-    """Where points are: in a block of a stream, or in its rows between two steps. `place` is the stream's."""
+    """A location of points: a block of a stream, or its rows between two steps. `place` is the stream's."""
 
     place: int
     stream: Stream
@@ -84,7 +84,7 @@ class Reader:
         self._kept_values = 0
 
     def plan(self, place: int, stream: Stream, among: Range = ALL) -> list[Part]:
-        """Where a stream's points in the query's window and among some iterations are, in the order of their steps."""
+        """Locate a stream's points in the query's window and among some iterations, in the order of their steps."""
         found = []
         blocks = self._blocks.get(stream.id, ())
         for block in blocks:
@@ -101,7 +101,7 @@ class Reader:
         return [part for part in found if part.first_step <= part.last_step]
 
     def outside(self, stream: Stream) -> int:
-        """How many rows of a stream are to be read as rows; those of blocks that are to be made anew are."""
+        """Count the rows of a stream that are to be read as rows; those of outdated blocks are."""
         anew = sum(block.rows for block in self._blocks.get(stream.id, ()) if block.dirty)
         return stream.rows - stream.blocked_rows + anew
 
@@ -216,7 +216,7 @@ class Reader:
             own_iterations = own_steps if iterations is None else unpack_spaced(iterations, count)
             frame = Frame(own_steps, own_iterations, unpack_spaced(times, count))
             found = own_iterations.astype(float) if values is None else unpack_doubles(values)
-            yield frame.points(unpack_positions(positions), found, parts[number].place)
+            yield frame.make_series(unpack_positions(positions), found, parts[number].place)
 
     async def _rows(self, metric: str | None, parts: Sequence[Part], among: Range) -> AsyncIterator[Series]:
         """Points of rows: of many streams with few rows at once, of a stream with many in portions."""
@@ -224,7 +224,7 @@ class Reader:
             for part in parts:
                 frame, columns = self._kept[part.stream.id, part.first_step]
                 if metric in columns:
-                    yield frame.points(*columns[metric], part.place)
+                    yield frame.make_series(*columns[metric], part.place)
             return
         together: list[Part] = []
         rows = 0
@@ -245,7 +245,8 @@ class Reader:
         """All points of rows of a few parts."""
         cursor = await self.connection.execute(
             f"select place, {_SENT} from (select s.place, r.row_step as step, r.iteration as n, {_TIME} as at,"
-            f" {_value(metric)} as value from unnest(%(places)s::bigint[], %(ids)s::bigint[], %(firsts)s::bigint[],"
+            f" {_value_expression(metric)} as value"
+            " from unnest(%(places)s::bigint[], %(ids)s::bigint[], %(firsts)s::bigint[],"
             " %(lasts)s::bigint[]) s (place, id, low, high)"
             " join lens_row r on r.stream_id = s.id and r.row_step between s.low and s.high"
             " where r.iteration between %(low)s and %(high)s) rows group by place order by place".encode(),
@@ -253,7 +254,7 @@ class Reader:
             binary=True,
         )
         for place, *columns, values in await cursor.fetchall():
-            yield Series.of(map(sent_integers, columns), sent_doubles(values), place).by_step()
+            yield Series.from_rows(map(sent_integers, columns), sent_doubles(values), place).by_step()
 
     async def _portions(self, metric: str | None, part: Part, among: Range) -> AsyncIterator[Series]:
         """The points of a stream's rows, portion by portion; the transaction's snapshot keeps them together."""
@@ -261,7 +262,7 @@ class Reader:
         while True:
             cursor = await self.connection.execute(
                 f"select count(*), max(step), {_SENT} from (select r.row_step as step, r.iteration as n,"
-                f" {_TIME} as at, {_value(metric)} as value from lens_row r where r.stream_id = %(id)s"
+                f" {_TIME} as at, {_value_expression(metric)} as value from lens_row r where r.stream_id = %(id)s"
                 " and r.row_step between %(first)s and %(last)s and r.iteration between %(low)s and %(high)s"
                 " order by r.row_step limit %(limit)s) rows".encode(),
                 {
@@ -271,7 +272,7 @@ class Reader:
                 binary=True,
             )
             ((count, last_step, *columns, values),) = await cursor.fetchall()
-            yield Series.of(map(sent_integers, columns), sent_doubles(values), part.place).by_step()
+            yield Series.from_rows(map(sent_integers, columns), sent_doubles(values), part.place).by_step()
             if count < _ROWS_AT_ONCE or last_step >= part.last_step:
                 return
             first = last_step + 1
@@ -288,7 +289,7 @@ class Reader:
             bounds = {**_bounds(missing), "places": list(found)}
             cursor = await self.connection.execute(_WHOLE_ROWS, bounds, binary=True)
             for place, *columns in await cursor.fetchall():
-                found[place].add(*columns)
+                found[place].append_rows(*columns)
             for part, rows in zip(missing, found.values(), strict=True):
                 self._kept[part.stream.id, part.first_step] = (rows.frame(), rows.columns())
         return True
@@ -336,7 +337,7 @@ def is_rare(stream: Stream) -> bool:
     return 2 * stream.points * BLOCK_ROWS <= SUMMARY_POINTS * stream.rows
 
 
-def _value(metric: str | None) -> str:
+def _value_expression(metric: str | None) -> str:
     return "r.iteration" if metric is None else "r.metrics ->> %(metric)s"
 
 

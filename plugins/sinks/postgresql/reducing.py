@@ -55,7 +55,7 @@ def coarseness(points: float, max_points: int, *, is_large: bool) -> int:
 
 
 def shares(counts: Sequence[int], newest: int, max_points: int) -> list[int]:
-    """How many of `max_points` each of several series gets: both ends, then both extremes, the rest by its length.
+    """Share `max_points` among several series: both ends, then both extremes, the rest by length.
 
     Where there are not as many points as that, the newest has both ends, and of the others the longest come first:
     each gets its last point, then its first. Where there are more series than points some get none.

@@ -11,7 +11,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from .address import READER, Address, NotReady
-from .errors import describe
+from .errors import describe_error
 from .identity import Connection
 from .migrate import migrations
 from .readers import Readers
@@ -53,14 +53,14 @@ class Replica:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
-        await self._leave("Lens stops", logging.DEBUG)
+        await self._stop_using("Lens stops", logging.DEBUG)
 
-    async def check(self) -> None:
+    async def check_replica(self) -> None:
         """Look once. Raises psycopg.Error, NotReady."""
         try:
-            await self._look()
+            await self._check_lag()
         finally:
-            await self._leave("only looked at", logging.DEBUG)
+            await self._stop_using("only looked at", logging.DEBUG)
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection | None]:
@@ -75,14 +75,14 @@ class Replica:
     async def _keep_looking(self) -> None:
         while True:
             try:
-                await asyncio.wait_for(self._look(), _LOOK_TIMEOUT_SECONDS)
+                await asyncio.wait_for(self._check_lag(), _LOOK_TIMEOUT_SECONDS)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is said and looked at again
-                await self._leave(str(error) if isinstance(error, NotReady) else describe(error))
+                await self._stop_using(str(error) if isinstance(error, NotReady) else describe_error(error))
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _look(self) -> None:
+    async def _check_lag(self) -> None:
         if self._looking is None or self._looking.closed:
-            await self._address.look()
+            await self._address.inspect_server()
             self._looking = await self._address.connect(_LOOK_TIMEOUT_SECONDS, READER)
         row = await (await self._looking.execute(_STATE)).fetchone()
         schema, behind_seconds = row or (None, 0.0)
@@ -95,7 +95,7 @@ class Replica:
             self._logger.info("queries go to the replica (read_dsn)")
         self.notice = f"queries go to the replica (read_dsn), which is {behind_seconds:.1f} s behind"
 
-    async def _leave(self, why: str, level: int = logging.WARNING) -> None:
+    async def _stop_using(self, why: str, level: int = logging.WARNING) -> None:
         """Ask the replica no more until it has been looked at."""
         notice = f"the replica (read_dsn) is not used: {why}; queries go to dsn"
         if notice != self.notice:

@@ -1,4 +1,4 @@
-"""What is removed, by age and by size: attempts of runs, whole, the oldest first; never one that was written lately.
+"""Retention, by age and by size: whole attempts of runs, the oldest first; never one that was written lately.
 
 A row's age is that of the last write to its attempt, whichever is later, the time of the step or that of its arrival:
 a run that goes on loses nothing of its beginning, and what was imported from long ago is not gone the next day.
@@ -55,7 +55,7 @@ class Policy(NamedTuple):
         return self == Policy()
 
     def days_of(self, stream: StreamSize) -> float | None:
-        """How long a workload's attempts stay."""
+        """Return how long a workload's attempts stay."""
         for pattern, days in self.patterns:
             if fnmatchcase(stream.uid, pattern) or fnmatchcase(stream.name, pattern):
                 return days
@@ -63,7 +63,7 @@ class Policy(NamedTuple):
 
 
 def policy_of(settings: PostgreSQLSettings) -> Policy:
-    """What the options say."""
+    """Return the policy of the options."""
     return Policy(
         settings.retention_days,
         tuple(settings.retention_workload_days.items()),
@@ -72,8 +72,8 @@ def policy_of(settings: PostgreSQLSettings) -> Policy:
     )
 
 
-def choose(streams: Iterable[StreamSize], policy: Policy, now_us: int) -> list[StreamSize]:
-    """What has to go, the oldest first. Pure."""
+def choose_streams(streams: Iterable[StreamSize], policy: Policy, now_us: int) -> list[StreamSize]:
+    """Choose the attempts to remove, the oldest first. Pure."""
     oldest_first = sorted(streams, key=lambda stream: (stream.written_us, stream.id))
     chosen = [stream for stream in oldest_first if _is_too_old(stream, policy, now_us)]
     gone = {stream.id for stream in chosen}
@@ -113,7 +113,9 @@ async def retain(connection: Connection, policy: Policy, now_us: int) -> dict[st
     attempts = rows = 0
     async with only_here(connection, _LOCK) as is_ours:
         if is_ours and not policy.is_empty:
-            for stream in choose([stream async for stream in _streams(connection, policy, now_us)], policy, now_us):
+            for stream in choose_streams(
+                [stream async for stream in _streams(connection, policy, now_us)], policy, now_us
+            ):
                 removed, is_gone = await remove_attempt(connection, stream, now_us)
                 attempts, rows = attempts + is_gone, rows + removed
             if policy.days is not None:
@@ -158,7 +160,7 @@ async def _portion(connection: Connection, last_id: int, now_us: int, count: int
 
 
 class _State(NamedTuple):
-    """How much a stream has and when it was seen last: different after every write of new rows."""
+    """Size of a stream and the time of its last row: different after every write of new rows."""
 
     rows: int
     last_seen_us: int | None
@@ -254,6 +256,6 @@ async def _remove_events(connection: Connection, before_us: int) -> int:
     return int((await cursor.fetchall())[0][0])
 
 
-def describe(found: dict[str, Any]) -> str:
+def describe_removal(found: dict[str, Any]) -> str:
     """One line for the log."""
     return ", ".join(f"{name}={value}" for name, value in found.items())

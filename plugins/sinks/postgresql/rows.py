@@ -1,4 +1,4 @@
-"""What a row is when several writes have the same key: pure, no I/O.
+"""Merging of writes with the same key: pure, no I/O.
 
 A write carries an order: (priority, sequence). For each metric the value of the highest order is current, every other
 is history. `merge` is commutative, associative and idempotent, so that neither the order of arrival nor a redelivery
@@ -16,7 +16,7 @@ _UNKNOWN_RANK_PRIORITY = -(2**31)
 
 
 class Order(NamedTuple):
-    """Which of two writes is current: the higher one."""
+    """The order of two writes: the higher one is current."""
 
     priority: int
     sequence: int
@@ -152,17 +152,17 @@ def to_stored(state: RowState, *, shared_by_ranks: bool) -> StoredRow:
     head = max((version.order for version in state.current.values()), default=Order(0, 0))
     tags = {name: version.tags for name, version in state.current.items() if version.tags}
     others = {
-        name: (_rank(version.order, shared_by_ranks), version.order.sequence)
+        name: (_row_rank(version.order, shared_by_ranks), version.order.sequence)
         for name, version in state.current.items()
         if version.order != head
     }
     history = [
-        {"sequence": order.sequence, "rank": _rank(order, shared_by_ranks), "values": state.history[order]}
+        {"sequence": order.sequence, "rank": _row_rank(order, shared_by_ranks), "values": state.history[order]}
         for order in sorted(state.history)
     ]
     return StoredRow(
         sequence=head.sequence,
-        rank=_rank(head, shared_by_ranks) if state.current else None,
+        rank=_row_rank(head, shared_by_ranks) if state.current else None,
         iteration=state.iteration,
         event_time_us=state.first_us,
         updated_us=state.last_us if state.last_us != state.first_us else None,
@@ -173,7 +173,7 @@ def to_stored(state: RowState, *, shared_by_ranks: bool) -> StoredRow:
     )
 
 
-def _rank(order: Order, shared_by_ranks: bool) -> int | None:
+def _row_rank(order: Order, shared_by_ranks: bool) -> int | None:
     return rank_of(order) if shared_by_ranks else None
 
 

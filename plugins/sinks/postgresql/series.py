@@ -28,14 +28,14 @@ class Series(NamedTuple):
     weights: Doubles
 
     @staticmethod
-    def of(rows: Iterable[Integers], values: Doubles, stream: int) -> Series:
+    def from_rows(rows: Iterable[Integers], values: Doubles, stream: int) -> Series:
         """Points of one stream: steps, iterations and times, and the values beside them."""
         steps, iterations, times = rows
         return Series(steps, iterations, times, values, np.full(values.size, stream), np.ones(values.size))
 
     @property
     def size(self) -> int:
-        """How many points there are."""
+        """Return the number of points."""
         return self.values.size
 
     def select(self, which: Any) -> Series:

@@ -1,4 +1,4 @@
-"""What a pooler makes of a session: with PgBouncer's `pool_mode=transaction` every transaction has another one.
+"""Sessions behind a pooler: with PgBouncer's `pool_mode=transaction` every transaction has another one.
 
 What is set, locked or prepared for a session is somebody else's then. Each transaction says its settings itself there,
 nothing is prepared, and a lock that outlasts a transaction is held by one of its own. Where sessions are one's own,

@@ -14,7 +14,7 @@ _Days = Annotated[float, Meta(gt=0)]
 
 
 class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the rows go, within which limits, and what is removed each hour: nothing without a `retention_` option."""
+    """Connection, limits, and the hourly retention: nothing is removed without a `retention_` option."""
 
     dsn: Annotated[
         Secret | None,

@@ -103,14 +103,14 @@ _CHOSEN = "(select * from lens_subject where id = any(%(ids)s))"
 
 
 class Search:
-    """What is looked for in names, uids, namespaces and pods, and in which subjects; made by `search`."""
+    """A search in names, uids, namespaces and pods, and its subjects; made by `search_names`."""
 
     def __init__(self, parameters: dict[str, Any], subjects: str, condition: str) -> None:
         self._parameters = parameters
         self._subjects = subjects
         self._condition = condition
 
-    async def of(self, connection: Connection, subjects: Iterable[int]) -> list[Name]:
+    async def select_names(self, connection: Connection, subjects: Iterable[int]) -> list[Name]:
         """Under what these subjects are shown, as far as it matches."""
         found = await connection.execute(
             f"select distinct cluster, uid from ({shown(_CHOSEN)}) shown where {self._condition}".encode(),
@@ -118,8 +118,8 @@ class Search:
         )
         return [Name(*row) for row in await found.fetchall()]
 
-    async def count(self, connection: Connection) -> int | None:
-        """How many names there are; None where there are too many subjects to count them for a page."""
+    async def count_names(self, connection: Connection) -> int | None:
+        """Count the names; None where there are too many subjects to count them for a page."""
         many = await connection.execute(
             f"select count(*) > {COUNTED_SUBJECTS} from"
             f" (select from {self._subjects} s where last_seen_us is not null limit {COUNTED_SUBJECTS + 1}) s".encode(),
@@ -165,7 +165,7 @@ class Search:
         """
 
 
-async def search(connection: Connection, text: str) -> Search:
+async def search_names(connection: Connection, text: str) -> Search:
     """Look for a text; '' finds everything but the doctor's workload.
 
     A text that few subjects know is looked for in these alone. One that many know fills a page soon with the newest
@@ -204,7 +204,7 @@ async def newest_lines(
 
 
 def place(line: Line) -> tuple[int, str]:
-    """Where a line stands in the list: by when it was seen last, then by its uid."""
+    """Return the place of a line in the list: by its last data, then by its uid."""
     return line[7], line[1]
 
 

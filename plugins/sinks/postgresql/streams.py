@@ -1,4 +1,4 @@
-"""Which streams a query is about, and which blocks they have."""
+"""The streams of a query, and their blocks."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ _ASKED = (
     " and (cardinality(%(sources)s::text[]) = 0 or s.data_source = any(%(sources)s))"
     " and (%(run)s::text is null or s.run_id = %(run)s)"
     " and (%(attempt)s::bigint is null or s.attempt = %(attempt)s)"
+    " and (%(rank)s::bigint is null or s.rank = %(rank)s)"
 )
 _HEADER = (
     "b.first_step, b.last_step, b.rows, b.dirty, b.ordered, b.first_iteration, b.last_iteration, b.first_us, b.last_us"
@@ -138,6 +139,7 @@ def _filter(query: PointQuery, metrics: list[str] | None) -> dict[str, Any]:
         "sources": query.sources,
         "run": query.run_id,
         "attempt": query.attempt,
+        "rank": query.rank,
         "metrics": metrics,
         "start": window.start_us,
         "end": window.end_us,

@@ -1,4 +1,4 @@
-"""What `lens db` shows and does: figures of the database, and tidying it."""
+"""Output and work of `lens db`: statistics of the database, and its maintenance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from .compacting import compact_stream
-from .errors import describe
+from .errors import describe_error
 from .identity import Connection
 from .retention import Policy, retain
 
@@ -51,7 +51,7 @@ async def stats(connection: Connection) -> dict[str, Any]:
     }
 
 
-async def tidy(connection: Connection, policy: Policy) -> dict[str, Any]:
+async def clean_database(connection: Connection, policy: Policy) -> dict[str, Any]:
     """Remove what is too old, make all blocks that can be made, then VACUUM and ANALYZE every table of Lens."""
     removed = await retain(connection, policy, time.time_ns() // 1000)
     cursor = await connection.execute(
@@ -65,7 +65,7 @@ async def tidy(connection: Connection, policy: Policy) -> dict[str, Any]:
         except Exception as error:
             if connection.closed:
                 raise
-            failed[str(stream_id)] = describe(error)
+            failed[str(stream_id)] = describe_error(error)
     cursor = await connection.execute(_TABLES)
     tables = [row[0] for row in await cursor.fetchall()]
     for table in tables:

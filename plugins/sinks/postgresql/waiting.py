@@ -1,4 +1,4 @@
-"""Which streams wait for blocks to be made of their rows, and how long they have to. Pure, with the clock given.
+"""Streams whose rows wait for compaction, and their deadlines. Pure, with the clock given.
 
 A block costs about a fifth of what storing its rows does and serves only those who read. While much is written it
 waits for a calmer moment, but not for ever: until a stream has waited for `PATIENCE_SECONDS`, or has `PATIENCE_ROWS`
@@ -40,7 +40,7 @@ class _Stream:
 
 
 class Waiting:
-    """What `grew` and what is `due`; times are seconds of a clock that never goes back."""
+    """Tracks which streams `grew` and which are `due`; times are seconds of a clock that never goes back."""
 
     def __init__(self) -> None:
         self._streams: dict[int, _Stream] = {}
@@ -61,7 +61,7 @@ class Waiting:
         self._lately_at = now
         return stream.has_too_many(now)
 
-    def watch(self, stream_id: int, now: float) -> bool:
+    def record_reader(self, stream_id: int, now: float) -> bool:
         """Somebody reads a stream; whether its patience is at an end."""
         stream = self._streams.get(stream_id)
         if stream is None:  # nothing was written lately

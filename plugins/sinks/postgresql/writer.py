@@ -172,14 +172,16 @@ def _stored(row: Sequence[Any]) -> StoredRow:
         iteration,
         event_time_us,
         updated_us,
-        _numbers(_decode_metrics(metrics)),
+        _restore_special_values(_decode_metrics(metrics)),
         None if tags is None else dict(_decode_tags(tags)),
         None if key_sequences is None else _decode_sequences(key_sequences),
-        None if entries is None else [{**msgspec.structs.asdict(e), "values": _numbers(e.values)} for e in entries],
+        None
+        if entries is None
+        else [{**msgspec.structs.asdict(e), "values": _restore_special_values(e.values)} for e in entries],
     )
 
 
-def _numbers(values: Mapping[str, float | str]) -> dict[str, float]:
+def _restore_special_values(values: Mapping[str, float | str]) -> dict[str, float]:
     """The special values, which are strings in JSON, as numbers again."""
     return {name: float(value) for name, value in values.items()}
 
@@ -214,7 +216,7 @@ def _merged(
     history_limit: int,
     change: StreamChange,
 ) -> Update | None:
-    """What a write makes of a row that exists; None when it changes nothing."""
+    """Merge a write into an existing row; None when it changes nothing."""
     shared = key.shared_by_ranks
     merged = merge(from_stored(stored, shared_by_ranks=shared), state_of(row, key), history_limit)
     columns = to_stored(merged, shared_by_ranks=shared)
@@ -230,16 +232,18 @@ def _merged(
 
 async def _copy(connection: Connection, fresh: Iterable[Fresh], now_us: int) -> None:
     """Store new rows, piece by piece: PostgreSQL works on one while the next is encoded."""
-    pieces = list(_pieces(fresh))
+    pieces = list(_split_rows(fresh))
     if not pieces:
         return
     in_thread = len(pieces) > 1 or sum(len(part.rows) for part in pieces[0]) > _IN_THREAD_ROWS
     async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
         for piece in pieces:
-            await copy.write(await asyncio.to_thread(_encode, piece, now_us) if in_thread else _encode(piece, now_us))
+            await copy.write(
+                await asyncio.to_thread(_encode_piece, piece, now_us) if in_thread else _encode_piece(piece, now_us)
+            )
 
 
-def _pieces(fresh: Iterable[Fresh]) -> Iterator[list[Fresh]]:
+def _split_rows(fresh: Iterable[Fresh]) -> Iterator[list[Fresh]]:
     """The same rows in lists of about as many as are encoded at one time."""
     piece: list[Fresh] = []
     count = 0
@@ -255,7 +259,7 @@ def _pieces(fresh: Iterable[Fresh]) -> Iterator[list[Fresh]]:
         yield piece
 
 
-def _encode(piece: Iterable[Fresh], now_us: int) -> bytes:
+def _encode_piece(piece: Iterable[Fresh], now_us: int) -> bytes:
     return b"".join([copy_text(part.stream_id, part.key, part.rows, now_us, part.change) for part in piece])
 
 
@@ -281,10 +285,10 @@ async def _update(connection: Connection, updates: Sequence[Update]) -> None:
             [row.event_time_us for row in rows],
             [row.updated_us for row in rows],
             [row.metrics.decode() for row in rows],
-            *([_text(getattr(row, name)) for row in rows] for name in ("tags", "key_sequences", "history")),
+            *([_decode_document(getattr(row, name)) for row in rows] for name in ("tags", "key_sequences", "history")),
         ],
     )
 
 
-def _text(document: bytes | None) -> str | None:
+def _decode_document(document: bytes | None) -> str | None:
     return None if document is None else document.decode()

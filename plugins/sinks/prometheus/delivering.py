@@ -18,7 +18,7 @@ from lens_core.plugin_api.http_answers import describe_answer, is_web_page, outa
 from lens_core.plugin_api.protobuf import WireError
 from lens_core.plugin_api.urls import revealed
 
-from .messages import Packed, pack
+from .messages import Packed, pack_message
 from .posting import Address, Answered, Poster
 from .settings import PrometheusSettings
 from .version2 import to_version2
@@ -41,7 +41,7 @@ class TryAgain(Exception):
 
 
 class Outcome:
-    """How many series were stored, and how many refused by reason (a status), with one answer as an example.
+    """The number of series stored, and refused by reason (a status), with one answer as an example.
 
     `lost` are the refused parts of the request.
     """
@@ -79,7 +79,7 @@ class Shard:
         while waiting:
             packed = waiting.pop()
             requests += 1
-            answered = await self._post(packed, attempt)
+            answered = await self._post_packed(packed, attempt)
             if answered.status < 300:
                 outcome.stored += packed.series
             elif packed.series > 1 and requests < MOST_REQUESTS:  # perhaps it takes the parts
@@ -91,18 +91,18 @@ class Shard:
                 outcome.refuse(packed, answered)
         return outcome
 
-    async def _post(self, packed: Packed, attempt: int) -> Answered:
+    async def _post_packed(self, packed: Packed, attempt: int) -> Answered:
         """The store's answer, unless it is one to try again after."""
-        answered = await self._send(packed, attempt)
+        answered = await self._send_packed(packed, attempt)
         if answered.status == UNSUPPORTED and self._protocol == "2.0":
             self._protocol = "1.0"
-            answered = await self._send(packed, attempt)
+            answered = await self._send_packed(packed, attempt)
         is_page = is_web_page(answered.headers, answered.body)  # a proxy's, or a server's that is no store
         if (answered.status >= 300 or is_page) and (again := outage(answered.status, answered.headers, answered.body)):
             raise TryAgain(again.reason, again.after_seconds)
         return answered
 
-    async def _send(self, packed: Packed, attempt: int) -> Answered:
+    async def _send_packed(self, packed: Packed, attempt: int) -> Answered:
         content_type, version = _VERSIONS[self._protocol]
         headers = {"Content-Type": content_type, "X-Prometheus-Remote-Write-Version": version}
         if attempt > 1:
@@ -122,7 +122,7 @@ def _halves(packed: Packed) -> list[Packed]:
         first, second = packed.message().halves()
     except WireError:
         return []
-    return [pack(second), pack(first)]
+    return [pack_message(second), pack_message(first)]
 
 
 def _fixed_headers(settings: PrometheusSettings) -> Mapping[str, str]:

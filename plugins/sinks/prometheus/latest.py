@@ -80,7 +80,7 @@ class LatestValues:
         # Whether there is something that the last snapshot does not hold.
         self.renewed = False
 
-    def take(self, points: Iterable[Point]) -> None:
+    def update_points(self, points: Iterable[Point]) -> None:
         """Remember these points; an older one never replaces a newer one."""
         now = self._clock()
         for point in points:
@@ -103,7 +103,7 @@ class LatestValues:
         self._held = {slot: held for slot, held in self._held.items() if now - held.seen_at < self._expire_seconds}
 
     def snapshot(self, wall_time: float) -> Snapshot:
-        """What `restore` takes. May be called in a thread of its own."""
+        """Return a snapshot for `restore_snapshot`. May be called in a thread of its own."""
         now = self._clock()
         self.renewed = False
         held = [*self._held.items()]
@@ -115,18 +115,18 @@ class LatestValues:
             ],
         )
 
-    def restore(self, snapshot: Snapshot, wall_time: float) -> None:
+    def restore_snapshot(self, snapshot: Snapshot, wall_time: float) -> None:
         """Take up what was held before; it is as old as it is, the time in between included."""
         passed = max(0.0, wall_time - snapshot.taken_at)
         for kept in snapshot.values:
             age = kept.age_seconds + passed
             if age < self._expire_seconds and len(self._held) < self._max_series:
-                point = Point(Series.of(kept.labels), float(kept.value), kept.stamp, kept.slot)
+                point = Point(Series.from_labels(kept.labels), float(kept.value), kept.stamp, kept.slot)
                 self._held.setdefault(kept.slot, _Held(point, self._clock() - age))
         self._metrics.federate_series.set(len(self._held))
 
-    def points(self) -> list[Point]:
-        """What is held now, by name."""
+    def held_points(self) -> list[Point]:
+        """Return the current points, by name."""
         self._swept_at = -math.inf
         self._sweep(self._clock())
         self._metrics.federate_series.set(len(self._held))
@@ -144,14 +144,14 @@ def exposition(points: Sequence[Point], selected: Selector | None = None) -> byt
         if point.series.name != name:
             name = point.series.name
             lines.append(f"# TYPE {name} gauge")
-        lines.append(f"{name}{point.series.text} {_number(point.value)}")
+        lines.append(f"{name}{point.series.text} {_format_value(point.value)}")
     if points and (selected is None or selected({METRIC_NAME: LAST_UPDATE})):
         newest = max(point.stamp for point in points)
         lines += [f"# TYPE {LAST_UPDATE} gauge", f"{LAST_UPDATE} {newest / 1000}"]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _number(value: float) -> str:
+def _format_value(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -43,12 +43,12 @@ class Packed(msgspec.Struct, frozen=True):
     def message(self) -> Outgoing:
         """Its pieces. Raises WireError."""
         try:
-            return cut(bytes(cramjam.snappy.decompress_raw(self.block)))
+            return split_request(bytes(cramjam.snappy.decompress_raw(self.block)))
         except cramjam.DecompressionError as error:
             raise WireError(f"not a snappy block: {error}") from None
 
 
-def pack(message: Outgoing) -> Packed:
+def pack_message(message: Outgoing) -> Packed:
     """Pack a message."""
     return Packed(bytes(cramjam.snappy.compress_raw(message.body())), len(message.series))
 
@@ -59,10 +59,10 @@ def packed_record(record: SeriesBatch) -> Packed:
         return Packed(record.body, record.series)
     if record.compression:
         raise WireError(f"the compression {record.compression!r} is not known")
-    return pack(cut(record.body))
+    return pack_message(split_request(record.body))
 
 
-def cut(body: bytes) -> Outgoing:
+def split_request(body: bytes) -> Outgoing:
     """Cut a WriteRequest of 1.0. Raises WireError."""
     try:
         parts: Any = _Parts.FromString(body)
@@ -72,13 +72,13 @@ def cut(body: bytes) -> Outgoing:
 
 
 def counts(series: Sequence[bytes]) -> tuple[int, int, int]:
-    """How many samples, exemplars and histograms there are in series that a store could read."""
+    """Count samples, exemplars and histograms in series that a store could read."""
     parts: Any = _Series.FromString(b"".join(series))
     return len(parts.samples), len(parts.exemplars), len(parts.histograms)
 
 
 def label_end(series: bytes) -> int:
-    """Where the labels at the beginning of a series end. Raises WireError."""
+    """Return where the labels at the beginning of a series end. Raises WireError."""
     place = 0
     size = len(series)
     while place < size and series[place] == 0x0A:

@@ -1,4 +1,4 @@
-"""What training metrics are called in Prometheus: one table, and a rule for all that is not in it."""
+"""Names of training metrics in Prometheus: one table, and a rule for all that is not in it."""
 
 from __future__ import annotations
 

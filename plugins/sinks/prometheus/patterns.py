@@ -36,7 +36,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 class _Group:
-    """What was read of a group: choices of the present alternative, and the most that one before had."""
+    """State of a group: choices of the present alternative, and the largest number of an earlier one."""
 
     def __init__(self) -> None:
         self.present = self.most = 0

@@ -31,7 +31,7 @@ from lens_core.plugin_api.protobuf import WireError
 
 from .delivering import Outcome, Shard, TryAgain
 from .latest import TEXT_FORMAT, LatestValues, PrometheusMetrics, Snapshot, exposition
-from .messages import Outgoing, Packed, divide, pack, packed_record
+from .messages import Outgoing, Packed, divide, pack_message, packed_record
 from .posting import address_of
 from .refusals import OWN, rejected
 from .selectors import any_of
@@ -50,7 +50,7 @@ class _Task(NamedTuple):
 
 
 class _Progress:
-    """What is settled of a batch, so that trying it again sends nothing twice: stores refuse old samples."""
+    """The settled part of a batch, so that a retry sends nothing twice: stores refuse old samples."""
 
     def __init__(self, start: Position, end: Position) -> None:
         self.place = (start, end)
@@ -91,7 +91,7 @@ class Prometheus(Sink):
             return
         try:
             snapshot = await asyncio.to_thread(load_state, self._snapshot_path, Snapshot)
-            self._latest.restore(snapshot, time.time())
+            self._latest.restore_snapshot(snapshot, time.time())
         except (OSError, ValueError) as error:
             self.context.logger.warning("The latest values are not those of before. error=%s", error)
         self._keeping = asyncio.create_task(self._keep_at_times())
@@ -103,8 +103,8 @@ class Prometheus(Sink):
         self._stopping.set()
         if self._keeping is not None:
             await self._keeping
-        if self.settings.federate and (self._latest.points() or self._snapshot_path.exists()):
-            await asyncio.to_thread(self._keep)
+        if self.settings.federate and (self._latest.held_points() or self._snapshot_path.exists()):
+            await asyncio.to_thread(self._save_snapshot)
 
     async def _keep_at_times(self) -> None:
         """Keep the latest values until it stops, for a start after a crash."""
@@ -113,18 +113,18 @@ class Prometheus(Sink):
                 await asyncio.wait_for(self._stopping.wait(), KEEP_SECONDS)
             if self._latest.renewed and not self._stopping.is_set():
                 try:
-                    await asyncio.to_thread(self._keep)
+                    await asyncio.to_thread(self._save_snapshot)
                 except OSError as error:
                     self.context.logger.warning("The latest values are not kept. error=%s", error)
 
-    def _keep(self) -> None:
+    def _save_snapshot(self) -> None:
         save_state(self._snapshot_path, self._latest.snapshot(time.time()))
 
     async def check(self) -> None:
         """Write nothing: an empty request."""
         if self._shards:
             try:
-                outcome = await self._shards[0].deliver(pack(Outgoing([])), 1)
+                outcome = await self._shards[0].deliver(pack_message(Outgoing([])), 1)
             except TryAgain as error:
                 raise ConnectionError(str(error)) from None
             finally:
@@ -153,27 +153,27 @@ class Prometheus(Sink):
         wanted = [value for name, value in request.parameters if name == "match[]"]
         selected = any_of(wanted) if wanted else None
         # In a thread, because fifty thousand lines take a while.
-        text = await asyncio.to_thread(exposition, self._latest.points(), selected)
+        text = await asyncio.to_thread(exposition, self._latest.held_points(), selected)
         return Reply(body=text, headers={"Content-Type": TEXT_FORMAT})
 
     async def send(self, batch: Batch) -> Answer:
         """Deliver each record as a request of its own, the training rows as one; see `Shard.deliver`."""
         progress = self._progress_of(batch)
-        points = [*self._training.points(batch.records)]
+        points = [*self._training.make_points(batch.records)]
         if self.settings.federate:
-            self._latest.take(points)
+            self._latest.update_points(points)
         if not self._shards:
             return Delivered(filtered=sum(isinstance(record, SeriesBatch) for record in batch.records))
         own = Outgoing(time_series(points)) if points and self.settings.training else None
         queues = self._queues(batch, own, progress)
         outcomes = await asyncio.gather(
-            *(self._run(number, queue, progress, batch.attempt) for number, queue in enumerate(queues))
+            *(self._deliver_queue(number, queue, progress, batch.attempt) for number, queue in enumerate(queues))
         )
         again = [outcome for outcome in outcomes if outcome is not None]
         if again:
             return Retry(str(again[0]), max((error.after_seconds or 0.0 for error in again), default=0.0) or None)
         del self._progress[batch.pipeline]
-        return self._answer(batch, progress)
+        return self._make_answer(batch, progress)
 
     def _progress_of(self, batch: Batch) -> _Progress:
         known = self._progress.get(batch.pipeline)
@@ -182,10 +182,10 @@ class Prometheus(Sink):
         return known
 
     def _queues(self, batch: Batch, own: Outgoing | None, progress: _Progress) -> list[list[_Task]]:
-        """What each shard has to deliver, in order."""
+        """Return the deliveries of each shard, in order."""
         queues: list[list[_Task]] = [[] for _ in self._shards]
         if own is not None:
-            self._enqueue(queues, OWN, pack(own))
+            self._enqueue(queues, OWN, pack_message(own))
         for index, record in enumerate(batch.records):
             if isinstance(record, SeriesBatch):
                 try:
@@ -200,9 +200,11 @@ class Prometheus(Sink):
             return
         for number, part in enumerate(divide(request.message(), len(queues))):
             if part.series or part.metadata:
-                queues[number].append(_Task(index, pack(part)))
+                queues[number].append(_Task(index, pack_message(part)))
 
-    async def _run(self, number: int, queue: Sequence[_Task], progress: _Progress, attempt: int) -> TryAgain | None:
+    async def _deliver_queue(
+        self, number: int, queue: Sequence[_Task], progress: _Progress, attempt: int
+    ) -> TryAgain | None:
         """Deliver one shard's requests in their order; what stopped it, if anything did."""
         for task in queue:
             if (task.record, number) not in progress.settled:
@@ -211,10 +213,10 @@ class Prometheus(Sink):
                 except TryAgain as error:
                     return error
                 progress.settled[task.record, number] = outcome
-                self._note(outcome)
+                self._record_outcome(outcome)
         return None
 
-    def _note(self, outcome: Outcome) -> None:
+    def _record_outcome(self, outcome: Outcome) -> None:
         for reason, count in outcome.refused.items():
             self._metrics.refused.labels(self.context.name, reason).inc(count)
             self.context.logger.warning(
@@ -225,7 +227,7 @@ class Prometheus(Sink):
                 outcome.example,
             )
 
-    def _answer(self, batch: Batch, progress: _Progress) -> Answer:
+    def _make_answer(self, batch: Batch, progress: _Progress) -> Answer:
         wanted = self.settings.training or self.settings.federate
         filtered = 0 if wanted else sum(not isinstance(record, SeriesBatch) for record in batch.records)
         answer = rejected(batch, progress.settled, progress.broken, filtered)

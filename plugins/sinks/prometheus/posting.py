@@ -26,7 +26,7 @@ class Answered(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where to connect to, what to ask for; `authority` is the Host header."""
+    """The address to connect to, and the path to request; `authority` is the Host header."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""What of a batch the store refused for good, as dead letters: whole records, or just the series that it refused."""
+"""Dead letters for refusals of the store: whole records, or just the series that it refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from lens_core import Batch, Record, Rejected, SeriesBatch
 
 from .delivering import Outcome
-from .messages import Outgoing, Packed, counts, pack
+from .messages import Outgoing, Packed, counts, pack_message
 
 # All training rows of a batch are one request of Lens' own; it has no record's index.
 OWN = -1
@@ -54,7 +54,7 @@ def _record_of(lost: Sequence[Packed]) -> SeriesBatch:
     metadata = [one for message in messages for one in message.metadata]
     samples, exemplars, histograms = counts(series)
     return SeriesBatch(
-        body=pack(Outgoing(series, metadata)).block,
+        body=pack_message(Outgoing(series, metadata)).block,
         compression="snappy",
         series=len(series),
         samples=samples,

@@ -58,14 +58,14 @@ class _Reader:
 
     def read(self) -> list[_Matcher]:
         """All of it."""
-        name = self._take(_NAME)
+        name = self._match_pattern(_NAME)
         matchers = [_matcher(METRIC_NAME, "=", name)] if name else []
         if self._take_letter("{"):
             while not self._take_letter("}"):
                 matchers.append(self._read_matcher())
                 if not self._take_letter(",") and not self._next_is("}"):
                     raise self._unexpected("a comma or }")
-        self._take(_SPACE)
+        self._match_pattern(_SPACE)
         if self._place < len(self._text):
             raise self._unexpected("the end")
         if sum(one.label == METRIC_NAME for one in matchers) > 1 and name:
@@ -73,13 +73,13 @@ class _Reader:
         return matchers
 
     def _read_matcher(self) -> _Matcher:
-        label = self._take(_LABEL) or self._missing("the name of a label")
-        operator = self._take(_OPERATOR) or self._missing("one of = != =~ !~")
-        quoted = self._take(_TEXT) or self._missing("a text in quotes")
+        label = self._match_pattern(_LABEL) or self._raise_missing("the name of a label")
+        operator = self._match_pattern(_OPERATOR) or self._raise_missing("one of = != =~ !~")
+        quoted = self._match_pattern(_TEXT) or self._raise_missing("a text in quotes")
         return _matcher(label, operator, _unquoted(quoted))
 
-    def _take(self, pattern: re.Pattern[str]) -> str:
-        """What the pattern matches here, behind blanks; '' if it does not."""
+    def _match_pattern(self, pattern: re.Pattern[str]) -> str:
+        """Match the pattern here, behind blanks; '' if it does not match."""
         start = self._skip_blanks()
         found = pattern.match(self._text, start)
         if found is None:
@@ -100,7 +100,7 @@ class _Reader:
         found = _SPACE.match(self._text, self._place)
         return found.end() if found is not None else self._place
 
-    def _missing(self, wanted: str) -> str:
+    def _raise_missing(self, wanted: str) -> str:
         raise self._unexpected(wanted)
 
     def _unexpected(self, wanted: str) -> ValueError:

@@ -16,7 +16,7 @@ _Seconds = Annotated[float, Meta(gt=0)]
 
 
 class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where series are written to, and what /federate shows. Without a url there is only /federate."""
+    """The target of writes, and the selection for /federate. Without a url there is only /federate."""
 
     url: Annotated[
         _Url | None,

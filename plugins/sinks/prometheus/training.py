@@ -31,7 +31,7 @@ class Series(NamedTuple):
         return self.labels["__name__"]
 
     @classmethod
-    def of(cls, labels: Mapping[str, str]) -> Series:
+    def from_labels(cls, labels: Mapping[str, str]) -> Series:
         """With its labels in order, without those that have no name or no value."""
         wire = sorted((label, value) for label, value in labels.items() if label and value)
         encoded = [delimited(1, delimited(1, label.encode()) + delimited(2, value.encode())) for label, value in wire]
@@ -58,7 +58,7 @@ class TrainingSeries:
         self._known: dict[tuple[object, ...], Series] = {}
         self._owners: dict[tuple[object, ...], dict[str, str]] = {}
 
-    def points(self, records: Iterable[object]) -> Iterator[Point]:
+    def make_points(self, records: Iterable[object]) -> Iterator[Point]:
         """The points of training rows, events and measurements; other records have none."""
         if self._directory.index is not self._index or len(self._known) > _CACHED:
             self._index = self._directory.index
@@ -110,11 +110,11 @@ class TrainingSeries:
             if owned is None:
                 owned = self._owners[owner] = self._labels_of(origin, str(owner[-1]))
             extra = {plain(label): value for label, value in labels.items()}
-            known = self._known[key] = Series.of({**extra, **owned, "__name__": name})
+            known = self._known[key] = Series.from_labels({**extra, **owned, "__name__": name})
         return known
 
     def _labels_of(self, origin: Origin, data_source: str) -> dict[str, str]:
-        pod = self._directory.find(origin) if origin.pod_uid or origin.pod_name else None
+        pod = self._directory.find_pod(origin) if origin.pod_uid or origin.pod_name else None
         workload = workload_of(pod) if pod is not None else None
         ours = workload is not None and origin.workload_uid in ("", workload.uid)
         labels = {

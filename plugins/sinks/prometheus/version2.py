@@ -49,7 +49,7 @@ class _Writer:
         name = b""
         for field in fields(message):
             if field.number == 1:
-                refs.append(self._label(field))
+                refs.append(self._pack_label(field))
                 name = name or _metric_name(field.value)
             elif field.number == _SAMPLES:
                 rest.append(message[field.start : field.end])
@@ -62,7 +62,7 @@ class _Writer:
             rest.append(delimited(5, metadata))
         return delimited(1, b"".join(refs)) + b"".join(rest)
 
-    def _label(self, field: Field) -> bytes:
+    def _pack_label(self, field: Field) -> bytes:
         """The two references of a label, packed."""
         known = self._labels.get(field.value)
         if known is None:
@@ -76,7 +76,7 @@ class _Writer:
         rest: list[bytes] = []
         for field in fields(message):
             if field.number == 1:
-                refs.append(self._label(field))
+                refs.append(self._pack_label(field))
             else:
                 rest.append(message[field.start : field.end])
         return (delimited(1, b"".join(refs)) if refs else b"") + b"".join(rest)

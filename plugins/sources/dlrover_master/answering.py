@@ -29,7 +29,7 @@ class NotTaken(LensError):
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """Who reports: the job, and the node in it."""
+    """The sender of a report: the job, and the node in it."""
 
     origin: Origin
     node_id: int
@@ -37,7 +37,7 @@ class Sender(msgspec.Struct, frozen=True):
 
 
 def sender_of(request: Request, job_uid: str, default_workload_uid: str) -> Sender:
-    """Who sent a request. A job that names itself is the workload of that name."""
+    """Return the sender of a request. A job that names itself is the workload of that name."""
     workload = job_uid or default_workload_uid
     name = f"{workload}-{request.node_type or 'worker'}-{request.node_id}"
     return Sender(Origin(workload_uid=workload, pod_name=name), request.node_id, request.node_type)
@@ -80,9 +80,9 @@ def _diagnosis(fields: Mapping[str, Any], sender: Sender, message: Wire) -> list
     ]
 
 
-def _step(fields: Mapping[str, Any], sender: Sender, message: Wire) -> list[Record]:
-    step, at = _number(fields.get("step")), _number(fields.get("timestamp")) or time.time()
-    elapsed = _number(fields.get("elapsed_time_per_step"))
+def _step_records(fields: Mapping[str, Any], sender: Sender, message: Wire) -> list[Record]:
+    step, at = _parse_number(fields.get("step")), _parse_number(fields.get("timestamp")) or time.time()
+    elapsed = _parse_number(fields.get("elapsed_time_per_step"))
     values = {"elapsed_time_per_iteration_ms": elapsed * 1000.0} if elapsed else {"global_step": step}
     row = StepMetrics(
         origin=sender.origin,
@@ -98,7 +98,7 @@ def _step(fields: Mapping[str, Any], sender: Sender, message: Wire) -> list[Reco
 def _failure(fields: Mapping[str, Any], sender: Sender, message: Wire) -> list[Record]:
     details = {
         "reason": str(fields.get("error_data", ""))[:_MAX_TEXT],
-        "restart_count": int(_number(fields.get("restart_count"))),
+        "restart_count": int(_parse_number(fields.get("restart_count"))),
         "level": str(fields.get("level", ""))[:100],
         "node_id": sender.node_id,
     }
@@ -112,7 +112,7 @@ def _nothing(fields: Mapping[str, Any], sender: Sender, message: Wire) -> list[R
     return []
 
 
-def _number(value: Any) -> float:
+def _parse_number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and value == value else 0.0
 
 
@@ -126,7 +126,7 @@ _ANSWERS: dict[str, Callable[[], Wire]] = {
 _Maker = Callable[[Mapping[str, Any], Sender, Wire], list[Record]]
 _MAKERS: dict[str, _Maker] = {
     "DiagnosisReportData": _diagnosis,
-    "GlobalStep": _step,
+    "GlobalStep": _step_records,
     "NodeFailure": _failure,
     # Taken and of no further use: an agent that goes on sending them has no reason to complain.
     "ResourceStats": _nothing,

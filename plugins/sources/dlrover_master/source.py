@@ -74,13 +74,13 @@ class DlroverMaster(Source):
             await self._grpc.stop()
 
     async def _http_report(self, request: IngestRequest) -> Reply:
-        """What an agent of DLRover reports to its master."""
-        success, _ = await self._report(_read_http(request), request.headers.get(JOB_UID, ""))
+        """Receive a report of an agent of DLRover to its master."""
+        success, _ = await self._handle_report(_read_http(request), request.headers.get(JOB_UID, ""))
         return _pickled(encode_http_response(success))
 
     async def _http_get(self, request: IngestRequest) -> Reply:
-        """What an agent of DLRover asks its master."""
-        answer = self._answer(_read_http(request))
+        """Answer a request of an agent of DLRover to its master."""
+        answer = self._answer_request(_read_http(request))
         return _pickled(encode_http_response(answer is not None, dump(answer) if answer is not None else b""))
 
     async def _grpc_report(self, body: bytes, job_uid: str) -> bytes:
@@ -88,17 +88,17 @@ class DlroverMaster(Source):
             request = decode_grpc(body)
         except BadMessage as error:
             return encode_grpc_response(False, str(error))
-        return encode_grpc_response(*await self._report(request, job_uid))
+        return encode_grpc_response(*await self._handle_report(request, job_uid))
 
     async def _grpc_get(self, body: bytes, job_uid: str) -> bytes:
         try:
-            answer = self._answer(decode_grpc(body))
+            answer = self._answer_request(decode_grpc(body))
         except BadMessage as error:
             self.context.logger.debug("A question cannot be read. error=%s", error)
             answer = None
         return encode_grpc(Request(0, "", dump(answer) if answer is not None else b""))
 
-    async def _report(self, request: Request, job_uid: str) -> tuple[bool, str]:
+    async def _handle_report(self, request: Request, job_uid: str) -> tuple[bool, str]:
         """Success and, if there is none, why. Raises Overloaded, for which the sender comes again."""
         sender = sender_of(request, job_uid, self.settings.workload_uid)
         try:
@@ -112,7 +112,7 @@ class DlroverMaster(Source):
         await self.door.submit(records, received=max(1, len(records)), filtered=0 if records else 1)
         return True, ""
 
-    def _answer(self, request: Request) -> Wire | None:
+    def _answer_request(self, request: Request) -> Wire | None:
         try:
             return answer_of(load(request.data))
         except LensError as error:

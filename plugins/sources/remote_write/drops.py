@@ -70,5 +70,5 @@ class Drops:
         }
 
     def report(self) -> dict[str, Any]:
-        """What /remote-write/drops answers: the newest first."""
+        """Return the answer of /remote-write/drops: the newest first."""
         return {"total": sum(self.counts.values()), "by_reason": dict(self.counts), "recent": [*reversed(self._recent)]}

@@ -35,6 +35,7 @@ class Enricher:
         self._index = directory.index
         self._found: dict[Keys, Pod | None] = {}
         self._epoch = 1
+        self.learn: Callable[[bytes, Layout], None] = lambda block, layout: None
 
     def refresh(self) -> int:
         """Take up what the directory knows now; the epoch, a number that changes with it."""
@@ -49,7 +50,7 @@ class Enricher:
         if keys and keys not in self._found:
             if len(self._found) >= _MEMO_KEYS:
                 self._found.clear()
-            self._found[keys] = self._finder.find(keys, self._index)
+            self._found[keys] = self._finder.find_pod(keys, self._index)
         return self._found[keys] if keys else None
 
     def watches(self, name: str) -> bool:
@@ -61,32 +62,32 @@ class Enricher:
         keys = self._finder.keys(read_labels(telling))
         pod = self.pod(keys)
         of_pod, of_workload = _labels_of(pod, self._settings.workload)
-        return _join(of_pod), _join(of_workload), pod, keys
+        return _encode_labels(of_pod), _encode_labels(of_workload), pod
 
-    def make(self, block: bytes, learn: Callable[[bytes, Layout], None]) -> LabelSet | None:
-        """An entry, and how it is laid out; None for a label set that is damaged or refused."""
+    def make_label_set(self, block: bytes) -> LabelSet | None:
+        """An entry; None for a label set that is damaged or refused."""
         try:
-            return self.label_set(block, learn)
+            return self.label_set(block)
         except (WireError, RefusedSeries):
             return None
 
-    def label_set(self, block: bytes, learn: Callable[[bytes, Layout], None] | None = None) -> LabelSet:
-        """An entry, label by label. Raises WireError or RefusedSeries."""
+    def label_set(self, block: bytes) -> LabelSet:
+        """An entry, label by label; `learn` gets its layout. Raises WireError or RefusedSeries."""
         labels = checked(read_labels(block))
         entry: LabelSet = self._form.LabelSet()
         entry.received = entry.forwarded = block
         entry.keys = self._finder.keys(labels)
         entry.pod = self.pod(entry.keys)
         of_pod, of_workload = _labels_of(entry.pod, self._settings.workload)
-        forwarded = _join(_replaced(labels, [*of_pod, *of_workload]))
+        forwarded = _encode_labels(_replaced(labels, [*of_pod, *of_workload]))
         if forwarded != block:
             entry.forwarded = forwarded
         name = next(label[1] for label in labels if label[0] == METRIC_NAME)
         entry.negative = self.watches(name)
         if self._settings.copies != "none":
             self._make_copies(entry, labels, name)
-        elif learn is not None and (layout := _layout_of(block, labels, self._finder.telling)) is not None:
-            learn(block, layout)
+        elif (layout := _layout_of(block, labels, self._finder.telling)) is not None:
+            self.learn(block, layout)
         return entry
 
     def labels(self, block: bytes) -> dict[str, str]:
@@ -97,7 +98,7 @@ class Enricher:
         """One label set for each workload of the pod, its name prefixed."""
         renamed = [label for label in labels if label[0] != METRIC_NAME]
         renamed.append(make_label(METRIC_NAME, COPY_PREFIX + name))
-        entry.copies = tuple(_join(_replaced(renamed, ours)) for ours in _labels_of_copies(entry.pod))
+        entry.copies = tuple(_encode_labels(_replaced(renamed, ours)) for ours in _labels_of_copies(entry.pod))
         if self._settings.copies == "only":
             entry.forwarded = None
             entry.reason = "" if entry.copies else "no_workload_found" if entry.pod else "missing_pod_info"
@@ -109,14 +110,14 @@ def _layout_of(block: bytes, labels: list[Label], telling: Collection[str]) -> L
     pod, pod_end, workload, workload_end = (bisect_left(names, ours) for ours in OURS)
     if pod != pod_end or workload != workload_end or not set(OURS).isdisjoint(names):
         return None
-    if not block.isascii() or block != _join([make_label(name, value) for name, value, _ in labels]):
+    if not block.isascii() or block != _encode_labels([make_label(name, value) for name, value, _ in labels]):
         return None
     starts = [delimited(1, name.encode()) + VALUE_TAG for name in names]
     return starts, [name in telling for name in names], names.index(METRIC_NAME), pod, workload
 
 
 def _labels_of(pod: Pod | None, which: str) -> tuple[list[Label], list[Label]]:
-    """What a series of this pod gets: the labels of the pod, and of its root or nearest workload."""
+    """Return the labels for a series of this pod: those of the pod, and of its root or nearest workload."""
     if pod is None:
         return [], []
     workload = workload_of(pod, which)
@@ -124,7 +125,7 @@ def _labels_of(pod: Pod | None, which: str) -> tuple[list[Label], list[Label]]:
 
 
 def _labels_of_copies(pod: Pod | None) -> list[list[Label]]:
-    """What each copy of a series of this pod gets: one for each workload."""
+    """Return the labels for each copy of a series of this pod: one for each workload."""
     workloads = pod.workloads if pod is not None else []
     return [[*_pod_labels(pod), *_workload_labels(one.name, one.uid)] for one in workloads if pod is not None]
 
@@ -136,7 +137,7 @@ def _replaced(labels: list[Label], ours: list[Label]) -> list[Label]:
     return sorted([*(label for label in labels if label[0] not in names), *ours])
 
 
-def _join(labels: list[Label]) -> bytes:
+def _encode_labels(labels: list[Label]) -> bytes:
     """Labels as the fields of a TimeSeries."""
     return b"".join([label[2] for label in labels])
 

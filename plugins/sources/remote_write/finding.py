@@ -1,4 +1,4 @@
-"""Which pod a series belongs to: by a device of its node, else by the pod's own name or uid."""
+"""Resolution of a series' pod: by a device of its node, else by the pod's own name or uid."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PodFinder:
         node = next((labels[label] for label in self._node_labels if label in labels), "")
         return [("device", node, kind, device) for kind, device in devices] if node else []
 
-    def find(self, keys: Keys, index: Index) -> Pod | None:
+    def find_pod(self, keys: Keys, index: Index) -> Pod | None:
         """The pod of the first key that is known."""
         for key in keys:
             if (pod := _look_up(key, index)) is not None:

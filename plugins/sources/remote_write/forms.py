@@ -15,7 +15,7 @@ VARIABLE = "LENS_REMOTE_WRITE_FORM"
 _log = logging.getLogger("lens.remote_write")
 
 
-def choose() -> tuple[str, Any]:
+def choose_form() -> tuple[str, Any]:
     """The name of the form that is used, and its module."""
     if os.environ.get(VARIABLE) == "interpreted":
         return "interpreted", interpreted

@@ -42,27 +42,26 @@ cdef class Placed:
     cdef Py_ssize_t name_from, name_to, pod_at, workload_at
     cdef bytes telling, pod_labels, workload_labels
     cdef object pod
-    cdef tuple keys
 
 
 @cython.final
 cdef class LabelSets:
     cdef object _enricher, _clock
-    cdef Py_ssize_t _limit, _limit_bytes, _bytes, _marked, epoch
+    cdef Py_ssize_t _limit, _limit_bytes, _bytes, epoch
     cdef double _clear_seconds, _cleared_at
-    cdef dict _entries, _layouts, _pod_labels, _watched
-    cdef bytearray _marks
+    cdef dict _entries, _layouts, _pod_labels
+    cdef set _once
     cdef tuple _last_layout
     cdef Placed placed
     cdef public Py_ssize_t looks
 
-    @cython.locals(entry=LabelSet, stored=LabelSet, rest=Py_ssize_t, block=bytes)
+    @cython.locals(stored=LabelSet, rest=Py_ssize_t, block=bytes)
     cdef LabelSet find(self, bytes body, Py_ssize_t start, Py_ssize_t stop)
-    @cython.locals(size=Py_ssize_t)
-    cdef _store(self, LabelSet entry)
+    @cython.locals(entry=LabelSet, size=Py_ssize_t)
+    cdef LabelSet _store(self, bytes block)
     @cython.locals(entry=LabelSet)
     cdef _clear(self)
-    @cython.locals(number=Py_ssize_t, place=Py_ssize_t, marks=int)
+    @cython.locals(number=Py_ssize_t)
     cdef bint _came_before(self, bytes block) except -1
     @cython.locals(rest=Py_ssize_t, layout=tuple)
     cdef Py_ssize_t place_labels(self, bytes body, Py_ssize_t start, Py_ssize_t stop) except -2
@@ -74,11 +73,8 @@ cdef class LabelSets:
         end=Py_ssize_t, telling=bytes, start=bytes, placed=Placed,
     )
     cdef Py_ssize_t _walk(self, tuple layout, bytes body, Py_ssize_t place, Py_ssize_t stop) except -2
-    @cython.locals(placed=Placed, entry=LabelSet, before=bytes, between=bytes, after=bytes)
-    cdef LabelSet _make_by_layout(self, bytes block)
     @cython.locals(telling=bytes, pod_labels=tuple)
     cdef _place_pod(self, Placed placed)
-    cdef bint watches(self, bytes name) except -1
 
 
 @cython.locals(
@@ -93,9 +89,10 @@ cpdef Py_ssize_t forward(
 cdef Py_ssize_t _forward_entry(
     LabelSet entry, bytes body, Py_ssize_t place, Py_ssize_t rest, Py_ssize_t stop, Output output
 ) except -1
-@cython.locals(found=Py_ssize_t, placed=Placed)
+@cython.locals(found=Py_ssize_t)
 cdef Py_ssize_t _forward_placed(
-    LabelSets table, bytes body, Py_ssize_t place, Py_ssize_t start, Py_ssize_t rest, Py_ssize_t stop, Output output
+    Placed placed, bytes body, Py_ssize_t place, Py_ssize_t start, Py_ssize_t rest, Py_ssize_t stop, Output output,
+    object parser,
 ) except -1
 cdef Py_ssize_t _check(bytes data, Py_ssize_t start, Py_ssize_t stop) except -1
 @cython.locals(pointer="const char*")

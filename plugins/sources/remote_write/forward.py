@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         """C's own; only the compiled form calls it."""
 
 
-# The labels that a pod gives to its series, in two pieces; the pod, and the keys that it was found by.
-PodLabels: TypeAlias = "tuple[bytes, bytes, Pod | None, Keys]"
+# The labels that a pod gives to its series, in two pieces, and the pod.
+PodLabels: TypeAlias = "tuple[bytes, bytes, Pod | None]"
 # Of a label set's names: each encoded with the tag behind it, and whether such a label may tell the pod; then indices:
 # of the metric's name, and where the labels of a pod and of its workload belong.
 Layout: TypeAlias = "tuple[list[bytes], list[bool], int, int, int]"
@@ -44,7 +44,6 @@ _COMPILED = __name__.endswith("._forward")
 _SIGNATURE_BITS = 0xFFFFFFFFFFFF
 _LOOKS_BEHIND_KNOWN = 64
 _LOOK_EVERY = 32
-_MARKS_PER_KEY = 32
 # What an entry takes beside its bytes, about.
 _ENTRY_BYTES = 400
 _MEMO_ENTRIES = 50_000
@@ -123,31 +122,18 @@ class Placed:
     The labels of the pod belong before `pod_at`, those of its workload before `workload_at`.
     """
 
-    __slots__ = (
-        "keys",
-        "name_from",
-        "name_to",
-        "pod",
-        "pod_at",
-        "pod_labels",
-        "telling",
-        "workload_at",
-        "workload_labels",
-    )
-
     def __init__(self) -> None:
         self.name_from = self.name_to = self.pod_at = self.workload_at = 0
         self.telling = self.pod_labels = self.workload_labels = b""
         self.pod: Pod | None = None
-        self.keys: Keys = ()
 
 
 class LabelSets:
     """The label-set table, limited in entries and in bytes.
 
     A table that is full or ten minutes old is cleared: to make the entries anew takes less than to keep them in the
-    order of their use. A label set is stored when it comes for the second time (a Bloom filter tells), because most of
-    what churns comes once.
+    order of their use. A label set is stored when it is looked up for the second time, because most of what churns
+    comes once.
     """
 
     def __init__(self, enricher: Enricher, limit: int, clear_seconds: float, clock: Callable[[], float]) -> None:
@@ -158,8 +144,8 @@ class LabelSets:
         self._clock = clock
         self._entries: dict[bytes, LabelSet] = {}
         self._clear()
-        self._marks = bytearray(1 << (limit * _MARKS_PER_KEY // 8 - 1).bit_length())
-        self._marked = 0
+        # The hashes of label sets that were looked up once.
+        self._once: set[int] = set()
         self.epoch = 0
         # Behind so many new label sets in a row only each 32nd is looked up: senders send known ones together.
         self.looks = 8
@@ -167,7 +153,7 @@ class LabelSets:
         self._last_layout: Layout | None = None
         self.placed = Placed()
         self._pod_labels: dict[bytes, PodLabels] = {}
-        self._watched: dict[bytes, bool] = {}
+        enricher.learn = self.learn_layout
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -182,49 +168,41 @@ class LabelSets:
             self._clear()
 
     def find(self, body: bytes, start: int, stop: int) -> LabelSet | None:
-        """The entry of the labels of a series, made if need be; None if they are damaged or refused."""
+        """The entry of the labels of a series; None if there is none yet, or if they are damaged or refused."""
         rest = _end_of_labels(body, start, stop)
         if rest <= start:
             return None
         block = _slice(body, start, rest)
         stored = self._entries.get(block)
-        if stored is not None:
-            if stored.epoch != self.epoch and self._enricher.pod(stored.keys) is stored.pod:
-                stored.epoch = self.epoch
-            if stored.epoch == self.epoch:
-                return stored
-        entry = self._make_by_layout(block)
-        if entry is None:
-            entry = self._enricher.make(block, self.learn_layout)
-            if entry is None:
-                return None
-        entry.epoch = self.epoch
-        if stored is not None:
-            entry.is_stored = True
-            entry.next = stored.next
-            self._entries[block] = entry
-        elif self._came_before(block):
-            self._store(entry)
-        return entry
+        if stored is None:
+            return self._remember_entry(block) if self._came_before(block) else None
+        if stored.epoch != self.epoch and self._enricher.pod(stored.keys) is stored.pod:
+            stored.epoch = self.epoch
+        return stored if stored.epoch == self.epoch else self._remember_entry(block)
 
     def learn_layout(self, block: bytes, layout: Layout) -> None:
-        """Make entries of label sets that are laid out like this one without the generic parser from now on."""
+        """Forward label sets that are laid out like this one without the generic parser from now on."""
         if len(block) <= _MEMO_ITEM_BYTES and (signature := self._signature(block, 0, len(block))) >= 0:
             if len(self._layouts) >= _MEMO_ENTRIES:
                 self._layouts.clear()
             self._layouts[signature] = layout
 
-    def _store(self, entry: LabelSet) -> None:
-        size = _ENTRY_BYTES + len(entry.received) + sum([len(block) for block in entry.copies])
-        if entry.forwarded is not None and entry.forwarded is not entry.received:
+    def _remember_entry(self, block: bytes) -> LabelSet | None:
+        """Make an entry, and store it in place of an older one if it is not too large."""
+        entry = self._enricher.make_label_set(block)
+        if entry is None:
+            return None
+        entry.epoch = self.epoch
+        size = _ENTRY_BYTES + len(block) + sum([len(copy) for copy in entry.copies])
+        if entry.forwarded is not None and entry.forwarded is not block:
             size += len(entry.forwarded)
-        if size > _LARGEST_ENTRY_BYTES:
-            return
-        if len(self._entries) >= self._limit or self._bytes + size > self._limit_bytes:
-            self._clear()
-        entry.is_stored = True
-        self._entries[entry.received] = entry
-        self._bytes += size
+        if size <= _LARGEST_ENTRY_BYTES:
+            if len(self._entries) >= self._limit or self._bytes + size > self._limit_bytes:
+                self._clear()
+            self._bytes += 0 if block in self._entries else size
+            entry.is_stored = True
+            self._entries[block] = entry
+        return entry
 
     def _clear(self) -> None:
         for entry in self._entries.values():
@@ -234,17 +212,14 @@ class LabelSets:
         self._cleared_at = self._clock()
 
     def _came_before(self, block: bytes) -> bool:
-        """Whether a label set came before (wrong in less than one of thirty cases); from now on it did."""
+        """Whether a label set was looked up before; once it was, it is forgotten, because it is stored now."""
         number = hash(block)
-        place = number >> 6 & len(self._marks) - 1
-        marks = 1 << (number & 7) | 1 << (number >> 3 & 7)
-        if self._marks[place] & marks == marks:
+        if number in self._once:
+            self._once.discard(number)
             return True
-        if self._marked >= self._limit:
-            self._marks = bytearray(len(self._marks))
-            self._marked = 0
-        self._marks[place] |= marks
-        self._marked += 1
+        if len(self._once) >= self._limit:
+            self._once.clear()
+        self._once.add(number)
         return False
 
     def place_labels(self, body: bytes, start: int, stop: int) -> int:
@@ -321,22 +296,6 @@ class LabelSets:
         placed.workload_at = place if workload_at < 0 else workload_at
         return place
 
-    def _make_by_layout(self, block: bytes) -> LabelSet | None:
-        """An entry of a label set whose layout is known; else None."""
-        if self.place_labels(block, 0, len(block)) != len(block):
-            return None
-        placed = self.placed
-        entry = LabelSet()
-        entry.received = entry.forwarded = block
-        entry.keys = placed.keys
-        entry.pod = placed.pod
-        entry.negative = self.watches(_slice(block, placed.name_from, placed.name_to))
-        if placed.pod is not None:
-            before, between = _slice(block, 0, placed.pod_at), _slice(block, placed.pod_at, placed.workload_at)
-            after = _slice(block, placed.workload_at, len(block))
-            entry.forwarded = b"".join((before, placed.pod_labels, between, placed.workload_labels, after))
-        return entry
-
     def _place_pod(self, placed: Placed) -> None:
         """Note what a series gets by those of its labels that tell its pod."""
         telling = placed.telling
@@ -347,17 +306,7 @@ class LabelSets:
                 self._pod_labels.clear()
             if len(telling) <= _MEMO_ITEM_BYTES:
                 self._pod_labels[telling] = pod_labels
-        placed.pod_labels, placed.workload_labels, placed.pod, placed.keys = pod_labels
-
-    def watches(self, name: bytes) -> bool:
-        """Whether negative samples of this metric are dropped."""
-        watched = self._watched.get(name)
-        if watched is None:
-            watched = self._enricher.watches(name.decode())
-            if len(self._watched) >= _MEMO_ENTRIES:
-                self._watched.clear()
-            self._watched[name] = watched
-        return watched
+        placed.pod_labels, placed.workload_labels, placed.pod = pod_labels
 
 
 def forward(body: bytes, place: int, count: int, table: LabelSets, parser: GenericParser, batch: ForwardedBatch) -> int:
@@ -379,29 +328,27 @@ def forward(body: bytes, place: int, count: int, table: LabelSets, parser: Gener
             break
         done += 1
         found = 0
-        rest = -1
         # Mostly it is the label set that followed the last time.
         entry = None if previous is None else previous.next
         if entry is not None and not entry.matches(table.epoch, body, start, stop):
             entry = None
-        if entry is None and not looks and done % _LOOK_EVERY:
-            rest = table.place_labels(body, start, stop)
-        if rest >= 0:
-            found = _forward_placed(table, body, place, start, rest, stop, output)
-            unattached += found > 0 and table.placed.pod is None
+        if entry is None and (looks or not done % _LOOK_EVERY):
+            looks -= looks > 0
+            entry = table.find(body, start, stop)
+        if entry is not None:
+            if entry.is_stored:
+                if previous is not None:
+                    previous.next = entry
+                previous = entry
+                looks = _LOOKS_BEHIND_KNOWN
+            found = _forward_entry(entry, body, place, start + len(entry.received), stop, output)
+            unattached += found > 0 and entry.pod is None
+            known += found > 0 and entry.is_stored
         else:
-            if entry is None:
-                looks -= looks > 0
-                entry = table.find(body, start, stop)
-            if entry is not None:
-                if entry.is_stored:
-                    if previous is not None:
-                        previous.next = entry
-                    previous = entry
-                    looks = _LOOKS_BEHIND_KNOWN
-                found = _forward_entry(entry, body, place, start + len(entry.received), stop, output)
-                unattached += found > 0 and entry.pod is None
-                known += found > 0 and entry.is_stored
+            rest = table.place_labels(body, start, stop)
+            if rest >= 0:
+                found = _forward_placed(table.placed, body, place, start, rest, stop, output, parser)
+                unattached += found > 0 and table.placed.pod is None
         if found:
             series += 1
             samples += found
@@ -434,11 +381,19 @@ def _forward_entry(entry: LabelSet, body: bytes, place: int, rest: int, stop: in
     return found
 
 
-def _forward_placed(table: LabelSets, body: bytes, place: int, start: int, rest: int, stop: int, output: Output) -> int:
+def _forward_placed(
+    placed: Placed,
+    body: bytes,
+    place: int,
+    start: int,
+    rest: int,
+    stop: int,
+    output: Output,
+    parser: GenericParser,
+) -> int:
     """Forward a series whose labels are placed; returns its number of samples, 0 if it is not a usual one."""
-    placed = table.placed
     found = _usual_samples(body, rest, stop)
-    if found < 0 and not table.watches(_slice(body, placed.name_from, placed.name_to)):
+    if found < 0 and not parser.watches(_slice(body, placed.name_from, placed.name_to)):
         found = -found
     if found <= 0:
         return 0
@@ -481,7 +436,7 @@ def _is_ascii(data: bytes, start: int, stop: int) -> bool:
 
 
 def _after_length(body: bytes, place: int, size: int) -> int:
-    """Where the length that is written at a place ends; -1 if it has more than four bytes or is cut off."""
+    """Return where the length that is written at a place ends; -1 if it has more than four bytes or is cut off."""
     end = min(place + 4, size)
     while place < end:
         if body[place] < 0x80:
@@ -512,7 +467,7 @@ def _end_of_labels(body: bytes, place: int, stop: int) -> int:
 
 
 def _usual_samples(body: bytes, place: int, stop: int) -> int:
-    """How many samples follow the labels, as a negative number if a value is negative; 0 if there is more than that."""
+    """Count the samples behind the labels, as a negative number if a value is negative; 0 if more follows."""
     count = 0
     sign = 1
     while place < stop:

@@ -18,7 +18,7 @@ _MESSAGES = 10
 
 
 class ForwardedBatch(msgspec.Struct):
-    """What is forwarded of one request, in `output`; and what was counted.
+    """The forwarded part of one request, in `output`, with its counts.
 
     Of the series `received`, so many were `known`: their entry was in the label-set table.
     """
@@ -40,7 +40,7 @@ class ForwardedBatch(msgspec.Struct):
         self.output.append(field, 0, len(field))
 
     def view(self) -> memoryview:
-        """What is forwarded, until something is appended."""
+        """Return a view of the output, valid until something is appended."""
         return memoryview(self.output.buffer)[: self.output.size]
 
 
@@ -50,6 +50,10 @@ class GenericParser:
     def __init__(self, enricher: Enricher, drops: Drops) -> None:
         self._enricher = enricher
         self._drops = drops
+
+    def watches(self, name: bytes) -> bool:
+        """Whether negative samples of this metric are dropped."""
+        return self._enricher.watches(name.decode())
 
     def parse(self, series: bytes, entry: LabelSet | None, batch: ForwardedBatch) -> None:
         """Forward one series; with the entry of the labels that it begins with, if that is known. Raises WireError."""

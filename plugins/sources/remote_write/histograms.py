@@ -28,7 +28,7 @@ class BadHistogram(ValueError):
 
 def check_histogram(message: bytes) -> None:
     """Raise BadHistogram or WireError; a stale marker (its sum says so) is always right."""
-    single, lists = _read(message)
+    single, lists = _split_histogram(message)
     total = single.get(_SUM, b"\0" * 8)
     if total == STALE_NAN:
         return
@@ -47,7 +47,7 @@ def check_histogram(message: bytes) -> None:
         raise BadHistogram(f"{counted:g} observations in buckets, but a count of {count}")
 
 
-def _read(message: bytes) -> tuple[dict[int, Any], dict[int, list[Any]]]:
+def _split_histogram(message: bytes) -> tuple[dict[int, Any], dict[int, list[Any]]]:
     single: dict[int, Any] = {}
     lists: dict[int, list[Any]] = {}
     for field in fields(message):

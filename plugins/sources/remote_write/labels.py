@@ -42,10 +42,10 @@ def read_labels(block: bytes) -> list[Label]:
         inners: list[bytes] = list(_Labels.FromString(block).labels)
     except DecodeError:
         raise WireError("something else between the labels") from None
-    return [_known_label(inner) if len(inner) <= _MEMO_LABEL_BYTES else _label(inner) for inner in inners]
+    return [_known_label(inner) if len(inner) <= _MEMO_LABEL_BYTES else _parse_label(inner) for inner in inners]
 
 
-def _label(inner: bytes) -> Label:
+def _parse_label(inner: bytes) -> Label:
     name = value = b""
     for field in fields(inner):
         if field.number in (1, 2) and field.kind != DELIMITED:
@@ -61,7 +61,7 @@ def _label(inner: bytes) -> Label:
 
 
 # Most labels occur in many series.
-_known_label = lru_cache(_MEMO_LABELS)(_label)
+_known_label = lru_cache(_MEMO_LABELS)(_parse_label)
 
 
 def checked(labels: list[Label]) -> list[Label]:

@@ -1,4 +1,4 @@
-"""What a request says it is, and its body cut into series.
+"""The declared form of a request, and the splitting of its body into series.
 
 What senders do with every status: 400 is dropped by all of them, 503 is tried again by all of them; Prometheus loses
 data on 429, and vmagent is stuck on 401, 403, 404 and 413. So those four are not answered here.
@@ -61,7 +61,7 @@ def body_of(request: IngestRequest, limit_bytes: int) -> bytes:
     return decompress(request.body, "snappy", limit_bytes)
 
 
-def cut(body: bytes, version: str) -> Cut:
+def split_request(body: bytes, version: str) -> Cut:
     """Cut a message into its series. Raises BadRequest."""
     try:
         parts: Any = _Parts.FromString(body)

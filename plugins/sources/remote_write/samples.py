@@ -1,4 +1,4 @@
-"""What a series holds behind its labels: samples (2), exemplars (3), histograms (4); counted, checked, not changed."""
+"""The fields of a series behind its labels: samples (2), exemplars (3), histograms (4); counted and checked."""
 
 from __future__ import annotations
 

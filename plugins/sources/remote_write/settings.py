@@ -20,7 +20,7 @@ DEVICE_LABELS = {
 
 
 class RemoteWriteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How series find their pod, and what becomes of them."""
+    """The mapping of series to pods, and the handling of the rest."""
 
     path: Annotated[
         str, Meta(pattern=r"^/[A-Za-z0-9_./-]*$", description="answered beside /api/v1/write, at the root too")

@@ -15,10 +15,10 @@ from lens_core.plugin_api.protobuf import WireError, delimited
 
 from .drops import Drops, RemoteWriteMetrics
 from .enriching import Enricher
-from .forms import choose
+from .forms import choose_form
 from .forward import Output
 from .generic_parser import ForwardedBatch, GenericParser
-from .request import MEDIA_TYPE, Cut, body_of, cut, damaged, version_of
+from .request import MEDIA_TYPE, Cut, body_of, damaged, split_request, version_of
 from .settings import RemoteWriteSettings
 from .version2 import Translator, as_version1
 
@@ -47,8 +47,9 @@ class RemoteWrite(Source):
     def __init__(self, settings: Any, context: Context) -> None:
         super().__init__(settings, context)
         self._metrics = context.metrics.group(RemoteWriteMetrics)
+        self._attached, self._unattached = map(self._metrics.series.labels, ("attached", "unattached"))
         self.drops = Drops(self.settings.recent_drops, self._metrics)
-        self.form, self._hot_path = choose()
+        self.form, self._hot_path = choose_form()
         enricher = Enricher(self.settings, context.directory, self._hot_path)
         self._table = self._hot_path.LabelSets(enricher, self.settings.cached_series, CLEAR_SECONDS, time.monotonic)
         self._parser = GenericParser(enricher, self.drops)
@@ -59,10 +60,11 @@ class RemoteWrite(Source):
         """The path of the seeds in every method, Prometheus' own path, and the recent drops."""
         path = self.settings.path.rstrip("/")
         common: dict[str, Any] = {
-            "handler": self._write,
+            "handler": self._receive_write,
             "encodings": ("snappy", "zstd", "identity"),
             "max_body_bytes": self.settings.max_body_bytes,
             "wire_errors": WIRE_ERRORS,
+            "refusal": _refuse,
             "bodies": {MEDIA_TYPE: bytes},
         }
         paths = [path or "/prometheus", f"{path}/api/v1/write"]
@@ -75,13 +77,13 @@ class RemoteWrite(Source):
         """Recent drops with their reasons, and the form of the hot path: compiled or interpreted."""
         return Reply(body={**self.drops.report(), "form": self.form})
 
-    async def _write(self, request: IngestRequest) -> Reply:
+    async def _receive_write(self, request: IngestRequest) -> Reply:
         """Prometheus remote write 1.0 and 2.0; each series gets its pod and its workload."""
         version = "?"
         try:
             version = version_of(request.headers)
             body = body_of(request, self.settings.max_body_bytes)
-            reply = _answer(version, await self._receive(body, version))
+            reply = _make_reply(version, await self._receive(body, version))
         except RequestError as error:
             reply = _refusal(error, version)
         self._metrics.requests.labels(version, str(reply.status)).inc()
@@ -95,7 +97,7 @@ class RemoteWrite(Source):
             place = await self._forward(body, batch) if version == "1.0" else 0
             if place < len(body):
                 # Metadata, everything of 2.0, and what only the library can tell apart from damage.
-                message = cut(body[place:], version)
+                message = split_request(body[place:], version)
                 metadata = await self._forward_parts(message, version, batch)
             for entry in metadata:
                 batch.append(delimited(3, entry))
@@ -105,7 +107,7 @@ class RemoteWrite(Source):
         finally:
             self._reuse(batch.output)
         await self._submit(batch, block, batch.received + len(metadata))
-        self._count(batch)
+        self._count_samples(batch)
         return batch
 
     def _reuse(self, output: Output) -> None:
@@ -162,16 +164,16 @@ class RemoteWrite(Source):
         if received:
             await self.door.submit(records, received=received, filtered=filtered, rejected=batch.refused)
 
-    def _count(self, batch: ForwardedBatch) -> None:
+    def _count_samples(self, batch: ForwardedBatch) -> None:
         metrics = self._metrics
         metrics.samples.inc(batch.samples + batch.histograms)
-        metrics.series.labels("attached").inc(batch.series - batch.unattached)
-        metrics.series.labels("unattached").inc(batch.unattached)
+        self._attached.inc(batch.series - batch.unattached)
+        self._unattached.inc(batch.unattached)
         metrics.known.inc(batch.known)
         metrics.cached.set(len(self._table))
 
 
-def _answer(version: str, batch: ForwardedBatch) -> Reply:
+def _make_reply(version: str, batch: ForwardedBatch) -> Reply:
     """204, or 400 when some series were refused although the others are safe (a partial write)."""
     headers = _written(version, batch.samples, batch.histograms, batch.exemplars)
     if not batch.refused:
@@ -179,6 +181,15 @@ def _answer(version: str, batch: ForwardedBatch) -> Reply:
     count = sum(batch.refused.values())
     message = f"{count} series refused, the others were taken: {'; '.join(sorted(set(batch.messages)))}"
     return Reply(body={"code": "RequestParameterInvalid", "message": message}, status=400, headers=headers)
+
+
+def _refuse(error: RequestError, request: IngestRequest) -> Reply:
+    """Answer what the daemon refuses by itself as what is refused here: 2.0 wants to hear that nothing was written."""
+    try:
+        version = version_of(request.headers)
+    except RequestError:
+        version = "1.0"
+    return _refusal(error, version)
 
 
 def _refusal(error: RequestError, version: str) -> Reply:

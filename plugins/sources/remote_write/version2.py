@@ -63,7 +63,7 @@ class Translator:
             else:
                 metadata = field.value
         if metadata is not None:
-            self._note(self._name(refs), metadata)
+            self._record_metadata(self._metric_name(refs), metadata)
         return self._block(refs) + b"".join(rest)
 
     def _symbol(self, reference: int) -> bytes:
@@ -82,11 +82,11 @@ class Translator:
             raise WireError("the number of label references is odd")
         known = self._labels
         pairs = zip(refs[::2], refs[1::2], strict=True)
-        labels = [known.get(pair) or self._label(pair) for pair in pairs]
+        labels = [known.get(pair) or self._translate_label(pair) for pair in pairs]
         self._spend(sum(map(len, labels)))
         return b"".join(labels)
 
-    def _label(self, pair: tuple[int, int]) -> bytes:
+    def _translate_label(self, pair: tuple[int, int]) -> bytes:
         name, value = self._symbol(pair[0]), self._symbol(pair[1])
         self._spend(len(name) + len(value))
         label = self._labels[pair] = delimited(1, delimited(1, name) + delimited(2, value))
@@ -102,17 +102,17 @@ class Translator:
                 rest.append(message[field.start : field.end])
         return self._block(refs) + b"".join(rest)
 
-    def _name(self, refs: list[int]) -> str:
+    def _metric_name(self, refs: list[int]) -> str:
         for name, value in zip(refs[::2], refs[1::2], strict=False):
             if self._symbol(name) == b"__name__":
                 return self._symbol(value).decode(errors="replace")
         return ""
 
-    def _note(self, name: str, message: bytes) -> None:
+    def _record_metadata(self, name: str, message: bytes) -> None:
         if (name, message) in self._noted:
             return
         self._noted.add((name, message))
-        numbers = {field.number: _number(field) for field in fields(message)}
+        numbers = {field.number: _decode_number(field) for field in fields(message)}
         kind = numbers.get(1, 0)
         help_text, unit = self._symbol(numbers.get(3, 0)), self._symbol(numbers.get(4, 0))
         if not name or not (kind or help_text or unit):
@@ -125,7 +125,7 @@ class Translator:
         self._metadata.setdefault(family, b"".join(parts))
 
 
-def _number(field: Field) -> int:
+def _decode_number(field: Field) -> int:
     if field.kind != VARINT:
         raise WireError("a part of the metadata has the wrong type")
     return int(field.value)

@@ -23,7 +23,7 @@ ItemT = TypeVar("ItemT")
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a body is about; every field may be missing, null or empty, but not all of the first three."""
+    """The sender of a body; every field may be missing, null or empty, but not all of the first three."""
 
     workload_uid: Text = None
     pod_uid: Text = None
@@ -53,7 +53,7 @@ class Metric(msgspec.Struct, frozen=True, gc=False):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """What was logged at one step."""
+    """The values logged at one step."""
 
     data: dict[str, Any]
     step: Step = 0

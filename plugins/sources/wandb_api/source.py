@@ -39,7 +39,7 @@ Convert = Callable[[Sender, Sequence[_ItemT]], tuple[list[StepMetrics], Rejectio
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """How the body of one route is decoded: all at once, or item by item where that stops."""
+    """The decoding of one route's body: all at once, or item by item where that stops."""
 
     typed: Any
     raw: Any
@@ -86,7 +86,7 @@ class WandbApi(Source):
             "detection": (self._detection, DetectionBody),
             "metrics": (self._metrics, MetricsBody[Metric]),
             "logs": (self._logs, LogsBody[Log]),
-            "batch": (self._batch, BatchBody),
+            "batch": (self._submit_batch, BatchBody),
         }
         return [
             Route(paths=[f"/wandb/{kind}"], handler=self._counted(kind, handle), bodies={"application/json": body})
@@ -119,20 +119,20 @@ class WandbApi(Source):
     async def _metrics(self, body: bytes) -> dict[str, Any]:
         """Points of metrics, as the upstream exporter sends them; those of one step become one row."""
         self.context.logger.debug("[WandB Metrics API] Received request")
-        parsed = await self._take(body, _METRICS)
+        parsed = await self._submit_rows(body, _METRICS)
         self._counters.metrics_points.inc(parsed.points)
-        return _answer(parsed)
+        return _result_json(parsed)
 
     async def _logs(self, body: bytes) -> dict[str, Any]:
-        """What `wandb.log` was given, one row for each entry."""
+        """Receive the values of `wandb.log`, one row for each entry."""
         self.context.logger.debug("[WandB Logs API] Received request")
-        parsed = await self._take(body, _LOGS)
+        parsed = await self._submit_rows(body, _LOGS)
         self._counters.logs_points.inc(parsed.points)
         # What is stored is not told apart by its route: the share of stored points is that of all that came.
         self._counters.metrics_points.inc(parsed.points)
-        return _answer(parsed)
+        return _result_json(parsed)
 
-    async def _take(self, body: bytes, kind: _Kind) -> _Parsed:
+    async def _submit_rows(self, body: bytes, kind: _Kind) -> _Parsed:
         """Decode a body and hand its rows in; returns when they are safe."""
         large = len(body) > LARGE_BODY_BYTES
         parsed = await asyncio.to_thread(_parse, body, kind) if large else _parse(body, kind)
@@ -154,7 +154,7 @@ class WandbApi(Source):
         if not origin.is_known:
             await self.door.submit([], received=1, rejected={"no_identity": 1})
             raise BadRequest(NO_IDENTITY)
-        moment = await self._moment(detection.timestamp)
+        moment = await self._event_time(detection.timestamp)
         evidence = Evidence(
             origin=origin,
             source="wandb",
@@ -167,7 +167,7 @@ class WandbApi(Source):
             await self.door.submit([], received=1, rejected={"invalid": 1})
             raise BadRequest(f"the detection cannot be kept: {reason}")
         await self.door.submit([evidence])
-        pod = self.context.directory.find(origin)
+        pod = self.context.directory.find_pod(origin)
         known = [workload.uid for workload in pod.workloads] if pod else []
         uids = [detection.workload_uid] if detection.workload_uid else known
         verdict = self.judge(evidence)
@@ -179,14 +179,14 @@ class WandbApi(Source):
             "confidence": verdict.confidence,
         }
 
-    async def _moment(self, timestamp: float | None) -> float | None:
+    async def _event_time(self, timestamp: float | None) -> float | None:
         try:
             return epoch_seconds(timestamp)
         except ValueError as error:
             await self.door.submit([], received=1, rejected={"invalid": 1})
             raise BadRequest(str(error)) from None
 
-    async def _batch(self, body: bytes) -> dict[str, Any]:
+    async def _submit_batch(self, body: bytes) -> dict[str, Any]:
         """The other three in one body, one result for each part."""
         try:
             batch = await _decoded(body, _batch)
@@ -261,7 +261,7 @@ def _places(count: int, rejected: Rejections) -> Sequence[int]:
     return [index for index in range(count) if index not in wrong]
 
 
-def _answer(parsed: _Parsed) -> dict[str, Any]:
+def _result_json(parsed: _Parsed) -> dict[str, Any]:
     rejected = [{"index": index, "reason": reason} for index, reason in parsed.rejected]
     return {"success": True, "accepted": parsed.items - len(rejected), "rejected": rejected}
 

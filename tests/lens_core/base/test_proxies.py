@@ -7,7 +7,7 @@ import pytest
 
 from lens_core.base.errors import LensError
 from lens_core.base.proxies import keep_off_proxies
-from lens_core.cli.client import ask
+from lens_core.cli.client import request_json
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_a_command_asks_its_own_machine_and_not_the_proxy(monkeypatch: pytest.Mo
     monkeypatch.setenv("no_proxy", "")  # so that it is put back afterwards
     keep_off_proxies(os.environ)
     with pytest.raises(LensError, match=r"no daemon answers at http://127.0.0.1:1 .*refused"):
-        ask("GET", "http://127.0.0.1:1", "/")
+        request_json("GET", "http://127.0.0.1:1", "/")
     with pytest.raises(httpx.ConnectError, match=r"Name or service|resolution|name"):
         httpx.get("http://lens.example")

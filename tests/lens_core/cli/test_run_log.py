@@ -152,7 +152,7 @@ async def test_what_is_no_lens_neither_takes_nor_refuses_lines() -> None:
             return httpx.Response(status, content=body)
 
     sender = LineSender("http://127.0.0.1:1/logs", "", {"pod_name": "p"})
-    sender.put("stdout", "loss: 1")
+    sender.append_line("stdout", "loss: 1")
     client = cast(httpx.Client, Posted())
-    assert [sender._send(client) for _ in range(3)] == [False, False, True]
+    assert [sender._send_batch(client) for _ in range(3)] == [False, False, True]
     assert sender.dropped == 0

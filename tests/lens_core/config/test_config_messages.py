@@ -65,11 +65,11 @@ def make_host() -> PluginHost:
         for found in (WandbApi, Cloud, Http, Jax)
     ]
     datadog = Plugin(name="datadog", module="m", distribution="lens-agent", version="0.1.0")
-    datadog.end("unavailable", 'pip install "lens-agent[datadog]" (not installed: datadog-client)')
+    datadog.end_with("unavailable", 'pip install "lens-agent[datadog]" (not installed: datadog-client)')
     acme = Plugin(name="acme", module="acme_lens", distribution="acme-lens", version="2.1")
-    acme.end("failed", "ZeroDivisionError: division by zero")
+    acme.end_with("failed", "ZeroDivisionError: division by zero")
     off = Plugin(name="off", module="off", distribution="off", version="1")
-    off.end("disabled", "listed in LENS_DISABLED_PLUGINS")
+    off.end_with("disabled", "listed in LENS_DISABLED_PLUGINS")
     return PluginHost([*loaded, datadog, acme, off])
 
 

@@ -23,7 +23,7 @@ from lens_core import Context, LensError, Secret, Unavailable
 from lens_core.base.data_dir import DataDirLock, _whose
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.cli.checks import clocks
-from lens_core.cli.client import ask, daemon_url
+from lens_core.cli.client import daemon_url, request_json
 from lens_core.http.server import _why, bind
 
 NOON = 1_800_000_000.0
@@ -100,7 +100,7 @@ def test_addresses_of_commands(tmp_path: Path) -> None:
     with pytest.raises(LensError, match="lens:8080 is no address of a daemon; write http://lens:8080, or https://"):
         daemon_url("lens:8080", None)
     with pytest.raises(LensError, match="`lens up` starts one, --url and LENS_URL name another"):
-        ask("GET", "http://127.0.0.1:1", "/api/v1/status")
+        request_json("GET", "http://127.0.0.1:1", "/api/v1/status")
 
 
 def test_the_hook_says_once_that_nobody_answers(capfd: pytest.CaptureFixture[str]) -> None:

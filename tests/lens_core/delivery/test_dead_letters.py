@@ -25,13 +25,13 @@ def letter(step: int) -> DeadLetter:
 async def refused(spool: Spool, sink: str, *steps: int) -> None:
     """A batch of which these records are refused."""
     await spool.append(b"batch", len(steps))
-    chunk = await spool.read(sink, ALL)
+    chunk = await spool.read_chunk(sink, ALL)
     assert chunk is not None
     await spool.advance(sink, chunk.end, chunk.records, 5, [letter(step) for step in steps])
 
 
 async def steps_of(spool: Spool, sink: str) -> list[int]:
-    chunk = await spool.read(sink, ALL)
+    chunk = await spool.read_chunk(sink, ALL)
     records = [decode_envelope(segment.body).records for segment in chunk.segments] if chunk else []
     return [record.row_step for batch in records for record in batch if isinstance(record, StepMetrics)]
 
@@ -47,7 +47,7 @@ async def test_they_are_listed_in_order_by_sink_and_in_pages(path: Path | None) 
     letters = DeadLetters(spool)
     await refused(spool, "a", 1, 2, 3)
     await refused(spool, "b", 4)
-    assert (letters.count(), letters.count("a"), letters.count("b")) == (4, 3, 1)
+    assert (letters.count_letters(), letters.count_letters("a"), letters.count_letters("b")) == (4, 3, 1)
     page = await letters.entries("a", limit=2)
     rest = await letters.entries("a", limit=2, after_id=page[-1].id)
     assert [entry.record["row_step"] for entry in page + rest] == [1, 2, 3]
@@ -83,7 +83,7 @@ async def test_the_newest_reason_is_known_at_once_and_after_a_restart(tmp_path: 
             await refused(spool, "a", 1, 2)
         assert spool.sink_state("a").take_snapshot().dead_letter_reason == "reason 2"
         if expected:
-            await DeadLetters(spool).replay("a")
+            await DeadLetters(spool).replay_letters("a")
             assert spool.sink_state("a").take_snapshot().dead_letter_reason == ""
         await spool.close()
 
@@ -96,13 +96,13 @@ async def test_replay_gives_them_to_their_own_sink_and_removes_them(path: Path |
     await refused(spool, "b", 3)
     await spool.advance("a", Position(2, 1), 1, 5)
     pending_b = spool.pending("b").records
-    assert await letters.replay("a") == 2
+    assert await letters.replay_letters("a") == 2
     assert await steps_of(spool, "a") == [1, 2]
     assert spool.pending("b").records == pending_b
-    assert (letters.count("a"), letters.count("b")) == (0, 1)
+    assert (letters.count_letters("a"), letters.count_letters("b")) == (0, 1)
     assert [entry.sink for entry in await letters.entries()] == ["b"]
     assert spool.sink_state("a").take_snapshot().counts["accepted", ""] == 5
-    assert await letters.replay("a") == 0
+    assert await letters.replay_letters("a") == 0
     await spool.close()
 
 
@@ -121,8 +121,8 @@ async def test_what_was_written_without_its_origin_keeps_it(path: Path | None) -
     await spool.advance("a", Position(1, 4), 4, 5, [DeadLetter("why", body) for body in bodies])
     entries = await DeadLetters(spool).entries()
     assert [entry.record["origin"] for entry in entries] == [{"pod_name": pod} for pod in "aabb"]
-    assert await DeadLetters(spool).replay("a") == 4
-    chunk = await spool.read("a", ALL)
+    assert await DeadLetters(spool).replay_letters("a") == 4
+    chunk = await spool.read_chunk("a", ALL)
     assert chunk is not None
     found = [record for segment in chunk.segments for record in decode_envelope(segment.body).records]
     assert [record.origin.pod_name for record in found] == list("aabb")
@@ -133,8 +133,8 @@ async def test_a_replay_keeps_when_the_records_were_received(path: Path | None) 
     spool = Spool(path)
     await spool.open({"a": True})
     await refused(spool, "a", 7, 5)
-    await DeadLetters(spool).replay("a")
-    chunk = await spool.read("a", ALL)
+    await DeadLetters(spool).replay_letters("a")
+    chunk = await spool.read_chunk("a", ALL)
     assert chunk is not None
     assert decode_envelope(chunk.segments[0].body).received_at == 1005.0
     await spool.close()
@@ -147,10 +147,10 @@ async def test_many_are_replayed_in_steps_and_unreadable_ones_stay(path: Path | 
     await spool.append(b"batch", 1)
     await spool.advance("a", Position(2, 1), 1, 5, [DeadLetter("no envelope", b"\xc1")])
     letters = DeadLetters(spool)
-    assert await letters.replay("a") == 2500
+    assert await letters.replay_letters("a") == 2500
     assert await steps_of(spool, "a") == list(range(2500))
     assert [entry.reason for entry in await letters.entries()] == ["no envelope"]
-    assert letters.count("a") == 1
+    assert letters.count_letters("a") == 1
     await spool.close()
 
 
@@ -161,8 +161,8 @@ async def test_a_full_spool_refuses_a_replay_and_keeps_the_letters(path: Path | 
     await refused(spool, "a", 1, 2, 3)
     await spool.append(noise(3900), 1)
     with pytest.raises(Overloaded):
-        await letters.replay("a")
-    assert letters.count("a") == len(await letters.entries("a")) == 3
+        await letters.replay_letters("a")
+    assert letters.count_letters("a") == len(await letters.entries("a")) == 3
     await spool.close()
 
 
@@ -174,8 +174,8 @@ async def test_the_oldest_make_room_for_new_ones(path: Path | None) -> None:
     await refused(spool, "b", 3, 4)
     letters = DeadLetters(spool)
     assert [entry.record["row_step"] for entry in await letters.entries()] == [2, 3, 4]
-    assert (letters.count("a"), letters.count("b")) == (1, 2)
-    assert spool.status().dead_letters_discarded == 1
+    assert (letters.count_letters("a"), letters.count_letters("b")) == (1, 2)
+    assert spool.spool_status().dead_letters_discarded == 1
     await spool.close()
 
 
@@ -190,12 +190,12 @@ async def test_they_survive_a_restart_and_the_removal_of_their_sink(tmp_path: Pa
     letters = DeadLetters(spool)
     assert [entry.sink for entry in await letters.entries()] == ["a"]
     with pytest.raises(LensError, match="no sink 'a'"):
-        await letters.replay("a")
+        await letters.replay_letters("a")
     await spool.close()
     spool = Spool(path)
     await spool.open({"a": True})
-    assert DeadLetters(spool).count("a") == 1
-    assert await DeadLetters(spool).replay("a") == 1
+    assert DeadLetters(spool).count_letters("a") == 1
+    assert await DeadLetters(spool).replay_letters("a") == 1
     await spool.close()
 
 
@@ -204,7 +204,7 @@ async def test_what_was_replayed_for_a_sink_that_is_gone_is_dropped(tmp_path: Pa
     spool = Spool(path)
     await spool.open({"a": True, "b": True})
     await refused(spool, "b", 1)
-    await DeadLetters(spool).replay("b")
+    await DeadLetters(spool).replay_letters("b")
     await spool.close()
     spool = Spool(path)
     await spool.open({"a": True})

@@ -121,7 +121,7 @@ async def _deleted_is_missing(
         letters = await pipeline.dead_letters.entries(limit=1000)
         assert {letter.record["row_step"] for letter in letters} == bad
         assert stored == Counter(expected - bad)
-        status = pipeline.status().sinks[0]
+        status = pipeline.pipeline_status().sinks[0]
         went = status.ledger.delivered + status.ledger.filtered + sum(status.ledger.rejected.values())
         assert status.ledger.accepted + status.ledger.recovered == went
         await pipeline.stop(1.0)
@@ -134,9 +134,9 @@ async def test_dead_letters_go_with_their_workload() -> None:
     pipeline = pipeline_of(None, Scripted(refuse), BatchLimits(max_records=3, max_wait_seconds=0.001))
     await pipeline.start()
     await pipeline.submit([row(step, WORKLOADS[step % 2]) for step in range(10)])
-    await until(lambda: pipeline.dead_letters.count() == 10, "ten dead letters")
+    await until(lambda: pipeline.dead_letters.count_letters() == 10, "ten dead letters")
     assert await pipeline.erase(GONE, 10) == (0, 5)
-    assert pipeline.dead_letters.count() == 5
+    assert pipeline.dead_letters.count_letters() == 5
     assert {letter.record["row_step"] % 2 for letter in await pipeline.dead_letters.entries()} == {1}
     await pipeline.stop()
 
@@ -190,7 +190,7 @@ async def test_a_mark_goes_with_the_last_of_its_batches(tmp_path: Path) -> None:
     await spool.append(b"batch", 1)
     await spool.erase(GONE)
     assert [erasure.last_batch for erasure in spool.erasures] == [1]
-    chunk = await spool.read("out", BatchLimits())
+    chunk = await spool.read_chunk("out", BatchLimits())
     assert chunk is not None
     await spool.advance("out", chunk.end, 1)
     await until(lambda: not spool.erasures, "the mark is gone")

@@ -55,7 +55,7 @@ async def main():
     for step in range(first, last, 5):
         await pipeline.submit([row(step + number) for number in range(5)])
         print(step, flush=True)
-    while pipeline.status().sinks[0].pending_records:
+    while pipeline.pipeline_status().sinks[0].pending_records:
         await asyncio.sleep(0.005)
     await pipeline.stop()
 

@@ -50,11 +50,11 @@ def test_counters_are_there_from_the_start_and_unknown_reasons_are_not() -> None
 def test_the_rate_is_that_of_the_last_minute() -> None:
     now = 100.0
     meter = RateMeter(lambda: now)
-    meter.add(600)
+    meter.count_records(600)
     now = 110.0
     assert meter.per_second() == 60.0
     now = 150.0
-    meter.add(60)
+    meter.count_records(60)
     now = 159.0
     assert meter.per_second() == 660 / 59
     now = 161.0

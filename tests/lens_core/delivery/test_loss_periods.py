@@ -37,7 +37,7 @@ def test_one_warning_at_the_start_and_one_with_the_sum_at_the_end(caplog: pytest
     clock = Clock()
     periods = LossPeriods("default/far", clock)
     for _ in range(100):
-        periods.record("dropped", "spool_full", 5)
+        periods.record_loss("dropped", "spool_full", 5)
         clock.now += 1
         periods.end_quiet()
     assert [record.getMessage() for record in caplog.records] == ["default/far is losing records. reason=spool_full"]
@@ -62,7 +62,7 @@ def test_the_sums_of_all_periods_are_what_was_lost(steps: list[tuple[str, int, f
     periods = LossPeriods("default/far", clock)
     try:
         for reason, records, seconds in steps:
-            periods.record("dropped", reason, records)
+            periods.record_loss("dropped", reason, records)
             clock.now += seconds
             periods.end_quiet()
         periods.end_quiet(0.0)
@@ -76,13 +76,13 @@ def test_the_sums_of_all_periods_are_what_was_lost(steps: list[tuple[str, int, f
 
 def test_a_ledger_says_its_losses_and_counts_from_zero(caplog: pytest.LogCaptureFixture) -> None:
     metrics = SelfMetrics()
-    ledger = Ledger.of("default/far", metrics, drops=SINK_LOSSES)
+    ledger = Ledger.for_component("default/far", metrics, drops=SINK_LOSSES)
     assert (
         'lens_records_dropped_total{component="default/far",reason="spool_full"} 0.0' in metrics.exposition().decode()
     )
     ledger.drop("spool_full", 3)
     ledger.count("discarded", 2)
-    assert ledger.status().last_loss_at is not None
+    assert ledger.ledger_status().last_loss_at is not None
     end_quiet_periods(metrics.ledgers, quiet_seconds=0.0)
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 4

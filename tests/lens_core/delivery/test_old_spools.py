@@ -62,7 +62,7 @@ def write_format_1(path: Path) -> None:
 
 async def records_for(spool: Spool, sink: str) -> list[Record]:
     records: list[Record] = []
-    while (chunk := await spool.read(sink, ALL)) is not None:
+    while (chunk := await spool.read_chunk(sink, ALL)) is not None:
         unpacked = Unpacked(chunk, Matcher(EVERYTHING))
         assert unpacked.unreadable == []
         records += unpacked.records
@@ -74,7 +74,7 @@ async def test_a_spool_of_format_1_is_delivered_and_its_dead_letters_are_replaye
     write_format_1(path)
     spool = Spool(path)
     await spool.open({"a": True})
-    assert await DeadLetters(spool).replay("a") == 1
+    assert await DeadLetters(spool).replay_letters("a") == 1
     assert await records_for(spool, "a") == [row(1), row(2), Event(type="t"), row(9)]
     await spool.close()
 
@@ -86,7 +86,7 @@ async def test_it_has_the_newest_format_from_then_on(tmp_path: Path) -> None:
     spool = Spool(path)
     await spool.open({"a": True})
     assert (
-        await spool.look(lambda connection: dict(connection.execute("SELECT key, value FROM meta").fetchall()))
+        await spool.run_in_reader(lambda connection: dict(connection.execute("SELECT key, value FROM meta").fetchall()))
     ) == {
         "format": str(FORMAT_VERSION),
         "spool_id": "2c21394a-a47d-4842-9ec2-83bbf388b105",

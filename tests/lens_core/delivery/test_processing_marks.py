@@ -49,7 +49,7 @@ async def main():
     await pipeline.start()
     if steps:
         await pipeline.submit([row(step) for step in range(steps)])
-    while pipeline.status().sinks[0].pending_records:
+    while pipeline.pipeline_status().sinks[0].pending_records:
         await asyncio.sleep(0.005)
     print([letter.reason for letter in await pipeline.dead_letters.entries()])
     await pipeline.stop()
@@ -80,29 +80,29 @@ def test_what_ends_the_daemon_twice_is_put_aside_and_the_rest_is_delivered(tmp_p
 
 def test_a_daemon_that_was_killed_otherwise_loses_nothing(tmp_path: Path) -> None:
     marks = ProcessingMarks(tmp_path / "p.spool")
-    marks.start("spool", ["a", "b"])
-    marks.begin("a", Position(1, 0), Position(1, 10))
-    marks.begin("b", Position(1, 0), Position(1, 10))
-    marks.end("b")
+    marks.load_marks("spool", ["a", "b"])
+    marks.begin_batch("a", Position(1, 0), Position(1, 10))
+    marks.begin_batch("b", Position(1, 0), Position(1, 10))
+    marks.end_batch("b")
     marks.close()
     again = ProcessingMarks(tmp_path / "p.spool")
-    again.start("spool", ["a", "b"])
+    again.load_marks("spool", ["a", "b"])
     assert again.suspect("a") == Suspect(Position(1, 0), Position(1, 10), 1)
     assert again.suspect("b") is None
     again.close()  # died before anything was given: that is no second death of the batch
     third = ProcessingMarks(tmp_path / "p.spool")
-    third.start("spool", ["a", "b"])
+    third.load_marks("spool", ["a", "b"])
     assert third.suspect("a") == Suspect(Position(1, 0), Position(1, 10), 1)
     third.close()
 
 
 def test_marks_of_another_spool_say_nothing(tmp_path: Path) -> None:
     marks = ProcessingMarks(tmp_path / "p.spool")
-    marks.start("one", ["a"])
-    marks.begin("a", Position(1, 0), Position(1, 10))
+    marks.load_marks("one", ["a"])
+    marks.begin_batch("a", Position(1, 0), Position(1, 10))
     marks.close()
     other = ProcessingMarks(tmp_path / "p.spool")
-    other.start("another", ["a"])
+    other.load_marks("another", ["a"])
     assert other.suspect("a") is None
     other.close()
 
@@ -111,7 +111,7 @@ def test_marks_of_another_spool_say_nothing(tmp_path: Path) -> None:
 def test_a_damaged_file_is_no_mark(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "p.spool.processing").write_bytes(data)
     marks = ProcessingMarks(tmp_path / "p.spool")
-    marks.start("spool", ["a"])
+    marks.load_marks("spool", ["a"])
     assert marks.suspect("a") is None
     marks.close()
 

@@ -173,11 +173,11 @@ class World:
         self.dropped += self.pipeline.senders[2].ledger.dropped.get("spool_full", 0)
 
     def check_ledgers(self) -> None:
-        for sender, status in zip(self.pipeline.senders, self.pipeline.status().sinks, strict=True):
+        for sender, status in zip(self.pipeline.senders, self.pipeline.pipeline_status().sinks, strict=True):
             assert sender.ledger.sink_difference(status.pending_records) == 0, status
 
     async def settle(self) -> None:
-        await until(lambda: all(sink.pending_records == 0 for sink in self.pipeline.status().sinks))
+        await until(lambda: all(sink.pending_records == 0 for sink in self.pipeline.pipeline_status().sinks))
         self.check_ledgers()
 
 

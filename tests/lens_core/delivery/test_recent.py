@@ -28,7 +28,7 @@ def body_of(steps: range) -> bytes:
 
 def hold(recent: RecentBatches, number: int, steps: range, only_sink: str = "") -> None:
     body = body_of(steps)
-    recent.add(SpooledBatch(number, 1.0, len(steps), len(body), only_sink, len(body)), body)
+    recent.append_batch(SpooledBatch(number, 1.0, len(steps), len(body), only_sink, len(body)), body)
 
 
 def steps_of(chunk: Chunk | None) -> list[int]:
@@ -70,7 +70,7 @@ def test_what_all_have_taken_is_let_go() -> None:
     recent = RecentBatches()
     hold(recent, 1, range(10))
     hold(recent, 2, range(10))
-    recent.release(Position(2, 4))
+    recent.drop_passed(Position(2, 4))
     assert recent.chunk("a", Position(0, 0), WIDE) is None
     assert steps_of(recent.chunk("a", Position(2, 4), WIDE)) == [4, 5, 6, 7, 8, 9]
 
@@ -99,7 +99,10 @@ async def compare(path: Path, sizes: list[int], most: int, held: int) -> None:
     limits = BatchLimits(max_records=most)
     await spool.append_all([NewBatch(body_of(range(size)), size) for size in sizes])
     start = Position(0, 0)
-    while (read := await spool.look(lambda c, at=start: spool_file.read_chunk(c, "a", at, limits))) is not None:  # type: ignore[misc]
+    while True:
+        read = await spool.run_in_reader(lambda c, at=start: spool_file.read_chunk(c, "a", at, limits))  # type: ignore[misc]
+        if read is None:
+            break
         recent = spool.engine.recent.chunk("a", start, limits)
         if recent is not None:
             assert (recent.end, recent.size, steps_of(recent)) == (read.end, read.size, steps_of(read))

@@ -40,7 +40,7 @@ class World:
             self.peeked = await spool.peek("a", SMALL)
         elif deed == "hand out":
             peeked, self.peeked = self.peeked, None
-            chunk = peeked if peeked is not None and spool.hand_out("a", peeked) else await spool.read("a", SMALL)
+            chunk = peeked if peeked is not None and spool.hand_out("a", peeked) else await spool.read_chunk("a", SMALL)
             if chunk is not None:
                 self.held.append(chunk)
         elif deed == "settle" and self.held:
@@ -51,7 +51,9 @@ class World:
             await spool.take_back("a")
             del self.held[:]
         elif deed == "lose":
-            await spool.write(lambda c: c.execute("DELETE FROM batches WHERE id % 3 = ?", (number % 3,)) and None)
+            await spool.run_in_writer(
+                lambda c: c.execute("DELETE FROM batches WHERE id % 3 = ?", (number % 3,)) and None
+            )
             await self.mend()
         elif deed == "mend":
             await self.mend()
@@ -59,7 +61,7 @@ class World:
 
     async def mend(self) -> None:
         self.spool.engine._repair_wanted = True
-        await self.spool.write(lambda connection: None)
+        await self.spool.run_in_writer(lambda connection: None)
 
     def add_up(self) -> None:
         snapshot = self.spool.sink_state("a").take_snapshot()

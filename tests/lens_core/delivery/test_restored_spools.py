@@ -79,7 +79,7 @@ class World:
             self.directories[index] |= {self.next_step, self.next_step + 1}
             self.next_step += 2
         if not away:
-            await until(lambda: pipeline.status().sinks[0].pending_records == 0)
+            await until(lambda: pipeline.pipeline_status().sinks[0].pending_records == 0)
         await pipeline.stop(0.0 if away else 5.0)
         if not away:
             assert self.directories[index] <= set(self.database.rows)

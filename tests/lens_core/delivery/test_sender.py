@@ -107,8 +107,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def settle(pipeline: Pipeline) -> None:
-    await until(lambda: all(sink.pending_records == 0 for sink in pipeline.status().sinks))
-    for sender, status in zip(pipeline.senders, pipeline.status().sinks, strict=True):
+    await until(lambda: all(sink.pending_records == 0 for sink in pipeline.pipeline_status().sinks))
+    for sender, status in zip(pipeline.senders, pipeline.pipeline_status().sinks, strict=True):
         assert sender.ledger.sink_difference(status.pending_records) == 0
 
 
@@ -140,7 +140,7 @@ async def test_what_is_no_verdict_brings_the_same_batch_again(tmp_path: Path, an
     pipeline = await run(tmp_path, sink, rows(3))
     assert [batch.attempt for batch in sink.asked] == [1, 2, 3]
     assert len({(batch.start, batch.end, tuple(steps(batch.records))) for batch in sink.asked}) == 1
-    status = pipeline.status().sinks[0]
+    status = pipeline.pipeline_status().sinks[0]
     assert said in status.last_error
     assert (status.retries, status.ledger.delivered) == (2, 3)
     assert (status.state, status.failures_in_a_row) == ("stopped", 0)
@@ -153,7 +153,7 @@ async def test_a_sink_that_does_not_answer_is_asked_again(tmp_path: Path) -> Non
         return Delivered()
 
     pipeline = await run(tmp_path, Scripted(judge), rows(3))
-    assert pipeline.status().sinks[0].last_error == "no answer within 0.2 s"
+    assert pipeline.pipeline_status().sinks[0].last_error == "no answer within 0.2 s"
 
 
 async def test_after_many_failures_it_is_failing_and_goes_on(tmp_path: Path) -> None:
@@ -167,11 +167,11 @@ async def test_after_many_failures_it_is_failing_and_goes_on(tmp_path: Path) -> 
     pipeline = pipeline_of(tmp_path, Scripted(judge))
     await pipeline.start()
     await pipeline.submit(rows(2))
-    await until(lambda: pipeline.status().sinks[0].state == "failing")
-    assert pipeline.status().sinks[0].pending_records == 2
+    await until(lambda: pipeline.pipeline_status().sinks[0].state == "failing")
+    assert pipeline.pipeline_status().sinks[0].pending_records == 2
     broken = False
     await settle(pipeline)
-    status = pipeline.status().sinks[0]
+    status = pipeline.pipeline_status().sinks[0]
     assert (status.state, status.last_error) == ("idle", "RuntimeError: boom")
     assert status.last_success_at is not None
     await pipeline.stop()
@@ -184,7 +184,7 @@ async def test_rejected_records_become_dead_letters_with_their_reasons(tmp_path:
     await settle(pipeline)
     entries = await pipeline.dead_letters.entries()
     assert [(entry.reason, entry.record["row_step"]) for entry in entries] == [("too old", 0), ("too new", 2)]
-    ledger = pipeline.status().sinks[0].ledger
+    ledger = pipeline.pipeline_status().sinks[0].ledger
     assert (ledger.delivered, ledger.filtered, ledger.rejected) == (1, 1, {"refused": 2})
     await pipeline.stop()
 
@@ -228,7 +228,7 @@ async def test_a_record_that_cannot_be_read_blocks_nothing_and_is_kept(tmp_path:
     assert [steps(batch.records) for batch in sink.asked] in ([[0]], [[0], []])
     entries = await pipeline.dead_letters.entries()
     assert [entry.record for entry in entries] == [{"record": "from_the_future", "x": 1}, None]
-    assert pipeline.status().sinks[0].ledger.rejected == {"unreadable": 6}
+    assert pipeline.pipeline_status().sinks[0].ledger.rejected == {"unreadable": 6}
     await pipeline.stop()
 
 
@@ -245,7 +245,7 @@ async def test_a_sink_that_knows_its_position_starts_there(tmp_path: Path) -> No
     await settle(pipeline)
     assert [steps(batch.records) for batch in sink.asked] == [[8, 9]]
     assert sink.asked[0].start == Position(2, 3)
-    ledger = pipeline.status().sinks[0].ledger
+    ledger = pipeline.pipeline_status().sinks[0].ledger
     assert (ledger.recovered, ledger.delivered) == (10, 10)
     await pipeline.stop()
 
@@ -272,7 +272,7 @@ async def test_nothing_is_sent_before_a_sink_has_said_where_it_is(tmp_path: Path
     await pipeline.stop()
     assert asked == 4
     assert steps(sink.asked[0].records) == [0, 1, 2]
-    assert pipeline.status().sinks[0].last_error == "ConnectionError: not yet"
+    assert pipeline.pipeline_status().sinks[0].last_error == "ConnectionError: not yet"
 
 
 async def test_a_large_batch_comes_in_parts_with_consecutive_places(tmp_path: Path) -> None:
@@ -299,10 +299,10 @@ async def test_a_dead_sink_slows_no_other(tmp_path: Path) -> None:
     began = loop.time()
     for number in range(50):
         await pipeline.submit(rows(1, first=number))
-    await until(lambda: pipeline.status().sinks[2].pending_records == 0)
+    await until(lambda: pipeline.pipeline_status().sinks[2].pending_records == 0)
     assert loop.time() - began < 5.0
     assert [step for batch in alive.asked for step in steps(batch.records)] == list(range(50))
-    assert [sink.pending_records for sink in pipeline.status().sinks] == [50, 50, 0]
+    assert [sink.pending_records for sink in pipeline.pipeline_status().sinks] == [50, 50, 0]
     await pipeline.stop(1.0)
 
 
@@ -318,12 +318,12 @@ async def test_an_optional_sink_that_hangs_is_overtaken_and_adds_up(tmp_path: Pa
     await pipeline.start()
     for number in range(100):
         await pipeline.submit(rows(10, first=number * 10))
-    status = pipeline.status().sinks[0]
+    status = pipeline.pipeline_status().sinks[0]
     assert status.ledger.accepted == 1000
     assert pipeline.senders[0].ledger.sink_difference(status.pending_records) == 0
     hanging = False
     await settle(pipeline)
-    ledger = pipeline.status().sinks[0].ledger
+    ledger = pipeline.pipeline_status().sinks[0].ledger
     assert ledger.dropped["spool_full"] + ledger.delivered == 1000
     assert ledger.delivered > 0
     await pipeline.stop()
@@ -359,7 +359,7 @@ async def test_a_send_that_is_cancelled_at_the_deadline_loses_nothing(tmp_path: 
     await pipeline.start()
     await pipeline.submit(rows(3))
     await pipeline.stop(0.05)
-    status = pipeline.status().sinks[0]
+    status = pipeline.pipeline_status().sinks[0]
     assert (status.pending_records, status.ledger.delivered) == (3, 0)
 
 
@@ -371,7 +371,7 @@ async def test_a_memory_spool_tries_until_the_deadline_and_says_what_is_lost(tmp
     await pipeline.start()
     await pipeline.submit(rows(3))
     await pipeline.stop(1.0)
-    first, second = pipeline.status().sinks
+    first, second = pipeline.pipeline_status().sinks
     assert first.ledger.delivered == 3
     assert second.ledger.dropped == {"memory_spool_closed": 3}
     assert [sender.ledger.sink_difference(0) for sender in pipeline.senders] == [0, 0]

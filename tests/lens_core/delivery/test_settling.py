@@ -64,7 +64,7 @@ def pipeline_of(spool: Spool, sink: Sink) -> Pipeline:
 
 
 def dropped_of(pipeline: Pipeline) -> Mapping[str, int]:
-    return pipeline.status().sinks[0].ledger.dropped
+    return pipeline.pipeline_status().sinks[0].ledger.dropped
 
 
 async def test_one_more_batch_is_sent_while_a_commit_is_under_way_and_no_second_one(tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ async def test_one_more_batch_is_sent_while_a_commit_is_under_way_and_no_second_
     await pipeline.start()
     await pipeline.submit(rows(40))
     await until(lambda: len(sink.batches) == 2, "the second batch is sent")
-    assert pipeline.status().sinks[0].pending_records == 40
+    assert pipeline.pipeline_status().sinks[0].pending_records == 40
     spool.may_commit.set()
-    await until(lambda: pipeline.status().sinks[0].pending_records == 0, "everything is committed")
+    await until(lambda: pipeline.pipeline_status().sinks[0].pending_records == 0, "everything is committed")
     assert sink.batches == tens(4)
     await pipeline.stop()
 
@@ -92,7 +92,7 @@ async def test_what_was_sent_and_not_committed_is_sent_again_after_a_restart(tmp
     await pipeline.stop(0.0)
     again = pipeline_of(Spool(tmp_path / "p.spool"), sink)
     await again.start()
-    await until(lambda: again.status().sinks[0].pending_records == 0, "everything is delivered")
+    await until(lambda: again.pipeline_status().sinks[0].pending_records == 0, "everything is delivered")
     assert sink.batches == [*tens(2), *tens(3)]
     await again.stop()
 
@@ -105,10 +105,10 @@ async def test_a_commit_that_fails_loses_nothing(tmp_path: Path, failure: Except
     await pipeline.start()
     spool.may_commit.set()
     await pipeline.submit(rows(30))
-    await until(lambda: pipeline.status().sinks[0].pending_records == 0, "everything is committed")
+    await until(lambda: pipeline.pipeline_status().sinks[0].pending_records == 0, "everything is committed")
     # A full disk is waited for; after a mistake nobody knows what the spool has, so it is sent again.
     assert len(sink.batches) == 3 if isinstance(failure, Overloaded) else len(sink.batches) in (4, 5)
-    status = pipeline.status().sinks[0]
+    status = pipeline.pipeline_status().sinks[0]
     assert (status.ledger.delivered, dropped_of(pipeline)) == (30, {})
     assert pipeline.senders[0].ledger.sink_difference(0) == 0
     await pipeline.stop()
@@ -123,6 +123,6 @@ async def test_a_few_records_wait_for_more_although_a_commit_is_under_way(tmp_pa
     await until(lambda: len(sink.batches) == 1, "the first batch is sent")
     await pipeline.submit(rows(3))
     spool.may_commit.set()
-    await until(lambda: pipeline.status().sinks[0].pending_records == 0, "everything is committed")
+    await until(lambda: pipeline.pipeline_status().sinks[0].pending_records == 0, "everything is committed")
     assert [len(batch) for batch in sink.batches] == [10, 3]
     await pipeline.stop()

@@ -77,7 +77,7 @@ async def test_a_sink_that_raises_its_own_timeout_is_given_halves(tmp_path: Path
     await settle(pipeline)
     await pipeline.stop()
     assert [len(batch.records) for batch in sink.asked] == [4, 4, 2, 2]
-    assert "TimeoutError: its own" in pipeline.status().sinks[0].last_error
+    assert "TimeoutError: its own" in pipeline.pipeline_status().sinks[0].last_error
 
 
 async def test_batches_grow_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -29,7 +29,7 @@ async def opened(path: Path | None, sinks: dict[str, bool], max_bytes: int = 1 <
 
 
 async def bodies(spool: Spool, sink: str, limits: BatchLimits = WIDE) -> list[bytes]:
-    chunk = await spool.read(sink, limits)
+    chunk = await spool.read_chunk(sink, limits)
     return [segment.body for segment in chunk.segments] if chunk else []
 
 
@@ -39,7 +39,7 @@ async def done(spool: Spool, sink: str, chunk: Chunk) -> None:
 
 async def drain(spool: Spool, sink: str) -> list[bytes]:
     out = []
-    while (chunk := await spool.read(sink, WIDE)) is not None:
+    while (chunk := await spool.read_chunk(sink, WIDE)) is not None:
         out += [segment.body for segment in chunk.segments]
         await done(spool, sink, chunk)
     return out
@@ -78,10 +78,10 @@ async def test_whole_batches_up_to_the_limits(path: Path | None) -> None:
     spool = await opened(path, ONE)
     for _ in range(5):
         await spool.append(noise(100), 10)
-    chunk = await spool.read("a", BatchLimits(max_records=35, max_bytes=1 << 20))
+    chunk = await spool.read_chunk("a", BatchLimits(max_records=35, max_bytes=1 << 20))
     assert chunk is not None
     assert (chunk.records, chunk.start, chunk.end) == (30, Position(0, 0), Position(3, 10))
-    chunk = await spool.read("a", BatchLimits(max_records=1000, max_bytes=250))
+    chunk = await spool.read_chunk("a", BatchLimits(max_records=1000, max_bytes=250))
     assert chunk is not None
     assert chunk.records == 20
     await spool.close()
@@ -92,7 +92,7 @@ async def test_a_batch_that_is_too_large_is_read_in_parts(path: Path | None) -> 
     await spool.append(b"large", 25)
     await spool.append(b"next", 1)
     ends = []
-    while (chunk := await spool.read("a", BatchLimits(max_records=10))) is not None:
+    while (chunk := await spool.read_chunk("a", BatchLimits(max_records=10))) is not None:
         ends.append(chunk.end)
         await done(spool, "a", chunk)
     assert ends == [(1, 10), (1, 20), (2, 1)]
@@ -107,7 +107,7 @@ async def test_a_batch_for_one_sink_is_seen_by_that_one_alone_and_holds_nobody(p
     assert spool.pending("a").records == 1
     assert await drain(spool, "a") == [b"both"]
     assert await drain(spool, "b") == [b"both", b"only b"]
-    await until(lambda: spool.status().bytes == 0)
+    await until(lambda: spool.spool_status().bytes == 0)
     await spool.close()
 
 
@@ -119,7 +119,7 @@ async def test_only_a_file_holds_bodies_packed(tmp_path: Path) -> None:
         await spool.append(body, 1)
         assert await drain(spool, "a") == [body]
         await spool.append(body, 1)
-        sizes[path is None] = spool.status().bytes
+        sizes[path is None] = spool.spool_status().bytes
         assert spool.pending("a").bytes == len(body)
         await spool.close()
     assert sizes[False] < len(body) / 10 < len(body) <= sizes[True]
@@ -132,9 +132,9 @@ async def test_what_every_cursor_has_passed_is_deleted_and_the_file_shrinks(tmp_
     for _ in range(40):
         await spool.append(body, 1)
     await drain(spool, "a")
-    assert spool.status().bytes > 40_000_000
+    assert spool.spool_status().bytes > 40_000_000
     await drain(spool, "b")
-    await until(lambda: spool.status().bytes == 0)
+    await until(lambda: spool.spool_status().bytes == 0)
     await until(lambda: path.stat().st_size < 5_000_000)
     await spool.close()
 
@@ -151,7 +151,7 @@ async def test_what_a_dead_process_did_not_tidy_is_tidied_after_the_start(tmp_pa
     connection.close()
     spool = await opened(path, ONE, max_bytes=1 << 30)
     assert spool.pending("a").records == 0
-    await until(lambda: spool.status().bytes == 0)
+    await until(lambda: spool.spool_status().bytes == 0)
     await until(lambda: path.stat().st_size < 5_000_000)
     await spool.close()
 
@@ -162,7 +162,7 @@ async def test_positions_and_state_survive_a_restart(tmp_path: Path) -> None:
     identity = spool.spool_id
     await spool.append(b"1", 1, state={"stream": b"7", "gone": b"x"})
     await spool.append(b"2", 4, state={"gone": None})
-    chunk = await spool.read("a", BatchLimits(max_records=1))
+    chunk = await spool.read_chunk("a", BatchLimits(max_records=1))
     assert chunk is not None
     await done(spool, "a", chunk)
     await spool.advance("a", Position(2, 3), 3)
@@ -172,7 +172,7 @@ async def test_positions_and_state_survive_a_restart(tmp_path: Path) -> None:
     assert spool.spool_id == identity
     assert await spool.state() == {"stream": b"7"}
     assert spool.sink_state("a").recovered == spool.pending("a").records == 1
-    left = await spool.read("a", WIDE)
+    left = await spool.read_chunk("a", WIDE)
     assert left is not None
     assert [(s.first, s.last, s.body) for s in left.segments] == [(3, 4, b"2")]
     await spool.close()
@@ -186,7 +186,7 @@ async def test_a_new_sink_begins_at_the_oldest_batch_and_a_removed_one_holds_not
 
     spool = await opened(path, {"new": True})
     assert await drain(spool, "new") == [b"1"]
-    await until(lambda: spool.status().bytes == 0)
+    await until(lambda: spool.spool_status().bytes == 0)
     await spool.close()
 
 
@@ -195,7 +195,7 @@ async def test_numbers_of_batches_only_grow(tmp_path: Path) -> None:
     for expected in (1, 2, 3):
         spool = await opened(path, ONE)
         await spool.append(b"x", 1)
-        chunk = await spool.read("a", WIDE)
+        chunk = await spool.read_chunk("a", WIDE)
         assert chunk is not None
         assert chunk.end == Position(expected, 1)
         await done(spool, "a", chunk)
@@ -243,7 +243,7 @@ async def test_what_an_optional_sink_has_in_flight_is_not_counted_as_dropped(pat
     spool = await opened(path, {"b": False}, max_bytes=10_000)
     for _ in range(4):
         await spool.append(noise(1000), 10)
-    chunk = await spool.read("b", BatchLimits(max_records=20))
+    chunk = await spool.read_chunk("b", BatchLimits(max_records=20))
     assert chunk is not None
     assert chunk.records == 20
     for _ in range(20):
@@ -317,7 +317,7 @@ async def test_concurrent_appends_share_their_syncs(tmp_path: Path) -> None:
         nonlocal commits
         commits += statement == "COMMIT"
 
-    await spool.write(lambda connection: connection.set_trace_callback(count_commits))
+    await spool.run_in_writer(lambda connection: connection.set_trace_callback(count_commits))
     await asyncio.gather(*(spool.append(b"x", 1) for _ in range(200)))
     assert commits < 60
     await spool.close()
@@ -346,7 +346,9 @@ async def test_a_second_process_is_told_who_has_the_spool(tmp_path: Path) -> Non
 async def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.spool"
     spool = await opened(path, ONE)
-    await spool.write(lambda connection: connection.execute("UPDATE meta SET value = '99' WHERE key = 'format'"))
+    await spool.run_in_writer(
+        lambda connection: connection.execute("UPDATE meta SET value = '99' WHERE key = 'format'")
+    )
     await spool.close()
     with pytest.raises(SpoolError, match="newer"):
         await opened(path, ONE)

@@ -59,7 +59,7 @@ def append_and_kill(path: Path, count: int) -> list[str]:
 async def names(path: Path, sinks: dict[str, bool] | None = None) -> list[str]:
     spool = Spool(path)
     await spool.open(sinks or {"a": True})
-    chunk = await spool.read("a", ALL)
+    chunk = await spool.read_chunk("a", ALL)
     await spool.close()
     return [segment.body.rstrip(b".").decode() for segment in chunk.segments] if chunk else []
 
@@ -83,7 +83,7 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
 
 
 async def names_in_order(spool: Spool) -> list[str]:
-    chunk = await spool.read("a", ALL)
+    chunk = await spool.read_chunk("a", ALL)
     assert chunk is not None
     return [segment.body.rstrip(b".").decode() for segment in chunk.segments]
 
@@ -151,7 +151,7 @@ async def test_a_damaged_page_costs_only_what_lay_on_it(tmp_path: Path, caplog: 
     damaged = sink_state.take_snapshot().counts["dropped", "spool_damaged"]
     assert spool.pending("a").records + damaged == sink_state.recovered
     await spool.append(b"after", 1)
-    chunk = await spool.read("a", ALL)
+    chunk = await spool.read_chunk("a", ALL)
     assert chunk is not None
     assert chunk.end.batch > 200
     await spool.close()
@@ -161,7 +161,7 @@ async def test_a_damaged_page_costs_only_what_lay_on_it(tmp_path: Path, caplog: 
 
 
 async def readable(spool: Spool, sink: str) -> list[int]:
-    chunk = await spool.read(sink, ALL)
+    chunk = await spool.read_chunk(sink, ALL)
     assert chunk is not None
     whole = (segment for segment in chunk.segments if segment.body.endswith(FILLING))
     return [int(segment.body[:10]) for segment in whole]
@@ -190,7 +190,7 @@ async def test_a_damaged_file_never_keeps_the_spool_from_starting(
     spool = Spool(path)
     await spool.open({"a": True})
     await spool.append(b"after", 1)
-    chunk = await spool.read("a", ALL)
+    chunk = await spool.read_chunk("a", ALL)
     assert chunk is not None
     assert chunk.segments[-1].body == b"after"
     assert "was damaged" in caplog.text
@@ -208,7 +208,7 @@ async def test_damage_that_shows_while_reading_is_mended_at_work(
     await spool.open({"a": True, "b": True})
     before = spool.pending("b").records
     garble_interior_pages(path)
-    await spool.write(lambda connection: connection.execute("PRAGMA shrink_memory").fetchall())
+    await spool.run_in_writer(lambda connection: connection.execute("PRAGMA shrink_memory").fetchall())
 
     async def read_in_the_end() -> list[int]:
         while True:
@@ -256,13 +256,13 @@ async def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
     assert spool.pending("a").records == taken
     with pytest.raises(Overloaded, match="cannot be written"):
         spool.ensure_room()  # which readiness rests on
-    chunk = await spool.read("a", ALL)
+    chunk = await spool.read_chunk("a", ALL)
     assert chunk is not None
     assert len(chunk.segments) == taken
     await spool.advance("a", chunk.end, taken, taken * 50_000)
     await asyncio.wait_for(append_in_the_end(spool), 240)
     spool.ensure_room()
-    chunk = await spool.read("a", ALL)
+    chunk = await spool.read_chunk("a", ALL)
     assert chunk is not None
     assert [segment.body for segment in chunk.segments] == [noise(50_000, "y")]
     assert spool.pending("a").records == 1
@@ -278,7 +278,7 @@ async def test_a_disk_that_somebody_else_has_filled(small_disk: Path) -> None:
         while True:
             junk.write(b"j" * 4096)
     assert await fill_disk(spool) < 60
-    chunk = await spool.read("a", ALL)
+    chunk = await spool.read_chunk("a", ALL)
     assert chunk is not None
     with contextlib.suppress(Overloaded):  # the first try gives up the reserve
         await spool.advance("a", chunk.end, chunk.records, 1)
@@ -334,7 +334,7 @@ async def main():
             break
         except Overloaded:
             await asyncio.sleep(0.05)
-    chunk = await spool.read("a", BatchLimits(max_records=10_000, max_bytes=1 << 30))
+    chunk = await spool.read_chunk("a", BatchLimits(max_records=10_000, max_bytes=1 << 30))
     print(len(chunk.segments) == taken + 1 and taken < 1000)
     await spool.close()
 

@@ -52,10 +52,10 @@ def test_feeds_do_not_take_from_each_other() -> None:
         [Pod(uid="", name="a", namespace="ml", node="n1", devices=[Device(kind="gpu_id", id="3")])], "kubelet"
     )
     assert directory.devices() == {"n1": {"gpu_id": {"3": ["a", "1"]}}}
-    assert directory.workloads() == {"a": [["job", "w1"]]}
+    assert directory.workloads_by_pod() == {"a": [["job", "w1"]]}
     directory.replace([], "kubelet")
     assert directory.devices() == {}
-    assert directory.workloads() == {"a": [["job", "w1"]]}
+    assert directory.workloads_by_pod() == {"a": [["job", "w1"]]}
 
 
 def test_gone_pod_is_known_for_its_grace_and_its_device_goes_to_the_next() -> None:
@@ -67,7 +67,7 @@ def test_gone_pod_is_known_for_its_grace_and_its_device_goes_to_the_next() -> No
     clock.now += 61
     directory.expire()
     assert directory.devices() == {"n1": {"gpu_id": {"0": ["b", "2"]}}}
-    assert directory.find(Origin(pod_uid="1")) is None
+    assert directory.find_pod(Origin(pod_uid="1")) is None
 
 
 def test_pod_that_ended_leaves_after_its_grace_although_it_is_still_listed() -> None:
@@ -76,7 +76,7 @@ def test_pod_that_ended_leaves_after_its_grace_although_it_is_still_listed() -> 
     for _ in range(3):
         directory.replace([pod("1", "a", "Succeeded")], "k8s")
         clock.now += 25
-    assert directory.find(Origin(pod_uid="1"))
+    assert directory.find_pod(Origin(pod_uid="1"))
     clock.now += 25
     directory.replace([pod("1", "a", "Succeeded")], "k8s")
     assert not directory.pods()
@@ -88,18 +88,18 @@ def test_new_pod_of_the_same_name_is_another_pod() -> None:
     directory = Directory()
     directory.replace([pod("1", "a")], "k8s")
     directory.replace([pod("2", "a")], "k8s")
-    found = directory.find(Origin(pod_name="a", namespace="ml"))
+    found = directory.find_pod(Origin(pod_name="a", namespace="ml"))
     assert found is not None
     assert found.uid == "2"
-    assert directory.find(Origin(pod_name="a", namespace="ml", pod_uid="3")) is None
+    assert directory.find_pod(Origin(pod_name="a", namespace="ml", pod_uid="3")) is None
 
 
 def test_name_without_namespace_counts_only_if_one_pod_has_it() -> None:
     directory = Directory()
     directory.learn([pod("1", "a")], "k8s")
-    assert directory.find(Origin(pod_name="a")) is directory.index.by_uid["1"]
+    assert directory.find_pod(Origin(pod_name="a")) is directory.index.by_uid["1"]
     directory.learn([Pod(uid="2", name="a", namespace="other")], "k8s")
-    assert directory.find(Origin(pod_name="a")) is None
+    assert directory.find_pod(Origin(pod_name="a")) is None
     completed = directory.complete(Origin(pod_name="a", namespace="other"))
     assert (completed.pod_uid, completed.cluster) == ("2", "default")
 
@@ -172,4 +172,4 @@ def test_pods_that_are_gone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     for number in range(100):
         directory.replace([Pod(uid=f"u{number}", name=f"n{number}")], "feed")
     assert len(directory.pods()) <= 11
-    assert directory.find(Origin(pod_uid="u99")) is not None
+    assert directory.find_pod(Origin(pod_uid="u99")) is not None

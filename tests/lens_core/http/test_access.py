@@ -44,9 +44,9 @@ async def test_somebody_behind_a_proxy_on_loopback_is_not_loopback(app: IngestAp
 
 
 async def test_a_token_allows_its_role_and_no_other(app: IngestApp) -> None:
-    ingest = {"Authorization": f"Bearer {app.tokens.create('i', 'ingest')}"}
-    read = {"Authorization": f"bearer {app.tokens.create('r', 'read')}"}
-    admin = {"Authorization": f"Bearer {app.tokens.create('a', 'admin')}"}
+    ingest = {"Authorization": f"Bearer {app.tokens.create_token('i', 'ingest')}"}
+    read = {"Authorization": f"bearer {app.tokens.create_token('r', 'read')}"}
+    admin = {"Authorization": f"Bearer {app.tokens.create_token('a', 'admin')}"}
     assert await status(app, "POST", "/v1/wandb/metrics", **ingest) == (200, "")
     assert await status(app, "GET", "/v1/status", **ingest) == (403, "Forbidden")
     assert await status(app, "GET", "/v1/status", **read) == (200, "")

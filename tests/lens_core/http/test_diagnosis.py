@@ -8,7 +8,7 @@ import pytest
 
 from lens_core import Diagnosis, EventRow
 from lens_core.diagnosis import Progress, RankStack, StackReport, ThreadStack, encode_report
-from lens_core.http.diagnosis import describe
+from lens_core.http.diagnosis import diagnosis_json
 
 NOW = 1_800_000_000.0
 
@@ -39,7 +39,7 @@ def report(ago: float, rank: int, *frames: str, node: int = 0) -> Diagnosis:
 
 
 def test_nothing_is_known() -> None:
-    found = describe(NOW, [], [], None)
+    found = diagnosis_json(NOW, [], [], None)
     assert (found["hang"]["verdict"], found["stacks"], found["nodes"], found["advice"]) == ("unknown", [], [], None)
 
 
@@ -51,7 +51,7 @@ def test_ranks_of_several_nodes_are_merged_and_old_stacks_are_left_out() -> None
         report(8.0, 1, *waiting, node=1),
         report(7.0, 2, "read (data.py:3)", "train (train.py:5)", node=2),
     ]
-    found = describe(NOW, reports, [], None)
+    found = diagnosis_json(NOW, reports, [], None)
     assert [(group["ranks"], group["suspect"]) for group in found["stacks"]] == [(["2"], True), (["0", "1"], False)]
     assert [node["node_rank"] for node in found["nodes"]] == [0, 1, 2, 3]
     assert found["nodes"][2]["reports"] == {"STACK_TRACE": int((NOW - 7) * 1000)}
@@ -75,7 +75,7 @@ def test_ranks_of_several_nodes_are_merged_and_old_stacks_are_left_out() -> None
     ],
 )
 def test_advice(events: list[EventRow], action: str | None) -> None:
-    found = describe(NOW, [], events, None)["advice"]
+    found = diagnosis_json(NOW, [], events, None)["advice"]
     assert (found and found["action"]) == action
 
 
@@ -87,13 +87,17 @@ DLROVER = '{"3": {"local_rank": 3, "exitcode": -9, "message": "", "datetime": "2
     [(0, "RESTART_WORKER", "0 of 3"), ("2", "RESTART_WORKER", "2 of 3"), (5, "RELAUNCH_WORKER", "5 restarts are used")],
 )
 def test_dlrovers_report_is_read_and_its_restarts_count(restarts: object, action: str, words: str) -> None:
-    found = describe(NOW, [], [event("training_failed", 10, reason=DLROVER, restart_count=restarts)], None)["advice"]
+    found = diagnosis_json(NOW, [], [event("training_failed", 10, reason=DLROVER, restart_count=restarts)], None)[
+        "advice"
+    ]
     assert (found["action"], found["cause"], found["evidence"]) == (action, "killed", "exit code -9, SIGKILL")
     assert words in found["reason"]
 
 
 def test_steps_and_a_stall() -> None:
-    going = describe(NOW, [], [], Progress(last_step_at=NOW - 1, usual_seconds=1.0, iteration=7, data_source="log"))
+    going = diagnosis_json(
+        NOW, [], [], Progress(last_step_at=NOW - 1, usual_seconds=1.0, iteration=7, data_source="log")
+    )
     assert going["hang"]["verdict"] == "no"
     assert going["progress"] == {
         "iteration": 7,

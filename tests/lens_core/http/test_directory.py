@@ -8,7 +8,7 @@ from lens_plugins.sources.wandb_api import WandbApi
 
 from lens_core import Pod
 from lens_core.directory.directory import Directory
-from lens_core.http.directory import restore
+from lens_core.http.directory import restore_pods
 from tests.plugins.sources.ingest_app import IngestApp, NotingDoor
 
 POD = {
@@ -62,8 +62,8 @@ async def test_what_was_put_goes_to_the_store_and_is_known_after_a_restart(app: 
     assert [record.uid for record in door.records if isinstance(record, Pod)] == ["1"]
     directory = Directory()
     assert app.state.directory_file is not None
-    restore(directory, app.state.directory_file)
-    assert directory.workloads() == {"a": [["job", "w1"]]}
+    restore_pods(directory, app.state.directory_file)
+    assert directory.workloads_by_pod() == {"a": [["job", "w1"]]}
 
 
 @pytest.mark.parametrize("body", ["", "[]", '{"pods": [{"uid": "1"}]}', '{"pods": [{"name": "a", "workload": []}]}'])
@@ -85,7 +85,7 @@ async def test_store_that_cannot_take_it_changes_nothing(app: IngestApp) -> None
 
 
 async def test_changing_needs_an_admin(app: IngestApp) -> None:
-    token = app.tokens.create("someone", "read")
+    token = app.tokens.create_token("someone", "read")
     headers = {"Authorization": f"Bearer {token}"}
     assert (await call(app, "PUT", "/api/v1/directory", json={"pods": []}, headers=headers)).status_code == 403
     assert (await call(app, "GET", "/api/v1/directory", headers=headers)).status_code == 200

@@ -79,8 +79,8 @@ def test_a_long_workbook_goes_on_in_another_sheet(tmp_path: Path) -> None:
         values=array("d", [1.5] * 25),
     )
     with workbook(tmp_path / "w.xlsx", sheet_rows=11) as book:
-        book.add(piece)
-        book.add(piece)
+        book.write_rows(piece)
+        book.write_rows(piece)
     read = openpyxl.load_workbook(tmp_path / "w.xlsx")
     assert [sheet.max_row for sheet in read.worksheets] == [11] * 5
     assert read.worksheets[2]["E6"].value == str(2**60)
@@ -127,7 +127,7 @@ async def test_another_process_knows_them_and_forgets_old_ones(
     await fill(asked)
     state, content = await exported(asked)
     again = ExportJobs(tmp_path / "exports")
-    assert again.file(again.get(state["id"])).read_bytes() == content
+    assert again.file(again.get_export(state["id"])).read_bytes() == content
     monkeypatch.setattr(exports_jobs, "KEPT_SECONDS", -1.0)
     assert again.all() == []
     assert list((tmp_path / "exports").iterdir()) == []

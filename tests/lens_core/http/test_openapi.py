@@ -101,7 +101,7 @@ async def test_it_has_every_route_and_no_other(running: RunningLens) -> None:
 async def test_roles_and_parameters_are_what_the_routes_do(running: RunningLens) -> None:
     document = await document_of(running)
     store = TokenStore(running.daemon.config.data_dir)
-    tokens = {role: store.create(role, role) for role in ROLES}
+    tokens = {role: store.create_token(role, role) for role in ROLES}
     known = {name for _, _, operation in operations(document) for name in query_names(operation)}
     wrong = []
     for method, path, operation in operations(document):

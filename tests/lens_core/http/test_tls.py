@@ -64,7 +64,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, broken: str) -> Non
     certificate, key = write_certificate(tmp_path)
     (tmp_path / f"{broken}.pem").write_text("nonsense")
     with pytest.raises(LensError, match=r"server\.tls_certificate .* cannot be used"):
-        TlsFiles(certificate, key).check()
+        TlsFiles(certificate, key).check_files()
     (tmp_path / f"{broken}.pem").unlink()
     with pytest.raises(LensError, match="No such file"):
-        TlsFiles(certificate, key).check()
+        TlsFiles(certificate, key).check_files()

@@ -165,3 +165,10 @@ async def test_a_state_that_there_is_not_is_refused(asked: QueryApp) -> None:
     answer = await asked.get("/workloads", state="failed,dead")
     assert answer.status_code == 400
     assert "state must be among failed, stalled, running, ended, silent, not 'dead'" in answer.json()["message"]
+
+
+async def test_a_wrong_path_below_a_workload_names_the_route_that_was_meant(asked: QueryApp) -> None:
+    answer = await asked.get("/workloads/workload-1/metric/data")
+    assert answer.status_code == 404
+    assert "did you mean /api/v1/workloads/workload-1/metrics/data?" in answer.json()["message"]
+    assert "did you mean" not in (await asked.get("/workloads/namespace/pod-0")).json()["message"]

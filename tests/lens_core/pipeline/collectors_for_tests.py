@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from lens_core import Collector, ConfigurationError, LensError, Measurement, Record, Secret
+from lens_core import Collector, ConfigurationError, LensError, Measurement, Partial, Record, Secret
+
+_MISSING = "2 of 5 clusters gave no answer"
 
 
 class OddSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,15 +32,19 @@ class Odd(Collector):
     name = "odd"
     Settings = OddSettings
 
-    async def collect(self) -> Sequence[Record]:
+    async def collect(self) -> Sequence[Record] | Partial:
         """One measurement, or trouble."""
         action = getattr(self, f"_{self.settings.do}")
-        found: Sequence[Record] = await action()
+        found: Sequence[Record] | Partial = await action()
         return found
 
     async def _answer(self) -> Sequence[Record]:
         key = self.settings.key.reveal() if self.settings.key else ""
         return [Measurement(name="odd.pid", value=float(os.getpid()), tags={"key": key})]
+
+    async def _partly(self) -> Partial:
+        record = Measurement(name="odd.part", value=1.0)
+        return Partial(records=[record], rejected={"unreadable": 3, "none": 0}, problem=_MISSING)
 
     async def _nothing(self) -> Sequence[Record]:
         return []

@@ -98,6 +98,16 @@ async def test_errors_arrive_as_they_were(
         await collect_once(make(kind, tmp_path, do), 30)
 
 
+@pytest.mark.parametrize("kind", [Odd, Alone])
+async def test_what_could_be_had_is_stored_and_what_could_not_is_said(tmp_path: Path, kind: type[Odd]) -> None:
+    runner, door = runner_of(make(kind, tmp_path, "partly"), 60)
+    assert not await runner.collect_once()
+    assert [record.name for record in door.kept if isinstance(record, Measurement)] == ["odd.part"]
+    assert runner.last_error == "2 of 5 clusters gave no answer"
+    assert (door.ledger.received, dict(door.ledger.rejected)) == (4, {"unreadable": 3})
+    assert gauge(runner, "lens_collector_up") == 0
+
+
 async def test_a_process_that_dies_says_so(tmp_path: Path) -> None:
     with pytest.raises(LensError, match="ended with code 7"):
         await collect_once(make(Alone, tmp_path, "die"), 30)
@@ -157,7 +167,7 @@ async def test_one_bad_result_costs_no_other(tmp_path: Path) -> None:
     runner, door = runner_of(make(Odd, tmp_path, "mixed"))
     assert await runner.collect_once()
     assert [record.name for record in door.kept if isinstance(record, Measurement)] == ["odd.good", "odd.nan"]
-    status = door.ledger.status()
+    status = door.ledger.ledger_status()
     assert (status.received, dict(status.rejected)) == (5, {"invalid": 3})
 
 

@@ -124,7 +124,7 @@ async def test_what_one_required_pipeline_refuses_reaches_no_other(tmp_path: Pat
         full.spool.engine.full_until = 0.0
         with pytest.raises(Overloaded, match="full because of a required sink"):
             await gate.submit(rows(50))
-    await until(lambda: first.status().sinks[0].pending_records == 0)
+    await until(lambda: first.pipeline_status().sinks[0].pending_records == 0)
     assert (len(up.records), gate.ledger.accepted) == (taken, taken)
     down.is_up = True
     await until(lambda: len(down.records) == taken)
@@ -152,7 +152,7 @@ async def test_of_those_that_race_for_the_last_room_none_reaches_only_one_pipeli
         all_taken = all(await asyncio.gather(*(send(f"{number}-{which}") for which in range(8))))
         number += 1
     down.is_up = True
-    await until(lambda: all(pipeline.status().sinks[0].pending_records == 0 for pipeline in pipelines))
+    await until(lambda: all(pipeline.pipeline_status().sinks[0].pending_records == 0 for pipeline in pipelines))
     for sink in (up, down):
         assert Counter(record.origin.pod_name for record in sink.records) == dict.fromkeys(accepted, 20)
     assert [pipeline.spool.engine.reservations.bytes for pipeline in pipelines] == [0, 0]
@@ -172,7 +172,7 @@ async def test_room_that_only_an_optional_sink_holds_is_given(tmp_path: Path) ->
     for number in range(60):
         await gate.submit(rows(50))
         await until(lambda so_far=50 * (number + 1): len(up.records) == so_far)  # type: ignore[misc]
-    assert small.status().sinks[1].ledger.dropped["spool_full"] > 0
+    assert small.pipeline_status().sinks[1].ledger.dropped["spool_full"] > 0
     for pipeline in gate._pipelines:
         await pipeline.stop()
 
@@ -217,6 +217,40 @@ async def test_records_that_no_pipeline_wants_are_filtered(tmp_path: Path) -> No
     assert gate.ledger.entry_difference() == 0
     await only_events.stop()
     await team.stop()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Event(type="resumed", details={"number": 2**64}),  # refused before anything is stored
+        StepMetrics(origin=Origin(pod_name="p"), data_source="wandb", row_step=2**64, values={}),  # cannot be encoded
+    ],
+)
+async def test_a_record_that_cannot_be_taken_is_counted_and_takes_no_other_with_it(
+    tmp_path: Path, wrong: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = Keeping()
+    pipeline = await started(tmp_path, "a", sink)
+    gate = IngestGate("api", [pipeline], metrics=SelfMetrics())
+    await gate.submit([*rows(2), wrong, Event(type="resumed")])
+    ledger = gate.ledger
+    assert (ledger.received, ledger.accepted, ledger.filtered, ledger.rejected) == (4, 3, 0, {"invalid": 1})
+    assert ledger.entry_difference() == 0
+    await until(lambda: len(sink.records) == 3)
+    assert "api: 1 records are refused" in caplog.text
+    await pipeline.stop()
+
+
+async def test_a_kind_is_wanted_when_one_pipeline_wants_it(tmp_path: Path) -> None:
+    only_events = await started(tmp_path, "a", Keeping(), wanted=RecordFilter(kinds=["event"]))
+    gate = IngestGate("api", [only_events], metrics=SelfMetrics())
+    assert [gate.wants(kind) for kind in (Event, StepMetrics)] == [True, False]
+    everything = await started(tmp_path, "b", Keeping())
+    gate = IngestGate("api", [only_events, everything], metrics=SelfMetrics())
+    assert [gate.wants(kind) for kind in (Event, StepMetrics)] == [True, True]
+    assert not IngestGate("api", [], metrics=SelfMetrics()).wants(Event)
+    await only_events.stop()
+    await everything.stop()
 
 
 @pytest.mark.parametrize("has_pipeline", [True, False])
@@ -279,20 +313,21 @@ async def test_labels_that_identity_knows_count_for_the_filters(tmp_path: Path) 
 
 
 async def fill(gate: IngestGate) -> int:
-    taken = 0
-    while True:
+    """Submit until the gate refuses; the number of records that it took."""
+    for taken in range(0, 10_000, 10):
         try:
             await gate.submit(rows(10))
         except Overloaded:
             return taken
-        taken += 10
+    raise AssertionError("it never refuses")
 
 
-async def test_a_full_required_pipeline_refuses_for_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_full_required_pipeline_refuses_for_all(tmp_path: Path, alone: bool) -> None:
     dead, alive = Keeping(is_up=False), Keeping()
     full = await started(tmp_path, "full", dead, size=5_000)
     other = await started(tmp_path, "other", alive)
-    gate = IngestGate("api", [full, other], metrics=SelfMetrics())
+    gate = IngestGate("api", [full] if alone else [full, other], metrics=SelfMetrics())
     taken = await fill(gate)
     with pytest.raises(Overloaded):
         await gate.submit(rows(10))
@@ -314,7 +349,7 @@ async def test_a_pipeline_of_optional_sinks_never_refuses(tmp_path: Path) -> Non
     for _ in range(50):
         await gate.submit(rows(10))
     await until(lambda: len(alive.records) == 500)
-    status = optional.status().sinks[0]
+    status = optional.pipeline_status().sinks[0]
     assert status.ledger.dropped["spool_full"] > 0
     assert optional.senders[0].ledger.sink_difference(status.pending_records) == 0
     await optional.stop()
@@ -339,5 +374,5 @@ async def test_an_empty_submission_only_counts(tmp_path: Path) -> None:
     gate = IngestGate("api", [pipeline], metrics=SelfMetrics())
     await gate.submit([], rejected={"wrong type": 3})
     assert (gate.ledger.received, gate.ledger.rejected) == (3, {"wrong type": 3})
-    assert pipeline.spool.status().bytes == 0
+    assert pipeline.spool.spool_status().bytes == 0
     await pipeline.stop()

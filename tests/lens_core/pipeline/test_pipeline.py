@@ -96,14 +96,14 @@ async def fill(pipeline: Pipeline) -> int:
 
 
 def quiet(pipeline: Pipeline) -> bool:
-    return all(sink.pending_records == 0 for sink in pipeline.status().sinks)
+    return all(sink.pending_records == 0 for sink in pipeline.pipeline_status().sinks)
 
 
 def assert_adds_up(pipeline: Pipeline) -> None:
-    pipeline.status()
+    pipeline.pipeline_status()
     for sender in pipeline.senders:
         pending = pipeline.spool.pending(sender.slot.name).records
-        assert sender.ledger.sink_difference(pending) == 0, sender.ledger.status()
+        assert sender.ledger.sink_difference(pending) == 0, sender.ledger.ledger_status()
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
@@ -125,8 +125,8 @@ async def test_what_a_dead_sink_did_not_take_is_there_after_a_restart(tmp_path: 
     pipeline = Pipeline("p", Spool(tmp_path / "p.spool"), [slot("s", dead)], metrics=SelfMetrics())
     await pipeline.start()
     await pipeline.submit(rows(1, 2, 3))
-    await until(lambda: pipeline.status().sinks[0].state == "retrying")
-    status = pipeline.status().sinks[0]
+    await until(lambda: pipeline.pipeline_status().sinks[0].state == "retrying")
+    status = pipeline.pipeline_status().sinks[0]
     assert (status.pending_records, status.last_error) == (3, "not today")
     await pipeline.stop(5.0)
 
@@ -135,7 +135,7 @@ async def test_what_a_dead_sink_did_not_take_is_there_after_a_restart(tmp_path: 
     await again.start()
     await until(lambda: quiet(again))
     assert alive.steps == [1, 2, 3]
-    assert again.status().sinks[0].ledger.recovered == 3
+    assert again.pipeline_status().sinks[0].ledger.recovered == 3
     assert_adds_up(again)
     await again.stop()
 
@@ -183,7 +183,7 @@ async def test_records_that_no_sink_accepts_are_counted_and_not_spooled(tmp_path
     pipeline = Pipeline("p", Spool(tmp_path / "p.spool"), [slot("s", sink)], metrics=SelfMetrics())
     await pipeline.start()
     await pipeline.submit([LogLine(text="noise")] * 1000)
-    assert pipeline.spool.status().bytes == 0
+    assert pipeline.spool.spool_status().bytes == 0
     assert (pipeline.senders[0].ledger.accepted, pipeline.senders[0].ledger.filtered) == (1000, 1000)
     assert_adds_up(pipeline)
     await pipeline.stop()
@@ -302,7 +302,7 @@ async def test_a_processor_is_asked_although_nothing_came(tmp_path: Path) -> Non
     pipeline = Pipeline("p", Spool(tmp_path / "p.spool"), [slot("s", sink)], metrics=SelfMetrics(), processor=counter)
     await pipeline.start()
     await pipeline.submit([])
-    await until(lambda: pipeline.status().sinks[0].ledger.delivered == 1)
+    await until(lambda: pipeline.pipeline_status().sinks[0].ledger.delivered == 1)
     assert [record.type for batch in sink.batches for record in batch.records if isinstance(record, Event)] == [
         "resumed"
     ]
@@ -329,7 +329,7 @@ async def test_a_processor_that_raises_stops_no_record(tmp_path: Path) -> None:
     await pipeline.start()
     await pipeline.submit(rows(1, 2))
     await until(lambda: quiet(pipeline))
-    status = pipeline.status()
+    status = pipeline.pipeline_status()
     assert sink.steps == [1, 2]
     assert (status.processor_errors, status.last_processor_error) == (1, "ValueError: a detector's own fault")
     assert counter.rolled_back == 1
@@ -400,6 +400,6 @@ async def test_a_filter_of_kinds_lets_detectors_see_the_lines_that_steps_come_fr
     await until(lambda: quiet(pipeline))
     assert sink.steps == [7]
     assert [type(record) for batch in sink.batches for record in batch.records] == [StepMetrics]
-    ledger = pipeline.status().ledger
+    ledger = pipeline.pipeline_status().ledger
     assert ledger.received + ledger.derived == ledger.filtered + ledger.accepted + ledger.merged
     await pipeline.stop()

@@ -22,11 +22,11 @@ async def test_a_slow_listener_loses_the_oldest_and_holds_nobody_up() -> None:
     with tap.listening(RecordListener(lambda pipeline, record: True, 2)) as listener:
         tap.publish("p", [row(value=float(number)) for number in range(5)])
         await listener.wait(1)
-        taken = listener.take()
+        taken = listener.drain_records()
     assert [record.values["loss"] for _, record in taken if isinstance(record, StepMetrics)] == [3.0, 4.0]
     assert listener.dropped == 3
     tap.publish("p", [row()])
-    assert listener.take() == []
+    assert listener.drain_records() == []
 
 
 async def test_changes_name_each_origin_once() -> None:
@@ -34,8 +34,8 @@ async def test_changes_name_each_origin_once() -> None:
     pod = Event(origin=Origin(namespace="n", pod_name="p"), type="stalled")
     with tap.listening(ChangeListener(10)) as listener:
         tap.publish("p", [row("a"), row("b"), row("a"), pod, LogLine(text="x")])
-        assert listener.take() == ["a", "b", "n/p"]
-        assert listener.take() == []
+        assert listener.drain_subjects() == ["a", "b", "n/p"]
+        assert listener.drain_subjects() == []
 
 
 def test_names_of_origins() -> None:
@@ -50,7 +50,7 @@ async def test_closing_ends_every_stream() -> None:
         assert b"event: hello" in await anext(stream)
     waiting = [asyncio.ensure_future(anext(stream)) for stream in streams]
     await asyncio.sleep(0)
-    tap.close()
+    tap.close_listeners()
     for task in waiting:
         await asyncio.wait_for(task, 240)
     for stream in streams:

@@ -29,12 +29,12 @@ def test_after_many_failures_in_a_row_it_is_paused_and_tried_again_later(clock: 
     host = PluginHost([])
     guard = Guard(host, "source", "odd", pause_after=3, pause_seconds=10, clock=clock)
     for _ in range(2):
-        guard.failed(ValueError("x"))
+        guard.record_failure(ValueError("x"))
     guard.succeeded()
     for _ in range(2):
-        guard.failed(ValueError("x"))
+        guard.record_failure(ValueError("x"))
     assert guard.why_paused() == ""
-    guard.failed(ValueError("the reason"))
+    guard.record_failure(ValueError("the reason"))
     assert "3 times in a row; the last time: ValueError: the reason" in guard.why_paused()
     clock.now = 10.0
     assert guard.why_paused() == ""
@@ -44,7 +44,7 @@ def test_after_many_failures_in_a_row_it_is_paused_and_tried_again_later(clock: 
 
 def test_a_sink_is_counted_and_never_paused(clock: Clock) -> None:
     guard = Guard(PluginHost([]), "sink", "s", pauses=False, pause_after=1, clock=clock)
-    guard.failed(ValueError("x"))
+    guard.record_failure(ValueError("x"))
     assert guard.why_paused() == ""
 
 

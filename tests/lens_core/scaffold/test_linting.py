@@ -43,6 +43,14 @@ def findings(folder: Path, name: str, **parts: str) -> list[Finding]:
     return [found for found in lint(plugin) if found.state != "ok" and found.check != "distribution"]
 
 
+def test_a_path_is_a_setting(lens_plugins_dir: Path) -> None:
+    path = {
+        "imports": "from pathlib import Path",
+        "settings": 'file: Annotated[Path | None, Meta(description="a file")] = None',
+    }
+    assert [one for one in findings(lens_plugins_dir, "lint_path", **path) if one.state == "failed"] == []
+
+
 def test_what_is_in_order_has_no_finding(lens_plugins_dir: Path) -> None:
     assert findings(lens_plugins_dir, "lint_good") == []
 
@@ -66,16 +74,6 @@ def test_what_is_in_order_has_no_finding(lens_plugins_dir: Path) -> None:
             "settings",
             "warning",
             "end its name with the unit",
-        ),
-        (
-            "lint_type",
-            {
-                "imports": "from pathlib import Path",
-                "settings": 'file: Annotated[Path | None, Meta(description="a file")] = None',
-            },
-            "settings",
-            "failed",
-            "no configuration can give",
         ),
         (
             "lint_inside",

@@ -122,6 +122,15 @@ async def test_the_store_answers_queries(lens_store: RunningLens) -> None:
     assert (await lens_store.get("/workloads/job/metrics/sources"))["total_count"] == 1
 
 
+async def test_the_server_has_an_answer_for_each_path(lens_server: HttpReceiver) -> None:
+    lens_server.answers(b'"any"')
+    lens_server.answers(b'"login"', "/login")
+    lens_server.answers(b'"gone"', "/old", status=410)
+    async with httpx.AsyncClient() as client:
+        found = [await client.get(f"{lens_server.url}{path}") for path in ("/login?user=me", "/rows", "/old")]
+    assert [(one.status_code, one.json()) for one in found] == [(200, "login"), (200, "any"), (410, "gone")]
+
+
 async def test_the_server_follows_its_script(lens_server: HttpReceiver) -> None:
     lens_server.will(503, 202)
     lens_server.answers(b'{"fine": true}')

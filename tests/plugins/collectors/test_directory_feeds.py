@@ -14,7 +14,7 @@ from lens_plugins.collectors.directory_file import DirectoryFile, DirectoryFileS
 from lens_plugins.collectors.directory_postgresql import DirectoryPostgresql, DirectoryPostgresqlSettings
 from lens_plugins.collectors.pod_resources import KINDS, PodResources, PodResourcesSettings, kind_of_resource
 
-from lens_core import Collector, Context, LensError, Pod, Secret
+from lens_core import Collector, Context, LensError, Partial, Pod, Secret
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.directory.directory import Directory
 from lens_core.plugin_api.protobuf import delimited
@@ -34,6 +34,7 @@ def context(tmp_path: Path) -> Context:
 async def run(collector: Collector) -> list[str]:
     """One run, stored; the uids of the pods."""
     records = await collector.collect()
+    assert not isinstance(records, Partial)
     await collector.stored()
     return [record.uid for record in records if isinstance(record, Pod)]
 

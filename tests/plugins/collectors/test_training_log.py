@@ -146,10 +146,10 @@ def test_a_last_line_without_an_end_is_whole_after_a_while(tmp_path: Path) -> No
     log.write_text("one\nlast")
     tail = FileTail(log)
     now = time.time()
-    assert [piece.text for piece in (tail.read(4096, now) or (None, []))[1]] == ["one"]
+    assert [piece.text for piece in (tail.read_lines(4096, now) or (None, []))[1]] == ["one"]
     tail.commit()
-    assert tail.read(4096, now + IDLE_SECONDS / 2) is None
-    assert [piece.text for piece in (tail.read(4096, now + IDLE_SECONDS + 1) or (None, []))[1]] == ["last"]
+    assert tail.read_lines(4096, now + IDLE_SECONDS / 2) is None
+    assert [piece.text for piece in (tail.read_lines(4096, now + IDLE_SECONDS + 1) or (None, []))[1]] == ["last"]
 
 
 def test_a_line_without_end_is_let_go_in_pieces(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_line_without_end_is_let_go_in_pieces(tmp_path: Path) -> None:
     log.write_bytes(b"x" * 10_000)
     tail = FileTail(log)
     sizes = []
-    while found := tail.read(4096, time.time()):
+    while found := tail.read_lines(4096, time.time()):
         sizes.append(sum(len(piece.text) for piece in found[1]))
         tail.commit()
         if len(sizes) > 10:
@@ -167,18 +167,18 @@ def test_a_line_without_end_is_let_go_in_pieces(tmp_path: Path) -> None:
 
 async def test_whose_file_it_is_stands_in_its_path(make: Make, tmp_path: Path) -> None:
     collector = make(workload_uid="w")
-    origin = collector._origin("/var/log/pods/ml_trainer-0_11-22/pytorch/0.log")
+    origin = collector._origin_of_file("/var/log/pods/ml_trainer-0_11-22/pytorch/0.log")
     assert (origin.namespace, origin.pod_name, origin.pod_uid, origin.container) == (
         "ml",
         "trainer-0",
         "11-22",
         "pytorch",
     )
-    assert collector._origin("/logs/run/rank_3/out.log").rank == 3
-    assert collector._origin("/logs/none_x/attempt_0/5/stdout.log").local_rank == 5
+    assert collector._origin_of_file("/logs/run/rank_3/out.log").rank == 3
+    assert collector._origin_of_file("/logs/none_x/attempt_0/5/stdout.log").local_rank == 5
     for name, job in (("slurm-17.out", "slurm-17"), ("slurm-17_4.err", "slurm-17_4"), ("my-slurm-17.out", "")):
-        assert make(paths=("/logs/*",))._origin(f"/logs/{name}").workload_uid == job
-    assert collector._origin("/logs/plain.log").workload_uid == "w"
+        assert make(paths=("/logs/*",))._origin_of_file(f"/logs/{name}").workload_uid == job
+    assert collector._origin_of_file("/logs/plain.log").workload_uid == "w"
 
 
 async def test_kubelet_files_are_opened(make: Make, tmp_path: Path) -> None:

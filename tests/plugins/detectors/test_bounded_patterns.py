@@ -129,7 +129,7 @@ def test_no_line_takes_long_in_the_whole_engine(unit: str) -> None:
     for head in heads[:: max(1, len(heads) // 40)]:
         line = f"{head} {unit * (1_000_000 // len(unit))} {head}"
         started = time.process_time()
-        engine.read(line, Context())
+        engine.read_line(line, Context())
         assert time.process_time() - started < 0.5, (head, unit)
     assert all(not overruns.count for overruns in engine.overruns.values())
 
@@ -147,5 +147,5 @@ def test_no_line_takes_long_in_the_whole_engine(unit: str) -> None:
 def test_lines_with_endless_numbers_are_read_quickly(line: str) -> None:
     engine = LineEngine(DETECTORS)
     started = time.process_time()
-    engine.read(line)
+    engine.read_line(line)
     assert time.process_time() - started < 0.1

@@ -32,11 +32,11 @@ def test_a_house_pattern_reads_its_lines_before_anything_else_does() -> None:
         "detectors:\n  house:\n    type: pattern\n    framework: house_trainer\n"
         r"    line: 'step=(?P<iteration>\d+) loss=(?P<lm_loss>\S+)'"
     )
-    (reading,) = engine.read("12:00:01 step=10 loss=nan and more")
+    (reading,) = engine.read_line("12:00:01 step=10 loss=nan and more")
     assert (reading.framework, reading.iteration) == ("house_trainer", 10)
     assert str(reading.values["lm_loss"]) == "nan"
     assert reading.hints[0].by == "house.line"
-    assert engine.read("nothing of that") == ()
+    assert engine.read_line("nothing of that") == ()
 
 
 def test_a_house_pattern_sees_what_a_launcher_has_put_before_the_line() -> None:
@@ -44,7 +44,7 @@ def test_a_house_pattern_sees_what_a_launcher_has_put_before_the_line() -> None:
         "detectors:\n  house:\n    type: pattern\n    framework: house_trainer\n"
         r"    line: '^\[rank(?P<on_rank>\d+)\]: step=(?P<iteration>\d+)'"
     )
-    (reading,) = engine.read("[rank3]: step=10")
+    (reading,) = engine.read_line("[rank3]: step=10")
     assert (reading.iteration, reading.values) == (10, {"on_rank": 3.0})
 
 
@@ -53,7 +53,7 @@ def test_a_pattern_without_a_word_is_tried_on_every_line() -> None:
         "detectors:\n  csv:\n    type: pattern\n    framework: csv\n    layer: wrapper\n"
         r"    line: '^(?P<step>\d+);(?P<loss>[\d.]+);(?P<own_thing>[\d.]+)$'"
     )
-    (reading,) = engine.read("7;2.5;3")
+    (reading,) = engine.read_line("7;2.5;3")
     assert reading.iteration == 7
     assert reading.values == {"lm_loss": 2.5, "own_thing": 3.0}
 

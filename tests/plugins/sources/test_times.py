@@ -22,7 +22,7 @@ def test_every_unit_is_understood(seconds: float, factor: float) -> None:
     assert epoch_seconds(seconds * factor) == pytest.approx(seconds, rel=1e-12)
 
 
-@pytest.mark.parametrize("moment", [-1.0, float("nan"), float("inf"), -float("inf"), 1e22])
+@pytest.mark.parametrize("moment", [-1.0, float("nan"), float("inf"), -float("inf"), 1e22, 1e20, 2e10])
 def test_what_is_no_time_is_refused(moment: float) -> None:
     with pytest.raises(ValueError, match="is no time"):
         epoch_seconds(moment)

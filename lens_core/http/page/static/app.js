@@ -2,13 +2,14 @@
 
 import { ApiError, send, whoAmI } from "./api.js";
 import { clockTime } from "./format.js";
+import { showFleet } from "./fleet.js";
 import { showHealth } from "./health.js";
 import { showList } from "./list.js";
 import { connect, disconnect, lastHeard, watchConnection } from "./live.js";
 import { keep, kept, read } from "./state.js";
 import { showWorkload } from "./workload.js";
 
-const VIEWS = { "/": ["list", showList], "/workload": ["list", showWorkload], "/health": ["health", showHealth] };
+const VIEWS = { "/": ["list", showList], "/workload": ["list", showWorkload], "/time": ["time", showFleet], "/health": ["health", showHealth] };
 const main = document.getElementById("main");
 const problem = document.getElementById("problem");
 const RETRY_MS = 3000;

@@ -12,7 +12,7 @@ export function plotly() {
     script.onload = () => resolve(window.Plotly);
     script.onerror = () => {
       library = null;
-      reject(new Error("The chart library could not be loaded; `pip install plotly` on the daemon's machine brings it."));
+      reject(new Error("The chart library could not be loaded; `pip install \"lens-agent[server]\"` on the daemon's machine brings it."));
     };
     document.head.append(script);
   });

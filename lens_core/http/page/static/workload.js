@@ -10,11 +10,12 @@ import { listen } from "./live.js";
 import { empty } from "./pieces.js";
 import { note } from "./state.js";
 import { events, runs, why } from "./tabs.js";
+import { whereTimeWent } from "./time.js";
 
 const MOST = 20;
 const HEAD_EVERY_MS = 3000;
-const OTHERS = { runs, events, why, diagnosis };
-const TABS = { charts: "Charts", runs: "Runs", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
+const OTHERS = { runs, events, why, diagnosis, time: whereTimeWent };
+const TABS = { charts: "Charts", runs: "Runs", time: "Time", events: "Events", why: "Why this framework?", diagnosis: "Diagnosis" };
 
 export async function showWorkload(root, query, { say, signal }) {
   const all = [...new Set(query.getAll("uid"))];

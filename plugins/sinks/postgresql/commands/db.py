@@ -46,10 +46,10 @@ def migrate(config: Path | None, data_dir: Path | None) -> None:
       lens db migrate --config lens.yaml
     """
 
-    async def work(store: Store) -> dict[str, Any]:
+    async def read_stats(store: Store) -> dict[str, Any]:
         return await store.stats()
 
-    found = _run(config, data_dir, work)
+    found = _run_with_store(config, data_dir, read_stats)
     click.echo(f"The database is at migration {found['migration']}.")
 
 
@@ -66,10 +66,10 @@ def stats(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
       lens db stats --json
     """
 
-    async def work(store: Store) -> dict[str, Any]:
+    async def read_stats(store: Store) -> dict[str, Any]:
         return await store.stats()
 
-    found = _run(config, data_dir, work)
+    found = _run_with_store(config, data_dir, read_stats)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
         return
@@ -93,7 +93,7 @@ def vacuum(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     Example:
       lens db vacuum
     """
-    found = _run(config, data_dir, lambda store: store.tidy())
+    found = _run_with_store(config, data_dir, lambda store: store.tidy())
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
     else:
@@ -114,10 +114,10 @@ def export(file: Path, workload: str, config: Path | None, data_dir: Path | None
       lens db export --workload my-job my-job.jsonl
     """
 
-    async def work(store: Store) -> int:
-        return await _write(store.export_records(workload), file)
+    async def export_records(store: Store) -> int:
+        return await _write_pieces(store.export_records(workload), file)
 
-    count = _run(config, data_dir, work)
+    count = _run_with_store(config, data_dir, export_records)
     click.echo(f"{count:,} records were written to {file}.")
 
 
@@ -148,12 +148,12 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
     for password in passwords_in(where):
         remember(password)
 
-    async def work(store: Store) -> ImportCounts:
+    async def import_records(store: Store) -> ImportCounts:
         pieces = records_of(kind, where)
         with show_progress("Records read", None) as show:
             return await store_records(store, pieces, lambda counts: show(counts.records))
 
-    counts = _run(config, data_dir, work)
+    counts = _run_with_store(config, data_dir, import_records)
     if as_json:
         click.echo(msgspec.json.encode(counts).decode())
     else:
@@ -164,7 +164,7 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
         raise SystemExit(1)
 
 
-def _run(config: Path | None, data_dir: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
+def _run_with_store(config: Path | None, data_dir: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
     async def all_() -> T:
         async with open_store(config, data_dir) as store:
             return await work(store)
@@ -172,7 +172,7 @@ def _run(config: Path | None, data_dir: Path | None, work: Callable[[Store], Awa
     return asyncio.run(all_())
 
 
-async def _write(pieces: AsyncIterator[Iterable[Any]], file: Path) -> int:
+async def _write_pieces(pieces: AsyncIterator[Iterable[Any]], file: Path) -> int:
     count = 0
     part = file.with_name(f"part-{file.name}")
     with open_file(part, "wb") as target, show_progress("Records written", None) as show:

@@ -109,11 +109,11 @@ def _of_folder(folder: Path) -> Iterator[_Point]:
         for file in sorted(path for path in (run / "metrics").rglob("*") if path.is_file()):
             key = file.relative_to(run / "metrics").as_posix()
             for number, line in enumerate(file.read_text().splitlines(), 1):
-                points.append(_line(run_id, name, key, line, f"{file}, line {number}"))
+                points.append(_parse_point(run_id, name, key, line, f"{file}, line {number}"))
         yield from sorted(points, key=lambda point: (point.step, point.timestamp_ms, point.key))
 
 
-def _line(run_id: str, name: str, key: str, line: str, place: str) -> _Point:
+def _parse_point(run_id: str, name: str, key: str, line: str, place: str) -> _Point:
     try:
         timestamp, value, *step = line.split(" ")
         return _Point(run_id, name, int(step[0]) if step else 0, int(timestamp), key, float(value))

@@ -140,7 +140,7 @@ def _versions(row: tuple[Any, ...]) -> Iterator[StepMetrics]:
         # A version that names no source was a row of a log before wandb took its place.
         of_source = source if is_current else str(version.get("source") or "log")
         step = version.get("step")
-        moment = _moment(version.get("wall_time")) or _moment(version.get("updated_at")) or written
+        moment = _parse_time(version.get("wall_time")) or _parse_time(version.get("updated_at")) or written
         yield StepMetrics(
             origin=origin,
             data_source=of_source or "log",
@@ -166,7 +166,7 @@ def metrics_of(performance: Mapping[str, Any]) -> dict[str, float]:
     return values
 
 
-def _moment(value: Any) -> float | None:
+def _parse_time(value: Any) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     if isinstance(value, str):

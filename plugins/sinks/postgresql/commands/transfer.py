@@ -110,7 +110,7 @@ async def records_of(kind: str, where: str) -> AsyncIterator[list[Record]]:
             yield piece
         return
     records = _reader(kind, where)
-    while piece := await asyncio.to_thread(_take, records):
+    while piece := await asyncio.to_thread(_next_records, records):
         yield piece
 
 
@@ -127,7 +127,7 @@ def _reader(kind: str, where: str) -> Iterator[Record]:
     return read_records(Path(where))
 
 
-def _take(records: Iterator[Record]) -> list[Record]:
+def _next_records(records: Iterator[Record]) -> list[Record]:
     return list(islice(records, _BATCH))
 
 
@@ -160,7 +160,7 @@ class _Hand:
         wanted = [record for record in records if isinstance(record, tuple(self._store.accepts))]
         if not wanted:
             return Counter()
-        answer = await self._send(wanted)
+        answer = await self._send_records(wanted)
         if isinstance(answer, Delivered):
             return Counter()
         if isinstance(answer, Rejected):
@@ -172,7 +172,7 @@ class _Hand:
         middle = len(wanted) // 2
         return await self.over(wanted[:middle]) + await self.over(wanted[middle:])
 
-    async def _send(self, records: Sequence[Record]) -> Answer:
+    async def _send_records(self, records: Sequence[Record]) -> Answer:
         start, self._last = self._last, Position(self._last.batch + 1, len(records))
         batch = Batch(
             records=records,

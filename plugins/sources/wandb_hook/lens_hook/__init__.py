@@ -97,7 +97,7 @@ class Finder:
 
 
 def _find_through_others(name: str, path: "object", target: "object") -> "object":
-    """What Python itself finds with all finders but ours, which is busy; finders of the old protocol included."""
+    """Ask all finders of Python but ours, which is busy; finders of the old protocol included."""
     import _frozen_importlib  # importlib's core: always loaded, and the only one that knows the old protocol
 
     find = getattr(_frozen_importlib, "_find_spec", None)

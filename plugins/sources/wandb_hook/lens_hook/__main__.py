@@ -26,11 +26,11 @@ def main(arguments: list[str]) -> int:
     if as_json:
         sys.stdout.write(json.dumps(state) + "\n")
     else:
-        sys.stdout.write("".join(line + "\n" for line in describe(state)))
+        sys.stdout.write("".join(line + "\n" for line in describe_status(state)))
     return 0
 
 
-def describe(state: dict[str, object]) -> list[str]:
+def describe_status(state: dict[str, object]) -> list[str]:
     """The status in words."""
     variables = state["variables"]
     named = ", ".join(variables) if isinstance(variables, list) and variables else "none of the hook's variables"

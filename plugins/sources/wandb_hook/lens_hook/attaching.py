@@ -20,7 +20,7 @@ def attach(config: str | None, options: Mapping[str, Any]) -> None:
         say.once("attach", "attach() came after the first run; its options have no effect any more")
     runtime.configure({**options, **({"config": config} if config else {})})
     if config:
-        runtime.get()  # so that the daemon is up when the first run starts
+        runtime.get_runtime()  # so that the daemon is up when the first run starts
     arm()
     for name in TARGETS:
         module = sys.modules.get(name)

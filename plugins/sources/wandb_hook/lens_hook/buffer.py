@@ -72,7 +72,7 @@ class Buffer:
         self._counted_rows = 0  # so many from the left are in `_counted_bytes`
         self._counted_bytes = 0
 
-    def add(self, row: Row) -> None:
+    def append_row(self, row: Row) -> None:
         """Queue a row; never waits."""
         rows = self.rows
         rows.append(row)
@@ -80,7 +80,7 @@ class Buffer:
             self._attend(row[-1])
 
     def _attend(self, now: float) -> None:
-        """What has to be done now and then: start the worker, wake it, help it, drop what there is no room for."""
+        """Do the occasional work: start the worker, wake it, help it, drop rows for which there is no room."""
         if not self.on:
             self._forget()
             return
@@ -105,7 +105,7 @@ class Buffer:
             return left < 0
 
     def _first_look(self) -> int:
-        """So many narrow rows surely have room, and need no worker yet."""
+        """Return how many narrow rows surely have room, and need no worker yet."""
         return max(1, min(self.wake_rows, self.limit_bytes // _NARROW_BYTES))
 
     def _drop_newest(self) -> None:
@@ -121,7 +121,7 @@ class Buffer:
                 self.counts.dropped_points += len(row[1])
             self.attend_rows = len(self.rows) + 1
 
-    def take(self, now: float) -> list[Row]:
+    def drain_rows(self, now: float) -> list[Row]:
         """All rows that wait."""
         with self.lock:
             leave = self.rows.popleft
@@ -135,7 +135,7 @@ class Buffer:
 
     def give_up(self) -> None:
         """Count what waits as dropped: nobody will take it any more."""
-        rows = self.take(0.0)
+        rows = self.drain_rows(0.0)
         self.counts.dropped_rows += len(rows)
         self.counts.dropped_points += sum([len(row[1]) for row in rows])
 

@@ -27,7 +27,7 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 
 class Answer(NamedTuple):
-    """What came of one request: a status (0 for none), the answer's JSON, and how long to wait if it says so."""
+    """The outcome of one request: a status (0 for none), the answer's JSON, and how long to wait if it says so."""
 
     status: int
     body: Any

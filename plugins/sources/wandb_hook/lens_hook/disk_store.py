@@ -37,15 +37,15 @@ class DiskStore:
             return
         try:
             if self._file is None:
-                self._file = spool.create(self._directory, self._origin)
+                self._file = spool.create_spool(self._directory, self._origin)
             if self._file.size > spool.LIMIT_BYTES:
                 raise OSError(errno.EFBIG, "the spool file has reached 1 GiB")
-            self._file.write(b"".join(line.text + b"\n" for line in lines))
+            self._file.append_lines(b"".join(line.text + b"\n" for line in lines))
         except OSError as error:
             say.once("spool", f"cannot write the spool, keeping rows in memory: {error.strerror or error}")
             self._memory.append(lines)
         else:
-            say.forget("spool")
+            say.allow_again("spool")
 
     def peek(self, max_lines: int) -> Batch | None:
         if self._out is not None:

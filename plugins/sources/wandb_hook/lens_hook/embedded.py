@@ -33,9 +33,9 @@ class EmbeddedDaemon:
         self._folder = _folder(self._config)
         self._attempts = 0
         if self.url is None:
-            self._start()
+            self._start_process()
 
-    def _start(self) -> None:
+    def _start_process(self) -> None:
         self._attempts += 1
         command = [sys.executable, "-m", "lens_core.cli", "up", "--config", self._config]
         command += ["--listen", "127.0.0.1:0", "--data-dir", self._folder]
@@ -67,11 +67,11 @@ class EmbeddedDaemon:
             return self.url
         deadline = time.monotonic() + seconds
         while self.url is None and not self.failed and self._process is not None:
-            if not self._read(self._process, deadline - time.monotonic()):
+            if not self._read_announcement(self._process, deadline - time.monotonic()):
                 break
         return self.url
 
-    def _read(self, process: subprocess.Popen[bytes], seconds: float) -> bool:
+    def _read_announcement(self, process: subprocess.Popen[bytes], seconds: float) -> bool:
         """Read what the daemon printed; False when there is nothing yet."""
         if process.stdout is None or not select.select([process.stdout], [], [], max(0.0, seconds))[0]:
             return False
@@ -100,7 +100,7 @@ class EmbeddedDaemon:
         self._process = None
         if self._attempts == 1 and process.returncode != 78:  # not a bad configuration: perhaps the folder is in use
             self._folder = tempfile.mkdtemp(prefix="lens-embedded-")
-            self._start()
+            self._start_process()
             return
         self._give_up(f"it ended with code {process.returncode}: {_last_line(os.path.join(self._folder, _LOG))}")
 
@@ -131,7 +131,7 @@ def _handed_down() -> str | None:
 
 
 def spool_folder(config: str) -> str:
-    """Where rows wait that the daemon of this configuration was too late for."""
+    """Return the folder of rows that came too late for the daemon of this configuration."""
     return os.path.join(_folder(os.path.abspath(config)), "hook-spool")
 
 

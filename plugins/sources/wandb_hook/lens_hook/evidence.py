@@ -76,7 +76,7 @@ class Watch:
             else:
                 session.evidence_sent += 1
                 source = "wandb" if session.data_source == "wandb" else "tensorboard"
-                found.append((session, source, collect(session)))
+                found.append((session, source, collect_facts(session)))
         return found
 
     def _time_to_look(self, sessions: list[Session]) -> bool:
@@ -114,7 +114,7 @@ def _has_no_stdlib_list() -> bool:
     return not hasattr(sys, "stdlib_module_names")  # Python 3.9
 
 
-def collect(session: Session) -> dict[str, Any]:
+def collect_facts(session: Session) -> dict[str, Any]:
     """The facts of the wire's evidence record."""
     facts = {key: value() if callable(value) else value for key, value in session.facts.items()}
     return {
@@ -150,7 +150,7 @@ def environment_facts() -> dict[str, str]:
 
 
 def module_version(name: str) -> str | None:
-    """What the loaded module says its version is; asks neither the disk nor a lazy attribute."""
+    """Return the version that the loaded module declares; asks neither the disk nor a lazy attribute."""
     module = sys.modules.get(name)
     names = getattr(module, "__dict__", {})
     lazy = names.get("_objects")  # where the lazy modules of transformers and its relatives keep it

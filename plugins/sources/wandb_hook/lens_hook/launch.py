@@ -1,4 +1,4 @@
-"""What `lens run` adds to a command's environment: the bootstrap folder first on PYTHONPATH, and nothing on disk."""
+"""Additions of `lens run` to a command's environment: the bootstrap folder first on PYTHONPATH, and nothing on disk."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class LocalFile:
         rank = settings.local_rank(environment) or 0
         self.path = os.path.join(path, f"node_{node}", f"rank_{rank}", "wandb_metrics.jsonl")
 
-    def write(self, rows: Sequence[Merged]) -> None:
+    def append_rows(self, rows: Sequence[Merged]) -> None:
         """Append `rows`, in one write so that processes of one rank do not mix their lines."""
         lines = [
             json.dumps({"timestamp": event_time, "step": row_step, "data": values}, allow_nan=False)

@@ -28,7 +28,7 @@ class _Exit(SystemExit):
 
     def __del__(self) -> None:
         if threading.get_ident() == threading.main_thread().ident and not _has_caller():
-            _noticed.update(describe(self))
+            _noticed.update(describe_end(self))
 
     def __reduce__(self) -> Any:
         return SystemExit, self.args
@@ -46,7 +46,7 @@ def _has_caller() -> bool:
     return True
 
 
-def watch() -> None:
+def watch_exits() -> None:
     """Replace `sys.exit`, and what `exit` and `quit` do, by what notices an exit; calling it again does nothing."""
     if not hasattr(sys.exit, _MARK):
         sys.exit = _noticing(sys.exit)
@@ -81,7 +81,7 @@ def _with_context(error: SystemExit, context: BaseException | None) -> SystemExi
     return error
 
 
-def describe(error: BaseException | None) -> dict[str, Any]:
+def describe_end(error: BaseException | None) -> dict[str, Any]:
     """Details of an event about a process that `error` ends: `exit_code`, and the last error's `reason`; never raises.
 
     Nothing for None and for an exit with code 0.
@@ -92,8 +92,8 @@ def describe(error: BaseException | None) -> dict[str, Any]:
         return _describe_exit(error)
     if isinstance(error, KeyboardInterrupt):
         number = int(signal.SIGINT)
-        return {"exit_code": _SIGNALLED + number, "signal": "SIGINT", **_named(error)}
-    return {"exit_code": 1, **_named(error)}
+        return {"exit_code": _SIGNALLED + number, "signal": "SIGINT", **_describe_error(error)}
+    return {"exit_code": 1, **_describe_error(error)}
 
 
 def _describe_exit(error: SystemExit) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _describe_exit(error: SystemExit) -> dict[str, Any]:
     if not isinstance(code, int):
         details["reason"] = text(_words(code))
     elif isinstance(cause, Exception):  # `except …: print(…); sys.exit(1)`
-        details.update(_named(cause))
+        details.update(_describe_error(cause))
     else:
         details["reason"] = f"sys.exit({code})"
     if details["exit_code"] > _SIGNALLED:
@@ -121,7 +121,7 @@ def _signal_name(number: int) -> str:
         return ""
 
 
-def _named(error: BaseException) -> dict[str, Any]:
+def _describe_error(error: BaseException) -> dict[str, Any]:
     kind = type(error)
     where = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
     words = _words(error)
@@ -140,7 +140,7 @@ def of_this_process() -> dict[str, Any]:
     if _noticed:
         return dict(_noticed)
     in_flight = sys.exc_info()[1]  # in a child of multiprocessing, whose finalizers run below the exception
-    return describe(in_flight if in_flight is not None else _uncaught())
+    return describe_end(in_flight if in_flight is not None else _uncaught())
 
 
 def _uncaught() -> BaseException | None:

@@ -24,7 +24,7 @@ _START_FIELD = 19  # of /proc/self/stat, counted behind the name of the process:
 
 
 def process_facts(environment: Mapping[str, str]) -> dict[str, float | int | str]:
-    """What is known of: started_at, world_size, local_world_size, nodes, visible_gpus, restart_count, run."""
+    """Return the known ones of: started_at, world_size, local_world_size, nodes, visible_gpus, restart_count, run."""
     world = integer(environment, "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
     local = integer(environment, *_LOCAL)
     nodes = integer(environment, *_NODES)
@@ -43,7 +43,7 @@ def process_facts(environment: Mapping[str, str]) -> dict[str, float | int | str
 
 
 def started_at() -> float | None:
-    """When this process was started, in seconds since the epoch; None where the system does not say it."""
+    """Return the start of this process, in seconds since the epoch; None where the system does not say it."""
     try:
         with open("/proc/self/stat", "rb") as file:
             ticks = int(file.read().rpartition(b")")[2].split()[_START_FIELD])
@@ -55,7 +55,7 @@ def started_at() -> float | None:
 
 
 def _visible_gpus(environment: Mapping[str, str]) -> int | None:
-    """How many devices a launcher or a scheduler lets this process see; None where nobody said it."""
+    """Count the devices that a launcher or a scheduler lets this process see; None where nobody said it."""
     for variable in _VISIBLE:
         if variable in environment:
             names = [name.strip() for name in environment[variable].split(",")]

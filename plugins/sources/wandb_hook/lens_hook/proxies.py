@@ -17,7 +17,7 @@ _BETWEEN_ENTRIES = re.compile(r"[,\s]+")
 
 
 class Proxy(NamedTuple):
-    """Where a proxy listens, and the value of Proxy-Authorization, '' where its URL has no user."""
+    """The address of a proxy, and the value of Proxy-Authorization, '' where its URL has no user."""
 
     host: str
     port: int
@@ -39,10 +39,10 @@ def proxy_for(wanted: str, base_url: str, environment: Mapping[str, str]) -> Pro
         wanted = _variable(environment, f"{target.scheme}_proxy") or _variable(environment, "all_proxy")
         if not wanted or ("." not in host and ":" not in host):
             return None
-    return _read(urlsplit(wanted if "://" in wanted else f"http://{wanted}"))
+    return _parse_proxy(urlsplit(wanted if "://" in wanted else f"http://{wanted}"))
 
 
-def _read(parts: SplitResult) -> Proxy:
+def _parse_proxy(parts: SplitResult) -> Proxy:
     try:
         port = parts.port or 80
     except ValueError:
@@ -73,10 +73,10 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 def _is_excepted(host: str, port: int, exceptions: str) -> bool:
     """Whether NO_PROXY names a host: itself, a domain above it, its network (10.0.0.0/8), with or without a port."""
-    return any(_names(entry.lower(), host, port) for entry in _BETWEEN_ENTRIES.split(exceptions) if entry)
+    return any(_matches_host(entry.lower(), host, port) for entry in _BETWEEN_ENTRIES.split(exceptions) if entry)
 
 
-def _names(entry: str, host: str, port: int) -> bool:
+def _matches_host(entry: str, host: str, port: int) -> bool:
     if entry == "*":
         return True
     address = _address(host)

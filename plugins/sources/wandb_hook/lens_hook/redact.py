@@ -29,13 +29,13 @@ _SECRET_PARAMETER = re.compile(r"(?i)([?&;\s][\w\-]*(?:token|key|secret|password
 
 
 class _Room:
-    """What is left of the permitted size."""
+    """The rest of the permitted size."""
 
     def __init__(self) -> None:
         self.items = _MAX_ITEMS
         self.bytes = _MAX_TOTAL
 
-    def take(self, size: int) -> bool:
+    def acquire(self, size: int) -> bool:
         self.items -= 1
         self.bytes -= size
         return self.items >= 0 and self.bytes >= 0
@@ -43,10 +43,10 @@ class _Room:
 
 def bounded(value: Any) -> Any:
     """`value` as JSON that is at most about 256 KiB, with secrets replaced by `***`; never raises."""
-    return _plain(value, 0, _Room())
+    return _redact_value(value, 0, _Room())
 
 
-def _plain(value: Any, depth: int, room: _Room) -> Any:
+def _redact_value(value: Any, depth: int, room: _Room) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -56,21 +56,21 @@ def _plain(value: Any, depth: int, room: _Room) -> Any:
     if isinstance(value, str):
         return text(value)
     if isinstance(value, Mapping) and depth < _MAX_DEPTH:
-        return _mapping(value, depth, room)
+        return _redact_mapping(value, depth, room)
     if isinstance(value, (list, tuple, set, frozenset)) and depth < _MAX_DEPTH:
         return _sequence(value, depth, room)
     return f"<{type(value).__name__}>"  # repr would run user code and may say anything
 
 
-def _mapping(value: Mapping[Any, Any], depth: int, room: _Room) -> dict[str, Any]:
+def _redact_mapping(value: Mapping[Any, Any], depth: int, room: _Room) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for key, item in _items(value):
         name = str(key)[:200] if isinstance(key, (str, int, float, bool)) else f"<{type(key).__name__}>"
-        if not room.take(len(name) + (min(len(item), _MAX_TEXT) if isinstance(item, str) else 8)):
+        if not room.acquire(len(name) + (min(len(item), _MAX_TEXT) if isinstance(item, str) else 8)):
             plain["..."] = "cut"
             break
         hide = is_secret_name(name) and not isinstance(item, (bool, int, float, type(None)))
-        plain[text(name)] = HIDDEN if hide else _plain(item, depth + 1, room)
+        plain[text(name)] = HIDDEN if hide else _redact_value(item, depth + 1, room)
     return plain
 
 
@@ -89,10 +89,10 @@ def _items(value: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
 def _sequence(value: Any, depth: int, room: _Room) -> list[Any]:
     plain: list[Any] = []
     for item in list(value):
-        if not room.take(min(len(item), _MAX_TEXT) if isinstance(item, str) else 8):
+        if not room.acquire(min(len(item), _MAX_TEXT) if isinstance(item, str) else 8):
             plain.append("cut")
             break
-        plain.append(_plain(item, depth + 1, room))
+        plain.append(_redact_value(item, depth + 1, room))
     return plain
 
 

@@ -105,7 +105,7 @@ class Runtime:
             self.buffer.start = None
             if not self._drains_at_child_exit() and self.is_child:
                 self.buffer.be_urgent()  # a raw fork may end by os._exit, without any warning
-            thread = threading.Thread(target=self.worker.run, name="lens-hook", daemon=True)
+            thread = threading.Thread(target=self.worker.run_until_stopped, name="lens-hook", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:  # out of threads, or the interpreter is ending: sent at exit instead
@@ -141,7 +141,7 @@ class Runtime:
         deadline = time.monotonic() + seconds
         if self._thread is not None and self._thread.is_alive() and self._thread is not threading.current_thread():
             return self.worker.finish_in_thread(deadline)
-        return self.worker.finish(deadline)
+        return self.worker.deliver_all(deadline)
 
     def at_exit(self) -> None:
         """Before wandb's own exit handlers: end the sessions and deliver."""
@@ -180,7 +180,7 @@ class Runtime:
         try:
             self.drain(self.exit_seconds_left)
         except Exception as error:  # noqa: BLE001 - the end of the user's process must not be disturbed
-            say.failed("exit", "could not finish", error)
+            say.report_failure("exit", "could not finish", error)
         self.exit_seconds_left = max(0.0, self.exit_seconds_left - (time.monotonic() - begun))
 
 
@@ -199,7 +199,7 @@ def get_settings() -> settings.Settings:
     return _runtime.settings if _runtime is not None else settings.current(_options)
 
 
-def get() -> Runtime:
+def get_runtime() -> Runtime:
     """This process's runtime; made now if there is none, from the environment as it is now."""
     global _runtime
     if _runtime is None:
@@ -212,7 +212,7 @@ def expect() -> None:
     global _expected
     if not _expected:
         _expected = True
-        process_end.watch()
+        process_end.watch_exits()
         atexit.register(_at_exit_last)
 
 

@@ -14,7 +14,7 @@ _verbose = False
 def debug(text: str) -> None:
     """Say `text` if PRIMUS_LENS_WANDB_DEBUG is on, or `verbose()` was called."""
     if _verbose or os.environ.get("PRIMUS_LENS_WANDB_DEBUG", "").strip().lower() in ("true", "1", "yes", "on"):
-        _write(f"lens-hook debug: {text}")
+        _write_line(f"lens-hook debug: {text}")
 
 
 def verbose() -> None:
@@ -29,10 +29,10 @@ def once(kind: str, text: str) -> None:
         debug(text)
         return
     _said.add(kind)
-    _write(f"lens-hook: {text}")
+    _write_line(f"lens-hook: {text}")
 
 
-def failed(kind: str, what: str, error: BaseException) -> None:
+def report_failure(kind: str, what: str, error: BaseException) -> None:
     """Say once that `what` went wrong; never raises, whatever the error's own text does."""
     try:
         words = f"{type(error).__name__}: {error}"
@@ -41,7 +41,7 @@ def failed(kind: str, what: str, error: BaseException) -> None:
     once(kind, f"{what}: {words}")
 
 
-def forget(kind: str) -> None:
+def allow_again(kind: str) -> None:
     """Let the next line of this `kind` be said again."""
     _said.discard(kind)
 
@@ -57,7 +57,7 @@ def public_url(url: str) -> str:
     return urlunsplit((parts.scheme, f"[{host}]{port}" if ":" in host else host + port, parts.path, "", ""))
 
 
-def _write(line: str) -> None:
+def _write_line(line: str) -> None:
     # A closed or broken stderr is the user's affair, and no reason to disturb anybody.
     with contextlib.suppress(Exception):
         if type(sys.stderr).__module__ == "_io" and sys.stderr.fileno() == 2:

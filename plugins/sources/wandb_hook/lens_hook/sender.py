@@ -64,7 +64,7 @@ class Sender:
         return self._failures == 0
 
     def wait_seconds(self) -> float:
-        """How long not to try (0: now)."""
+        """Return how long to wait before the next try (0: try now)."""
         return max(0.0, self._not_before - time.monotonic())
 
     @property
@@ -86,7 +86,7 @@ class Sender:
             return True
         if time.monotonic() < self._upstream_until:
             return self._send_upstream(batch, seconds)
-        body = _body(batch)
+        body = _encode_batch(batch)
         answer = self._client.post("/records", body, seconds)
         if answer.status == 404:
             self._upstream_until = time.monotonic() + _ASK_AGAIN_SECONDS
@@ -160,7 +160,7 @@ class Sender:
         return True
 
     def _count_rejected(self, body: Any, batch: Batch) -> tuple[int, int]:
-        """How many records the receiver has taken out of the batch, and how many rows among them."""
+        """Count the records that the receiver has taken out of the batch, and the rows among them."""
         rejected = body.get("rejected") if isinstance(body, dict) else None
         if not isinstance(rejected, list) or not rejected:
             return 0, 0
@@ -190,7 +190,7 @@ class Sender:
         if self._failures:
             say.debug(f"{self._client.shown_url} answers again after {self._failures} failed tries")
         self._failures, self._not_before, self.last_error = 0, 0.0, ""
-        say.forget("auth")
+        say.allow_again("auth")
 
     def try_now(self) -> None:
         """Forget the pause (the process is about to end)."""
@@ -202,7 +202,7 @@ def points_of(line: Line) -> int:
     return line.points if line.points >= 0 else count_points(line.text)
 
 
-def _body(batch: Batch) -> bytes:
+def _encode_batch(batch: Batch) -> bytes:
     return envelope(batch.origin, (line.text for line in batch.lines))
 
 

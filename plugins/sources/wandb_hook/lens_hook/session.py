@@ -22,7 +22,7 @@ USUAL_AXES = ("train/global_step", "trainer/global_step", "batch/batch_step", "e
 
 
 class Session:
-    """What is known about one run of one process (or one event writer); `id` names this start of it."""
+    """One run of one process (or one event writer); `id` names this start of it."""
 
     def __init__(self, data_source: str, run_id: str, buffer: Buffer | None = None) -> None:
         self.buffer = buffer or Buffer(0, 1)
@@ -114,7 +114,7 @@ class Session:
         if groups is None:
             if len(self._axis_groups) >= _MAX_GROUPS:
                 self._axis_groups = {}
-            groups = self._axis_groups[names] = self._group(names)
+            groups = self._axis_groups[names] = self._group_by_axis(names)
         for axis in self._carried:
             if isinstance(values.get(axis), (int, float)):
                 self._carried[axis] = values[axis]
@@ -125,7 +125,7 @@ class Session:
             parts.append({**part, axis: latest} if axis not in part and latest is not None else part)
         return parts
 
-    def _group(self, names: tuple[str, ...]) -> list[tuple[str, list[str]]]:
+    def _group_by_axis(self, names: tuple[str, ...]) -> list[tuple[str, list[str]]]:
         """Names by the axis that they are drawn over (empty where there is none), each axis with all that need it."""
         axis_of = {name: self._axis_of(name) for name in names}
         needed = set(axis_of.values())
@@ -143,11 +143,11 @@ class Session:
     def iteration(self, values: Mapping[str, Number], row_step: int) -> int:
         """The training step of a row: its axis if it carries one, else wandb's step."""
         for pattern, axis in self.axes:
-            step = _whole(values.get(axis))
+            step = _as_integer(values.get(axis))
             if step is not None and any(_matches(name, pattern) for name in values if name != axis):
                 return step
         for axis in USUAL_AXES:
-            step = _whole(values.get(axis))
+            step = _as_integer(values.get(axis))
             if step is not None:
                 return step
         return row_step
@@ -159,7 +159,7 @@ def _matches(name: str, pattern: str) -> bool:
     return "*" in pattern and fnmatch.fnmatchcase(name, pattern)
 
 
-def _whole(value: Number | None) -> int | None:
+def _as_integer(value: Number | None) -> int | None:
     if isinstance(value, int):
         return value if abs(value) < 1 << 62 else None
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 62:

@@ -1,4 +1,4 @@
-"""What the hook is told: switches and tuning from the environment or from `attach()`, and who this process is."""
+"""Settings of the hook: switches and tuning from the environment or from `attach()`, and its identity."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Settings:
     config: str = _setting("LENS_CONFIG", "")
 
     @classmethod
-    def read(cls, environment: Mapping[str, str], options: Mapping[str, Any] | None = None) -> Settings:
+    def from_environment(cls, environment: Mapping[str, str], options: Mapping[str, Any] | None = None) -> Settings:
         """Settings from the environment; `options` win. A malformed variable leaves its default, with a debug line."""
         values: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
@@ -69,7 +69,7 @@ def _parsed(variable: str, text: str, default: Any) -> Any:
         if text.lower() in _TRUE | _FALSE:
             return text.lower() in _TRUE
     elif isinstance(default, (int, float)):
-        number = _number(text)
+        number = _parse_number(text)
         if number is not None:
             return type(default)(number)
     else:
@@ -78,7 +78,7 @@ def _parsed(variable: str, text: str, default: Any) -> Any:
     return default
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
@@ -113,7 +113,7 @@ def local_rank(environment: Mapping[str, str]) -> int | None:
 
 
 def read_origin(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Who this process is (the wire's `origin`): only what is known."""
+    """Return the origin of this process (the wire's `origin`): only what is known."""
     origin: dict[str, Any] = {}
     for key, variable in (
         ("workload_uid", "WORKLOAD_UID"),
@@ -121,7 +121,7 @@ def read_origin(environment: Mapping[str, str]) -> dict[str, Any]:
         ("pod_name", "POD_NAME"),
         ("namespace", "POD_NAMESPACE"),
     ):
-        text = _text(environment, variable)
+        text = _variable_text(environment, variable)
         if text:
             origin[key] = text
     if not any(key in origin for key in ("workload_uid", "pod_uid", "pod_name")):
@@ -138,24 +138,24 @@ def read_origin(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _slurm_job(environment: Mapping[str, str]) -> dict[str, Any]:
     """A job of Slurm is a workload, called as squeue and the names of its output files call it: 17, or 17_4."""
-    array, task = _text(environment, "SLURM_ARRAY_JOB_ID"), _text(environment, "SLURM_ARRAY_TASK_ID")
-    job = f"{array}_{task}" if array and task else _text(environment, "SLURM_JOB_ID")
+    array, task = _variable_text(environment, "SLURM_ARRAY_JOB_ID"), _variable_text(environment, "SLURM_ARRAY_TASK_ID")
+    job = f"{array}_{task}" if array and task else _variable_text(environment, "SLURM_JOB_ID")
     if not job:
         return {}
     origin: dict[str, Any] = {
         "workload_uid": f"slurm-{job}",
-        "node": _text(environment, "SLURMD_NODENAME") or socket.gethostname(),
+        "node": _variable_text(environment, "SLURMD_NODENAME") or socket.gethostname(),
     }
-    name = _text(environment, "SLURM_JOB_NAME")
+    name = _variable_text(environment, "SLURM_JOB_NAME")
     if name:
         origin["labels"] = {"training.kubeflow.org/job-name": name}
     return origin
 
 
-def _text(environment: Mapping[str, str], variable: str) -> str:
+def _variable_text(environment: Mapping[str, str], variable: str) -> str:
     return environment.get(variable, "").strip()[:500]
 
 
 def current(options: Mapping[str, Any] | None = None) -> Settings:
     """The settings of this process now."""
-    return Settings.read(os.environ, options)
+    return Settings.from_environment(os.environ, options)

@@ -45,7 +45,7 @@ class SpoolFile:
         self.cursor = offset if self.start <= offset <= self.size else self.start
         self._synced = self.start  # everything before is on the medium
 
-    def write(self, data: bytes) -> None:
+    def append_lines(self, data: bytes) -> None:
         """Append whole lines; raises OSError with the file as it was before."""
         try:
             written = 0
@@ -57,7 +57,7 @@ class SpoolFile:
             raise
         self.size += len(data)
 
-    def read(self, max_lines: int) -> tuple[list[bytes], int]:
+    def read_lines(self, max_lines: int) -> tuple[list[bytes], int]:
         """The next whole lines after the cursor, and the offset behind them."""
         length = MAX_BODY_BYTES
         while True:
@@ -102,7 +102,7 @@ class SpoolFile:
                 os.close(descriptor)
 
 
-def create(directory: str, origin: bytes) -> SpoolFile:
+def create_spool(directory: str, origin: bytes) -> SpoolFile:
     """A new spool file for this process, locked; raises OSError."""
     os.makedirs(directory, exist_ok=True)
     host = "".join(c if c.isalnum() else "_" for c in socket.gethostname())[:60]
@@ -205,7 +205,7 @@ def _read_cursor(descriptor: int) -> int:
 
 def file_batch(file: SpoolFile, max_lines: int, *, check: bool = False) -> Batch:
     """The next lines of a spool file; with `check`, lines that are no JSON (torn ones) are left out."""
-    texts, end = file.read(max_lines)
+    texts, end = file.read_lines(max_lines)
     if not texts:  # only a torn line is left
         end = file.size
     whole = [text for text in texts if not check or _is_json(text)]

@@ -28,11 +28,11 @@ class StaleSpools:
         self._next_visit = now + _EVERY_SECONDS
         for stale in spool.lock_stale_spools(self._settings.spool_path, own):
             try:
-                self._send(stale, sender, hurried)
+                self._send_spool(stale, sender, hurried)
             finally:
                 stale.close(remove=not stale.waiting())
 
-    def _send(self, stale: spool.SpoolFile, sender: Sender, hurried: Callable[[], bool]) -> None:
+    def _send_spool(self, stale: spool.SpoolFile, sender: Sender, hurried: Callable[[], bool]) -> None:
         while stale.waiting() and not hurried():
             batch = spool.file_batch(stale, self._settings.batch_size, check=True)
             if not sender.send(batch, REQUEST_SECONDS):

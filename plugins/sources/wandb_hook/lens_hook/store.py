@@ -1,4 +1,4 @@
-"""What waits for delivery, in memory: bounded, oldest rows first out when there is no room."""
+"""The backlog in memory: bounded, oldest rows first out when there is no room."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Batch:
         self.row_bytes = sum(len(line.text) for line in self.lines if line.is_row)
 
     def rows(self) -> int:
-        """How many of the lines are rows."""
+        """Return how many of the lines are rows."""
         return sum(line.is_row for line in self.lines)
 
 
 class Store(Protocol):
-    """Where encoded records wait; used by one thread at a time."""
+    """A queue of encoded records; used by one thread at a time."""
 
     def append(self, lines: Sequence[Line]) -> None:
         """Keep `lines` until they are done."""
@@ -134,7 +134,7 @@ class MemoryStore:
 
 
 def count_points(line: bytes) -> int:
-    """How many metrics an encoded row holds; 0 for anything else."""
+    """Count the metrics of an encoded row; 0 for anything else."""
     try:
         values = json.loads(line).get("values", {})
     except (ValueError, AttributeError):

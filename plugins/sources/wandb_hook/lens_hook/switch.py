@@ -25,7 +25,7 @@ def pth_text(folder: str | None = None) -> str:
 
 
 def site_folder() -> str:
-    """Where this environment's packages and start files are."""
+    """Return the folder of this environment's packages and start files."""
     return sysconfig.get_paths()["purelib"]
 
 
@@ -35,10 +35,10 @@ def enable(folder: str | None = None) -> dict[str, object]:
     package_parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     beside = os.path.realpath(package_parent) == os.path.realpath(target)
     # An editable install puts its own folder on the path, but perhaps after our line has run.
-    _write(os.path.join(target, PTH), pth_text(None if beside else package_parent))
+    _replace_file(os.path.join(target, PTH), pth_text(None if beside else package_parent))
     # A .start file takes the place of the .pth's line from Python 3.15 on; it needs the package beside it.
     if beside:
-        _write(os.path.join(target, START), START_TEXT)
+        _replace_file(os.path.join(target, START), START_TEXT)
     return status(folder)
 
 
@@ -66,7 +66,7 @@ def status(folder: str | None = None) -> dict[str, object]:
     }
 
 
-def _write(path: str, text: str) -> None:
+def _replace_file(path: str, text: str) -> None:
     """Write a whole file or none of it: a Python process may start at any moment."""
     temporary = f"{path}.{os.getpid()}.tmp"
     try:

@@ -39,7 +39,7 @@ def _import(name: str) -> Any:
 def _host_reader() -> Reader:
     psutil = _import("psutil")
     if psutil is None:
-        return _ProcReader().read
+        return _ProcReader().read_metrics
     psutil.cpu_percent()  # the first call only sets the mark
 
     def host() -> dict[str, float]:
@@ -63,7 +63,7 @@ class _ProcReader:
             fields = [float(field) for field in file.readline().split()[1:9]]
         return sum(fields), fields[3] + fields[4]
 
-    def read(self) -> dict[str, float]:
+    def read_metrics(self) -> dict[str, float]:
         total, idle = self._cpu_times()
         passed, idled = total - self._last[0], idle - self._last[1]
         self._last = (total, idle)

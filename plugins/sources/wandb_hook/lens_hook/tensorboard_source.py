@@ -42,9 +42,9 @@ def _adding(original: Callable[..., Any]) -> Callable[..., Any]:
     def add_event(self: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, event, *args, **kwargs)
         try:
-            _take(self, event)
+            _log_event(self, event)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
-            say.failed("missed", "a TensorBoard event was missed", error)
+            say.report_failure("missed", "a TensorBoard event was missed", error)
         return result
 
     setattr(add_event, _MARK, original)
@@ -52,15 +52,15 @@ def _adding(original: Callable[..., Any]) -> Callable[..., Any]:
     return add_event
 
 
-def _take(writer: Any, event: Any) -> None:
+def _log_event(writer: Any, event: Any) -> None:
     if not event.HasField("summary"):
         return
     values = scalars(event.summary)
-    hook = runtime.get()
+    hook = runtime.get_runtime()
     if not values or not hook.buffer.on:
         return
     session = session_of(hook, writer, writer.get_logdir())
-    hook.buffer.add((session, values, int(event.step), False, None, None, event.wall_time or time.time()))
+    hook.buffer.append_row((session, values, int(event.step), False, None, None, event.wall_time or time.time()))
 
 
 def session_of(hook: runtime.Runtime, writer: Any, directory: Any) -> Session:

@@ -65,20 +65,22 @@ def _writing(original: Callable[..., Any], module: Any) -> Callable[..., Any]:
         try:
             # The result is True where it was written: there was a writer, and it was to be recorded.
             if hasattr(metadata, "plugin_data") and is_scalar(metadata) and as_number(result):
-                _take(module, str(tag), tensor, step)
+                _log_tensor(module, str(tag), tensor, step)
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
-            say.failed("missed", "a TensorFlow summary was missed", error)
+            say.report_failure("missed", "a TensorFlow summary was missed", error)
         return result
 
     return write
 
 
-def _take(module: Any, tag: str, tensor: Any, step: Any) -> None:
+def _log_tensor(module: Any, tag: str, tensor: Any, step: Any) -> None:
     writer = module._summary_state.writer
     directory = writer.__dict__.get(_DIRECTORY)
     number = as_number(tensor)
-    hook = runtime.get()
+    hook = runtime.get_runtime()
     if directory is None or number is None or not hook.buffer.on:
         return
     row_step = int(module.get_step() if step is None else step)
-    hook.buffer.add((session_of(hook, writer, directory), {tag: number}, row_step, False, None, None, time.time()))
+    hook.buffer.append_row(
+        (session_of(hook, writer, directory), {tag: number}, row_step, False, None, None, time.time())
+    )

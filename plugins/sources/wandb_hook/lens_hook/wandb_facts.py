@@ -1,4 +1,4 @@
-"""What wandb knows about a run, read without disturbing it."""
+"""Facts of wandb about a run, read without disturbing it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from . import say
 
 def run_id(run: Any) -> str:
     """The run's id; empty where it cannot be read."""
-    return str(_read(run, "id") or "")[:500]
+    return str(_read_attribute(run, "id") or "")[:500]
 
 
 def run_facts(run: Any) -> dict[str, Any]:
-    """What wandb knows about the run; the configuration is read when evidence is made."""
-    config = _read(run, "config")
+    """Return wandb's facts about the run; the configuration is read when evidence is made."""
+    config = _read_attribute(run, "config")
 
     def wandb_facts() -> dict[str, Any]:
-        tags = _read(run, "tags")
+        tags = _read_attribute(run, "tags")
         return {
-            "project": _read(run, "project"),
-            "name": _read(run, "name"),
-            "id": _read(run, "id"),
+            "project": _read_attribute(run, "project"),
+            "name": _read_attribute(run, "name"),
+            "id": _read_attribute(run, "id"),
             "tags": list(tags) if isinstance(tags, (list, tuple)) else [],
             "config": _config(config),
         }
@@ -36,7 +36,7 @@ def _config(config: Any) -> Any:
         return {"...": f"unreadable: {type(error).__name__}"}
 
 
-def _read(run: Any, name: str) -> Any:
+def _read_attribute(run: Any, name: str) -> Any:
     try:
         return getattr(run, name, None)
     except Exception as error:  # noqa: BLE001 - wandb's own errors for runs in some states

@@ -88,7 +88,7 @@ def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             if step is not None and type(step) is not int:
                 step = int(step)
-            session.buffer.add((session, snapshot(data), step, commit, before, own.get(name), now))
+            session.buffer.append_row((session, snapshot(data), step, commit, before, own.get(name), now))
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result
@@ -103,7 +103,7 @@ def _prepared(run: Any, data: Any) -> tuple[Session | None, Any]:
         if session is None or not session.buffer.on:
             return None, data
         if session.buffer.enhance and isinstance(data, Mapping):
-            data = {**data, "_primus_lens_enabled": True, **runtime.get().system_values}
+            data = {**data, "_primus_lens_enabled": True, **runtime.get_runtime().system_values}
     except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
         _missed(error)
         return None, data
@@ -111,7 +111,7 @@ def _prepared(run: Any, data: Any) -> tuple[Session | None, Any]:
 
 
 def _missed(error: Exception) -> None:
-    say.failed("missed", "a row was missed", error)
+    say.report_failure("missed", "a row was missed", error)
     with contextlib.suppress(Exception):  # it is said; nothing that we do after that is worth a user's call
         hook = runtime.existing()
         if hook is not None:
@@ -119,7 +119,7 @@ def _missed(error: Exception) -> None:
 
 
 def _session_if_on(run: Any) -> Session | None:
-    hook = runtime.get()
+    hook = runtime.get_runtime()
     return _session_of(hook, run) if hook.buffer.on else None
 
 
@@ -148,7 +148,7 @@ def _followed_by(original: Callable[..., Any], after: Callable[[Any], None]) -> 
 
 def adopt(run: Any) -> None:
     """Begin with a run that was started before the hook came."""
-    hook = runtime.get()
+    hook = runtime.get_runtime()
     if stands_back(hook):
         return
     if "log" in getattr(run, "__dict__", {}) or type(run).__name__ in ("NoopRun", "RunDisabled"):
@@ -158,7 +158,7 @@ def adopt(run: Any) -> None:
 
 
 def _started(run: Any) -> None:
-    hook = runtime.get()
+    hook = runtime.get_runtime()
     if stands_back(hook):
         return
     run.__dict__.pop(_SESSION, None)
@@ -181,7 +181,7 @@ def _finished(run: Any) -> None:
     code = run.__dict__.get("_exit_code")
     error = sys.exc_info()[1] if code else None  # `with wandb.init():` is left by an exception
     known = {"exit_code": code} if isinstance(code, int) else {}
-    hook.close_session(session, {"finished": True, **process_end.describe(error), **known})
+    hook.close_session(session, {"finished": True, **process_end.describe_end(error), **known})
 
 
 def _config_changed(run: Any) -> None:
@@ -221,7 +221,7 @@ def _summarising(original: Callable[..., Any]) -> Callable[..., Any]:
             if session is not None:
                 values = snapshot({".".join(map(str, item.key)): item.value for item in record.update})
                 if values:
-                    session.buffer.add((session, Summary(values), None, False, None, None, time()))
+                    session.buffer.append_row((session, Summary(values), None, False, None, None, time()))
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result
@@ -248,7 +248,7 @@ def watch_disabled(run: Any) -> None:
 
     A disabled run takes names of any type, where others raise.
     """
-    hook = runtime.get()
+    hook = runtime.get_runtime()
     if stands_back(hook) or hasattr(run.log, _MARK):
         return
     original = run.log
@@ -258,7 +258,7 @@ def watch_disabled(run: Any) -> None:
         result = original(data, step, commit, *args, **kwargs)
         try:
             taken = {name if isinstance(name, str) else str(name): value for name, value in snapshot(data).items()}
-            hook.buffer.add((session, taken, None if step is None else int(step), commit, None, None, time()))
+            hook.buffer.append_row((session, taken, None if step is None else int(step), commit, None, None, time()))
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result

@@ -107,10 +107,10 @@ class Encoder:
 
 def _tags(values: dict[str, Number], tag: str) -> bytes:
     """Tags are per metric: all of this row are values that wandb did not keep, or that belong to its summary."""
-    return _compact.encode({cut(name): {"wandb": tag} for name in values}).encode("ascii")
+    return _compact.encode({shorten_name(name): {"wandb": tag} for name in values}).encode("ascii")
 
 
-def cut(name: str) -> str:
+def shorten_name(name: str) -> str:
     """A name of at most 1,024 bytes: a longer one keeps its beginning and gets a digest, as Lens' store has it."""
     if len(name) <= _MAX_NAME_BYTES // 4:
         return name
@@ -128,7 +128,7 @@ class _Keys(Dict[str, str]):
     """Names of metrics as JSON with the colon behind them; a job logs the same few names over and over."""
 
     def __missing__(self, name: str) -> str:
-        text = f"{_compact.encode(cut(name))}:"
+        text = f"{_compact.encode(shorten_name(name))}:"
         if len(self) < _MAX_KEYS:
             self[name] = text
         return text

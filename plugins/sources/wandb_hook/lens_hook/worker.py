@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
     class Hook(Protocol):
-        """What the worker asks of the hook of its process."""
+        """The interface of the process's hook for the worker."""
 
         settings: Settings
         buffer: Buffer
@@ -78,7 +78,7 @@ class Worker:
             self._buffer.help = self._help
             self._buffer.help_after_seconds = 2 * runtime.settings.flush_interval_seconds
 
-    def _open(self) -> None:
+    def _open_store(self) -> None:
         """Make store and sender, on the first use: the identity is then what the job's launcher has set."""
         chosen = self._settings
         if chosen.save_local and chosen.output_path:
@@ -94,19 +94,19 @@ class Worker:
         if chosen.spool_path:
             self._store = DiskStore(chosen.spool_path, origin, memory, counts, chosen.spool_sync_seconds)
         if self.daemon is None:
-            self._connect(chosen)
+            self._make_sender(chosen)
 
-    def _connect(self, chosen: settings.Settings) -> None:
+    def _make_sender(self, chosen: settings.Settings) -> None:
         self._client = Client(chosen, self._drain_quietly)
         self._sender = Sender(self._client, self._buffer.counts)
         say.debug(f"sends to {self._client.shown_url}, every {chosen.flush_interval_seconds:g} s")
 
-    def _meet_daemon(self, seconds: float) -> None:
+    def _connect_to_daemon(self, seconds: float) -> None:
         """In embedded mode: take the daemon's address once it has one."""
         if self._sender is None and self._store is not None and self.daemon is not None:
             url = self.daemon.poll(seconds)
             if url is not None:
-                self._connect(dataclasses.replace(self._settings, base_url=url, token=""))
+                self._make_sender(dataclasses.replace(self._settings, base_url=url, token=""))
 
     def event(self, session: Session, kind: str, details: dict[str, Any]) -> None:
         """Queue an event record."""
@@ -116,7 +116,7 @@ class Worker:
                 del self._events[0]
                 self._buffer.counts.lost_others += 1
 
-    def run(self) -> None:
+    def run_until_stopped(self) -> None:
         """The thread: sleeps in C until there is a batch or the interval is over."""
         wake = self._buffer.wake
         while wake is self._buffer.wake:  # another one after a fork: this is not our process any more
@@ -124,12 +124,12 @@ class Worker:
             finish_by = self._finish_by  # one that is asked for from here on gets a round of its own
             try:
                 if finish_by:
-                    self.finish(finish_by)
+                    self.deliver_all(finish_by)
                 else:
                     self.cycle()
             except Exception as error:  # noqa: BLE001 - the thread must live, whatever one cycle meets
                 self._buffer.counts.missed += 1
-                say.failed("worker", "internal error", error)
+                say.report_failure("worker", "internal error", error)
             if finish_by and self._finish_by == finish_by:
                 self._finish_by = 0.0
                 self._finished.set()
@@ -138,7 +138,7 @@ class Worker:
         """One round: drain, look around, send."""
         self.drain(gently=not self._buffer.urgent)
         self._look_around(final=False)
-        self._meet_daemon(0.0)
+        self._connect_to_daemon(0.0)
         while not self._is_resting() and self._send_one(REQUEST_SECONDS):
             continue
         self._sync()
@@ -167,7 +167,7 @@ class Worker:
             self._sync()
         except Exception as error:  # noqa: BLE001 - the request must go on
             self._buffer.counts.missed += 1
-            say.failed("worker", "internal error", error)
+            say.report_failure("worker", "internal error", error)
 
     def _help(self) -> bool:
         """The caller's thread does what the worker is too late for; waits 0.2 s at most. False: it could not."""
@@ -179,7 +179,7 @@ class Worker:
         try:
             self._drain(gently=False)
         except Exception as error:  # noqa: BLE001 - this is the user's thread
-            say.failed("worker", "internal error", error)
+            say.report_failure("worker", "internal error", error)
             return False
         finally:
             self._drain_lock.release()
@@ -188,18 +188,18 @@ class Worker:
 
     def _drain(self, gently: bool) -> None:
         if self._store is None and self._local is None:
-            self._open()
-        rows = self._buffer.take(time.time())
+            self._open_store()
+        rows = self._buffer.drain_rows(time.time())
         with self._buffer.lock:
             events, self._events = self._events, []
         started = [event for event in events if event[1] == "training_started"]
         lines = self._encode_events(started)
-        merged = merge(rows, self._lose)
+        merged = merge(rows, self._count_lost)
         self._buffer.counts.merged_rows += len(rows) - len(merged)
-        for begin, end in _pieces(merged):
+        for begin, end in _piece_ranges(merged):
             if begin and gently and not self._awaited and len(self._buffer.rows) < self._settings.batch_size:
                 time.sleep(_REST_SECONDS)
-            lines += self._encode(merged[begin:end])
+            lines += self._encode_rows(merged[begin:end])
             if len(lines) >= _APPEND_ROWS:
                 lines = self._append(lines)
         self._append(lines + self._encode_events([event for event in events if event not in started]))
@@ -212,12 +212,12 @@ class Worker:
                 lines.append(self._encoder.event(*event))
             except Exception as error:  # noqa: BLE001 - one odd event must not lose its neighbours
                 self._buffer.counts.lost_others += 1
-                say.failed("encode", "an event cannot be encoded", error)
+                say.report_failure("encode", "an event cannot be encoded", error)
         return lines
 
-    def _encode(self, rows: list[Merged]) -> list[Line]:
+    def _encode_rows(self, rows: list[Merged]) -> list[Line]:
         if self._local is not None:
-            self._local.write(rows)
+            self._local.append_rows(rows)
         if self._store is None:
             return []
         lines: list[Line] = []
@@ -225,7 +225,7 @@ class Worker:
             try:
                 lines += self._encode_row(row)
             except Exception as error:  # noqa: BLE001 - one odd row must not lose its neighbours
-                self._lose(len(row[1]), error)
+                self._count_lost(len(row[1]), error)
         return lines
 
     def _encode_row(self, row: Merged) -> list[Line]:
@@ -236,10 +236,10 @@ class Worker:
         self._buffer.counts.merged_rows -= len(parts) - 1
         return [self._encoder.row((session, part, row_step, event_time, dropped)) for part in parts]
 
-    def _lose(self, points: int, error: Exception) -> None:
+    def _count_lost(self, points: int, error: Exception) -> None:
         self._buffer.counts.dropped_rows += 1
         self._buffer.counts.dropped_points += points
-        say.failed("encode", "a row cannot be encoded", error)
+        say.report_failure("encode", "a row cannot be encoded", error)
 
     def _append(self, lines: list[Line]) -> list[Line]:
         if self._store is not None and lines:
@@ -285,11 +285,11 @@ class Worker:
             self._help()
         return self._store is None or not self._store.waiting()
 
-    def finish(self, deadline: float) -> bool:
+    def deliver_all(self, deadline: float) -> bool:
         """Deliver everything until `deadline` (monotonic); a receiver that is down ends it early."""
         self.drain(gently=False)
         self._look_around(final=True)
-        self._meet_daemon(deadline - time.monotonic())
+        self._connect_to_daemon(deadline - time.monotonic())
         if self._store is None:
             return True
         if self._sender is not None:
@@ -356,8 +356,8 @@ class Worker:
         self._events = []
 
 
-def _pieces(rows: list[Merged]) -> Iterator[tuple[int, int]]:
-    """Where each piece of `rows` begins and ends that is encoded at a stretch."""
+def _piece_ranges(rows: list[Merged]) -> Iterator[tuple[int, int]]:
+    """Yield the begin and the end of each piece of `rows` that is encoded at a stretch."""
     begin = metrics = 0
     for end, row in enumerate(rows, 1):
         metrics += _ROW_METRICS + len(row[1])

@@ -141,16 +141,16 @@ def test_headers_and_rows_of_tables_are_stopped_as_well() -> None:
     table = Table(name="t", words=("head",), header="head b", row=EVIL.replace("step", "(?P<cells>step)"))
     context = Context()
     engine = LineEngine([evil_detector(tables=(table,))])
-    engine.read("head b", context)
+    engine.read_line("head b", context)
     for _ in range(3):
-        engine.read(EVIL_LINE, context)
+        engine.read_line(EVIL_LINE, context)
     assert engine.overruns["evil"].count == 3
 
 
 def test_the_end_of_a_very_long_line_is_not_looked_at_and_counted() -> None:
     kind = type("Good", (Detector,), {"name": "good", "framework": "good", "layer": "base", "formats": (GOOD,)})
     engine = LineEngine([kind(None, make_context("good", Path()))])
-    assert engine.read("step 7 " + "x" * MAX_CHARACTERS)[0].iteration == 7
-    assert engine.read("x" * MAX_CHARACTERS + " step 7 ") == []
-    assert engine.read("x\r" * MAX_CHARACTERS + " step 7 ")[0].iteration == 7
+    assert engine.read_line("step 7 " + "x" * MAX_CHARACTERS)[0].iteration == 7
+    assert engine.read_line("x" * MAX_CHARACTERS + " step 7 ") == []
+    assert engine.read_line("x\r" * MAX_CHARACTERS + " step 7 ")[0].iteration == 7
     assert engine.cut_lines == 3

@@ -80,7 +80,7 @@ def check_framework(row: dict[str, Any], reading: Reading | None) -> None:
 
 @pytest.mark.parametrize("row", of_kind("metric"))
 def test_a_step_has_every_number_of_its_line(engine: LineEngine, row: dict[str, Any]) -> None:
-    steps = [reading for reading in engine.read(row["line"], Context()) if reading.kind == "metric"]
+    steps = [reading for reading in engine.read_line(row["line"], Context()) if reading.kind == "metric"]
     assert steps, "no step"
     values = stored_values(steps[-1])
     wrong = {
@@ -94,7 +94,7 @@ def test_a_step_has_every_number_of_its_line(engine: LineEngine, row: dict[str, 
 
 @pytest.mark.parametrize("row", of_kind("event"))
 def test_an_event_is_found_with_its_details(engine: LineEngine, row: dict[str, Any]) -> None:
-    readings = engine.read(row["line"], Context())
+    readings = engine.read_line(row["line"], Context())
     log_events = [reading.log_event for reading in readings if reading.log_event is not None]
     wanted = EVENTS.get(row["expected"]["event"], row["expected"]["event"])
     assert [log_event.type for log_event in log_events] == [wanted]
@@ -108,14 +108,14 @@ def test_an_event_is_found_with_its_details(engine: LineEngine, row: dict[str, A
 
 @pytest.mark.parametrize("row", of_kind("noise"))
 def test_a_look_alike_gives_neither_a_step_nor_an_event(engine: LineEngine, row: dict[str, Any]) -> None:
-    readings = engine.read(row["line"], Context())
+    readings = engine.read_line(row["line"], Context())
     assert [reading.kind for reading in readings if reading.kind != "none"] == []
     check_framework(row, readings[-1] if readings else None)
 
 
 def test_every_update_of_a_progress_bar_is_read_in_order(engine: LineEngine) -> None:
     (row,) = (row for row in LINES if "expected_updates" in row)
-    steps = [reading for reading in engine.read(row["line"], Context()) if reading.kind == "metric"]
+    steps = [reading for reading in engine.read_line(row["line"], Context()) if reading.kind == "metric"]
     assert len(steps) == len(row["expected_updates"])
     for step, expected in zip(steps, row["expected_updates"], strict=True):
         assert all(same(step.values.get(key), value) for key, value in expected.items())
@@ -126,6 +126,6 @@ def test_every_primus_line_that_names_a_step_is_one(engine: LineEngine) -> None:
         names_a_step = any(mark in line for mark in ("iteration  ", "elapsed time", "completed step", "loss:"))
         if line.startswith("#") or not names_a_step or "saved checkpoint" in line or "Stopping" in line:
             continue
-        readings = engine.read(line, Context())
+        readings = engine.read_line(line, Context())
         assert readings, line
         assert readings[-1].kind == "metric", line

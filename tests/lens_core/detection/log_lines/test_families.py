@@ -53,7 +53,7 @@ def same(one: float | None, other: float) -> bool:
 
 
 def only_step(engine: LineEngine, line: str) -> Reading:
-    steps = [reading for reading in engine.read(line) if reading.kind == "metric"]
+    steps = [reading for reading in engine.read_line(line) if reading.kind == "metric"]
     assert len(steps) == 1, line
     return steps[0]
 
@@ -179,7 +179,7 @@ def test_dictionaries_quoted_or_not(engine: LineEngine, data: st.DataObject) -> 
 def test_a_dictionary_that_is_cut_gives_no_cut_number(engine: LineEngine, length: int) -> None:
     whole = "{'loss': 1.25071, 'grad_norm': 12.345678, 'learning_rate': 1.7509e-05, 'epoch': 1.2345}"
     full = only_step(engine, whole).values
-    for reading in engine.read(whole[:length]):
+    for reading in engine.read_line(whole[:length]):
         for name, value in reading.values.items():
             assert full[name] == value
 
@@ -196,7 +196,7 @@ def test_what_is_said_of_a_validation_is_no_step(engine: LineEngine, word: str, 
         "completed step: 5, seconds: 1.0, TFLOP/s/device: 1.0, loss: 1.0",
         "{'loss': 1.0, 'learning_rate': 0.1, 'epoch': 1.0}",
     ):
-        assert [reading for reading in engine.read(f"{prefix}{word} {line}") if reading.kind == "metric"] == []
+        assert [reading for reading in engine.read_line(f"{prefix}{word} {line}") if reading.kind == "metric"] == []
 
 
 WORDS = (
@@ -210,7 +210,7 @@ WORDS = (
 def test_nothing_that_is_printed_is_an_error(engine: LineEngine, line: str) -> None:
     context = Context()
     for _ in range(2):
-        for reading in engine.read(line, context):
+        for reading in engine.read_line(line, context):
             assert all(isinstance(value, float) for value in reading.values.values())
 
 

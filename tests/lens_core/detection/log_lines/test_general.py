@@ -51,7 +51,7 @@ def test_a_counter_and_a_loss_are_a_step(
 ) -> None:
     shown = f"{step:0{padding}d}" + (f"{total}{step + 7}" if total else "")
     line = f"{prefix}{counter}{hint}{shown}{separator}{name}{hint}{loss}{separator}acc{hint}0.5"
-    found = [reading for reading in engine.read(line) if reading.kind == "metric"]
+    found = [reading for reading in engine.read_line(line) if reading.kind == "metric"]
     assert [(reading.iteration, reading.values["lm_loss"]) for reading in found] == [(step, loss)], line
 
 
@@ -60,7 +60,7 @@ def test_a_counter_and_a_loss_are_a_step(
 def test_numbers_of_an_evaluation_keep_their_name(
     engine: LineEngine, step: int, loss: float, other: float, word: str
 ) -> None:
-    found = engine.read(f"step: {step}   train loss: {loss}   {word} loss: {other}   tokens/sec: 10.5")
+    found = engine.read_line(f"step: {step}   train loss: {loss}   {word} loss: {other}   tokens/sec: 10.5")
     assert [(one.iteration, one.values["lm_loss"], one.values[f"{word}/loss"]) for one in found] == [
         (step, loss, other)
     ]
@@ -75,7 +75,7 @@ def test_json_lines_of_any_logger(engine: LineEngine, step: int, loss: float, na
         json.dumps({"name": "loss", "data": {name: step, "value": loss}}),
         "DLLL " + json.dumps({"type": "LOG", name: step, "data": {"loss": loss}}),
     ):
-        found = [reading for reading in engine.read(line) if reading.kind == "metric"]
+        found = [reading for reading in engine.read_line(line) if reading.kind == "metric"]
         assert [(reading.iteration, reading.values["lm_loss"]) for reading in found] == [(step, loss)], line
 
 
@@ -180,5 +180,5 @@ def test_an_exception_that_ends_nothing(stand: Stand, lines: list[str]) -> None:
 @given(text=st.text(alphabet="step:loss=,[](){}|/%0123456789.eE+- \tnaif'\"", max_size=300))
 @settings(deadline=None, max_examples=examples(300))
 def test_no_line_raises(engine: LineEngine, text: str) -> None:
-    engine.read(f"step loss {text}")
-    engine.read(text)
+    engine.read_line(f"step loss {text}")
+    engine.read_line(text)

@@ -38,7 +38,7 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
 
 
 def reported(engine: LineEngine, line: str) -> list[Reading]:
-    return [reading for reading in engine.read(line, Context()) if reading.kind != "none"]
+    return [reading for reading in engine.read_line(line, Context()) if reading.kind != "none"]
 
 
 def values_of(reading: Reading) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_events_are_found_with_their_details(engine: LineEngine) -> None:
 def test_other_lines_say_nothing_but_who_prints_them(engine: LineEngine) -> None:
     wrong = []
     for row in of_kind("noise"):
-        readings = engine.read(row["line"], Context())
+        readings = engine.read_line(row["line"], Context())
         framework = readings[-1].framework if readings else ""
         if [reading for reading in readings if reading.kind != "none"] or framework != row["framework"]:
             wrong.append((row["line"], readings))
@@ -110,4 +110,4 @@ def test_a_step_is_the_same_behind_any_prefix(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(200))
 def test_no_prefix_makes_a_step_of_noise(engine: LineEngine, row: dict[str, Any], prefixes: list[str]) -> None:
     line = "".join(prefixes) + row["line"]
-    assert not [reading for reading in engine.read(line) if reading.kind == "metric"], line
+    assert not [reading for reading in engine.read_line(line) if reading.kind == "metric"], line

@@ -40,7 +40,7 @@ LINES = st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=30)
 @given(LINES)
 def test_a_body_is_read_as_its_lines_are_one_by_one(lines: list[str]) -> None:
     fresh = LineEngine([_Declares(("turn",))])
-    expected = {index: found for index, text in enumerate(lines) if (found := fresh.read(text))}
+    expected = {index: found for index, text in enumerate(lines) if (found := fresh.read_line(text))}
     for _ in range(2):  # known rows are found as new ones are
         hits = ENGINE.filter_lines(lines)
         got = {index: found for index, known in hits if (found := ENGINE.read_found(lines[index], known))}
@@ -74,32 +74,32 @@ def test_memory_has_bounds_and_a_row_that_was_forgotten_is_found_again(monkeypat
 def test_a_declaration_without_words_is_shown_every_line() -> None:
     engine = LineEngine([_Declares(())])
     assert [index for index, _ in engine.filter_lines(["#1", "noise", ""])] == [0, 1, 2]
-    assert [reading.iteration for reading in engine.read("12 #34")] == [34]
-    assert not engine.read("noise")
+    assert [reading.iteration for reading in engine.read_line("12 #34")] == [34]
+    assert not engine.read_line("noise")
 
 
 def test_what_shows_a_framework_is_read_until_it_has_shown_it() -> None:
     declares = _Declares(("turn",))
     declares.marks = (Mark(words=("rank",), pattern=r"\[rank-\d+/"),)
     engine, context = LineEngine([declares]), Context(skips_known=True)
-    assert not engine.read("comm 0x5 rank 3 of 8", context)
-    (shown,) = engine.read("[rank-3/8] starts", context)
+    assert not engine.read_line("comm 0x5 rank 3 of 8", context)
+    (shown,) = engine.read_line("[rank-3/8] starts", context)
     assert shown.framework == "tests"
-    assert not engine.read("[rank-4/8] starts", context)
-    assert engine.read("[rank-4/8] starts")
+    assert not engine.read_line("[rank-4/8] starts", context)
+    assert engine.read_line("[rank-4/8] starts")
 
 
 @pytest.mark.parametrize("text", ["\x1b[1m[ra\x1b[0mnk-3/8]", '{"log": "[\\u0072ank-3/8] starts \\u003crank>"}'])
 def test_what_has_to_be_opened_first_is_not_passed_over(text: str) -> None:
     declares = _Declares(("turn",))
     declares.marks = (Mark(words=(), pattern=r"\[rank-\d+/"),)
-    assert LineEngine([declares]).read(text)
+    assert LineEngine([declares]).read_line(text)
 
 
 def test_no_event_is_looked_for_on_the_steps_of_the_benchmark(engine: LineEngine) -> None:
     """A pattern that has to be searched on every step costs more than all others: its words have to be rarer."""
     for form in METRICS:
-        found = engine.find(form.format(step=123, samples=1234, loss=2.5, epoch=0.5))
+        found = engine.filter_line(form.format(step=123, samples=1234, loss=2.5, epoch=0.5))
         assert found is not None
         assert [event.detector for event in found.events] == [], form
 
@@ -109,7 +109,7 @@ def test_a_banner_is_looked_for_only_where_it_may_stand_alone() -> None:
     declares = _Declares(("optimizer",))
     declares.formats = (banner, *declares.formats)
     engine = LineEngine([declares])
-    assert [reading.iteration for reading in engine.read("INFO [rank0]: [batch=3]")] == [3]
-    candidates = engine.find("optimizer: 94.0 | [batch=3]")
+    assert [reading.iteration for reading in engine.read_line("INFO [rank0]: [batch=3]")] == [3]
+    candidates = engine.filter_line("optimizer: 94.0 | [batch=3]")
     assert candidates is not None
     assert [item.declared.name for item in candidates.formats] == ["own"]

@@ -172,7 +172,7 @@ STEPS = [
 def test_a_form_of_a_step(
     engine: LineEngine, line: str, framework: str, iteration: int | None, values: dict[str, float]
 ) -> None:
-    (step,) = (reading for reading in engine.read(line, Context()) if reading.kind == "metric")
+    (step,) = (reading for reading in engine.read_line(line, Context()) if reading.kind == "metric")
     assert (step.framework, step.iteration) == (framework, iteration)
     assert {name: step.values.get(name) for name in values} == pytest.approx(values)
 
@@ -227,7 +227,7 @@ HAPPENINGS = [
 
 @pytest.mark.parametrize(("line", "kind"), HAPPENINGS, ids=range(len(HAPPENINGS)))
 def test_a_form_of_an_event(engine: LineEngine, line: str, kind: str) -> None:
-    readings = engine.read(line, Context())
+    readings = engine.read_line(line, Context())
     assert [reading.log_event.type for reading in readings if reading.log_event is not None] == [kind]
 
 
@@ -253,18 +253,18 @@ NOTHING = [
 
 @pytest.mark.parametrize("line", NOTHING)
 def test_a_form_of_nothing(engine: LineEngine, line: str) -> None:
-    assert [reading.kind for reading in engine.read(line, Context()) if reading.kind != "none"] == []
+    assert [reading.kind for reading in engine.read_line(line, Context()) if reading.kind != "none"] == []
 
 
 def test_columns_go_by_the_header_above_them(engine: LineEngine) -> None:
     context = Context()
-    engine.read("     Epoch   gpu_mem       box       obj       cls    labels  img_size", context)
+    engine.read_line("     Epoch   gpu_mem       box       obj       cls    labels  img_size", context)
     row = (
         "       1/299     10.4G    0.1016    0.0711    0.0571       128       640:   5%|▌| 6/116 [00:10<03:00, 1.6s/it]"
     )
-    (step,) = engine.read(row, context)
+    (step,) = engine.read_line(row, context)
     assert (step.values["obj_loss"], step.values["cls_loss"]) == (0.0711, 0.0571)
-    engine.read("epoch,step,train_loss_step,val_loss", context)
-    (step,) = engine.read("0,49,2.5,", context)
+    engine.read_line("epoch,step,train_loss_step,val_loss", context)
+    (step,) = engine.read_line("0,49,2.5,", context)
     assert (step.iteration, step.values["lm_loss"], step.framework) == (49, 2.5, "lightning")
-    assert not engine.read("0,49,,1.25", context)
+    assert not engine.read_line("0,49,,1.25", context)

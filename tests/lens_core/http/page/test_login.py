@@ -26,7 +26,7 @@ async def log_in(client: httpx.AsyncClient, token: str) -> httpx.Response:
 
 
 async def test_a_login_reads_and_a_logout_ends_it(app: IngestApp) -> None:
-    token = app.tokens.create("r", "read")
+    token = app.tokens.create_token("r", "read")
     async with app.client(ELSEWHERE) as client:
         assert (await client.get("/api/v1/status")).status_code == 401
         answer = await log_in(client, f" {token} ")
@@ -47,7 +47,7 @@ async def test_a_login_reads_and_a_logout_ends_it(app: IngestApp) -> None:
 
 
 async def test_what_a_login_changes_needs_the_csrf_token(app: IngestApp) -> None:
-    token = app.tokens.create("a", "admin")
+    token = app.tokens.create_token("a", "admin")
     async with app.client(ELSEWHERE) as client:
         await log_in(client, token)
         csrf = (await client.get("/api/v1/session")).json()["csrf"]
@@ -59,13 +59,13 @@ async def test_what_a_login_changes_needs_the_csrf_token(app: IngestApp) -> None
 
 async def test_a_read_login_administers_nothing(app: IngestApp) -> None:
     async with app.client(ELSEWHERE) as client:
-        await log_in(client, app.tokens.create("r", "read"))
+        await log_in(client, app.tokens.create_token("r", "read"))
         csrf = (await client.get("/api/v1/session")).json()["csrf"]
         assert (await client.post("/api/v1/replay", headers={CSRF_HEADER: csrf})).status_code == 403
 
 
 async def test_a_revoked_token_ends_its_login_and_a_restart_does_not(app: IngestApp, tmp_path: Path) -> None:
-    token = app.tokens.create("r", "read")
+    token = app.tokens.create_token("r", "read")
     async with app.client(ELSEWHERE) as client:
         await log_in(client, token)
         again = IngestApp(WandbApi, tmp_path, session_file=tmp_path / "sessions.json")
@@ -77,8 +77,8 @@ async def test_a_revoked_token_ends_its_login_and_a_restart_does_not(app: Ingest
 
 
 def test_sessions_are_kept_as_hashes_for_their_owner_alone(app: IngestApp, tmp_path: Path) -> None:
-    token = app.tokens.create("r", "read")
-    name = app.state.sessions.open(token)
+    token = app.tokens.create_token("r", "read")
+    name = app.state.sessions.open_session(token)
     assert name is not None
     file = tmp_path / "sessions.json"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -89,7 +89,7 @@ def test_sessions_are_kept_as_hashes_for_their_owner_alone(app: IngestApp, tmp_p
 async def test_over_tls_the_cookie_is_secure(app: IngestApp) -> None:
     transport = httpx.ASGITransport(app.app, client=(ELSEWHERE, 1))
     async with httpx.AsyncClient(transport=transport, base_url="https://lens") as client:
-        token = app.tokens.create("r", "read")
+        token = app.tokens.create_token("r", "read")
         answer = await client.post("/login", data={"token": token}, headers={"Origin": "https://lens"})
         assert answer.headers["set-cookie"].startswith(f"{SECURE_COOKIE}=")
         assert "Secure" in answer.headers["set-cookie"]
@@ -107,7 +107,7 @@ async def test_wrong_tokens_are_refused_in_words_and_soon_at_all(
             assert answer.status_code == 401
             assert "Nobody issued this token" in answer.text
             assert COOKIE not in answer.headers.get("set-cookie", "")
-        answer = await log_in(client, app.tokens.create("r", "read"))
+        answer = await log_in(client, app.tokens.create_token("r", "read"))
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) > 0
     assert "lens_read_guess" not in caplog.text
@@ -116,7 +116,7 @@ async def test_wrong_tokens_are_refused_in_words_and_soon_at_all(
 
 
 async def test_another_sites_form_logs_nobody_in(app: IngestApp) -> None:
-    token = app.tokens.create("r", "read")
+    token = app.tokens.create_token("r", "read")
     async with app.client(ELSEWHERE) as client:
         answer = await client.post("/login", data={"token": token}, headers={"Origin": "http://evil.example"})
         assert answer.status_code == 403
@@ -156,26 +156,26 @@ def test_failures_are_forgotten_after_a_while_and_bounded_in_all() -> None:
     now = [0.0]
     limit = FailureLimit(per_address=2, in_all=4, window_seconds=60, clock=lambda: now[0])
     for address in ("a", "a", "b", "c"):
-        limit.failed(address)
+        limit.record_failure(address)
     for address in ("a", "new"):
         with pytest.raises(TooManyRequests):
-            limit.check(address)
+            limit.check_address(address)
     now[0] = 61
-    limit.check("a")
+    limit.check_address("a")
 
 
 def test_a_session_file_that_is_damaged_logs_everybody_out(app: IngestApp, tmp_path: Path) -> None:
     (tmp_path / "damaged.json").write_text("{")
     sessions = Sessions(app.tokens, tmp_path / "damaged.json")
-    assert sessions.open("nonsense") is None
-    assert sessions.open(app.tokens.create("r", "read")) is not None
+    assert sessions.open_session("nonsense") is None
+    assert sessions.open_session(app.tokens.create_token("r", "read")) is not None
 
 
 def test_sessions_end_by_themselves_and_are_bounded(app: IngestApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lens_core.http.sessions.MAX_SESSIONS", 3)
     now = [1000.0]
     sessions = Sessions(app.tokens, None, clock=lambda: now[0])
-    token = app.tokens.create("r", "read")
-    names = [sessions.open(token) for _ in range(5)]
+    token = app.tokens.create_token("r", "read")
+    names = [sessions.open_session(token) for _ in range(5)]
     assert len(set(names)) == 5
     assert len(sessions._sessions) == 3

@@ -13,7 +13,7 @@ from lens_core.http.page.summary import (
     NO_MEMORY,
     SPARK_POINTS,
     THROUGHPUT,
-    choose,
+    choose_name,
     newest_attempt,
     spark,
     time_left,
@@ -36,14 +36,14 @@ def points(values: list[float], run_id: str = "r", begin: int = 0) -> list[Metri
     ],
 )
 def test_the_loss_is_the_one_of_the_training(names: list[str], expected: str | None) -> None:
-    assert choose(names, LOSS) == expected
+    assert choose_name(names, LOSS) == expected
 
 
 def test_throughput_and_memory() -> None:
     names = ["mem_free", "mem_total", "mem_usage", "perf/tokens_per_sec", "lr"]
-    assert choose(names, THROUGHPUT) == "perf/tokens_per_sec"
-    assert choose(names, MEMORY, NO_MEMORY) == "mem_usage"
-    assert choose(["mem_free"], MEMORY, NO_MEMORY) is None
+    assert choose_name(names, THROUGHPUT) == "perf/tokens_per_sec"
+    assert choose_name(names, MEMORY, NO_MEMORY) == "mem_usage"
+    assert choose_name(["mem_free"], MEMORY, NO_MEMORY) is None
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=500))

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lens_plugins.analyzers.goodput.accounts import spread
 from lens_plugins.analyzers.goodput.facts import BUCKETS, Attempt, DataWait, DataWaits, Facts, Ledger, Row, Rows, Span
 from lens_plugins.analyzers.goodput.intervals import JITTER
-from lens_plugins.analyzers.goodput.ledger import ledger_of
+from lens_plugins.analyzers.goodput.ledger import books_of, close, ledger_of
 from lens_plugins.analyzers.goodput.log_file import ledger_of_log
 
 from lens_core import LensError
@@ -145,6 +146,19 @@ def test_a_million_steps_with_pauses_of_every_kind_add_up() -> None:
     assert ledger.buckets["periodic"] == pytest.approx(5 * len(saves), rel=0.05)
 
 
+@settings(max_examples=examples(60), deadline=None)
+@given(ANY_FACTS, st.integers(1, 12))
+def test_the_parts_of_a_life_add_up_to_the_buckets(facts: Facts, count: int) -> None:
+    books = books_of(facts)
+    ledger = close(books)
+    end = max((account.life.end + round(sum(account.gap.values())) for account in books.accounts), default=0)
+    edges = np.linspace(0, end, count + 1).astype(np.int64)
+    parts = spread(books.accounts, edges)
+    for bucket, seconds in ledger.buckets.items():
+        assert min(parts[bucket]) >= -1e-6
+        assert float(parts[bucket].sum()) == pytest.approx(seconds, abs=2e-5)
+
+
 @settings(max_examples=examples(30), deadline=None)
 @given(steady_runs())
 def test_the_order_of_attempts_changes_nothing(attempts: list[Attempt]) -> None:
@@ -213,7 +227,7 @@ STEPS_OF_TIME = st.sampled_from([0.0, 0.1, 1.0, 1.0, 5.0, 30.0, 200.0, -3.0, -50
 
 def _has_steps(lines: list[bytes]) -> bool:
     """Whether there is surely a step among these lines: none is joined to another line, or repeated."""
-    readings = [reading for line in lines for reading in ENGINE.read(line.decode())]
+    readings = [reading for line in lines for reading in ENGINE.read_line(line.decode())]
     return any(reading.format and not reading.joins for reading in readings) and not any(
         reading.joins == "repeats" for reading in readings
     )

@@ -19,6 +19,8 @@ from lens_plugins.analyzers.regressions.replay import (
     find_wrong_restore,
 )
 
+from tests.generated import examples, part
+
 BLOOM = [2.20, 2.22, 2.595, 2.24, 2.35, 5.10, 3.49, 3.21, 2.80]
 BLOOM_NORMS = [0.24, 0.95, 2.4, 15.9, 145.0, 960.0]
 
@@ -170,9 +172,9 @@ def test_checkpoints_that_take_longer() -> None:
     assert find_slower_checkpoints(saves[:6]) == []
 
 
-def test_nothing_is_found_in_two_hundred_clean_runs() -> None:
+def test_nothing_is_found_in_clean_runs() -> None:
     """Falling losses with noise, steps with checkpoint pauses, memory that is full but does not grow."""
-    for seed in range(200):
+    for seed in part(range(200)):
         noise = np.random.default_rng(seed)
         count = 600
         paces = noise.normal(1.0, 0.005, 2000)
@@ -192,7 +194,7 @@ def test_nothing_is_found_in_two_hundred_clean_runs() -> None:
 VALUES = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), max_size=150)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(VALUES, VALUES)
 def test_any_values_are_judged_without_a_fault(losses: list[float], norms: list[float]) -> None:
     assert all(np.isfinite(one.time) for one in find_spikes(points(losses), points(norms)))

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_plugins.analyzers.stragglers.verdict import Layout, Window, is_gone, judge
 
+from tests.generated import examples
+
 
 def windows_of(*compute: dict[int, float]) -> list[Window]:
     return [Window(compute=one) for one in compute]
@@ -114,7 +116,7 @@ def test_a_straggler_is_gone_after_five_windows_like_the_others() -> None:
     assert is_gone(windows_of(slow, even, even, even, even, even), 2)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(st.lists(st.floats(0.5, 3.0), min_size=4, max_size=24), min_size=1, max_size=5),
     st.floats(0.001, 1e6),

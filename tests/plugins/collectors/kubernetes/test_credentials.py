@@ -30,7 +30,7 @@ def certificate(tmp_path: Path) -> Path:
 async def ask(access: Access) -> Any:
     api = KubernetesApi(access, 5)
     try:
-        return await api.get("/api/v1/pods")
+        return await api.get_object("/api/v1/pods")
     finally:
         await api.close()
 

@@ -104,7 +104,7 @@ async def test_pods_and_the_owners_of_owners(server: ApiServer, make: Callable[.
         ("r-1", "ReplicaSet", "d-1"),
         ("d-1", "Deployment", ""),
     ]
-    assert collector.context.directory.workloads()["web-5d-x"] == [["web-5d", "r-1"], ["web", "d-1"]]
+    assert collector.context.directory.workloads_by_pod()["web-5d-x"] == [["web-5d", "r-1"], ["web", "d-1"]]
 
 
 async def test_pages_and_owners_are_asked_for_once(server: ApiServer, make: Callable[..., Kubernetes]) -> None:
@@ -236,7 +236,7 @@ async def test_pods_reach_the_directory_and_the_sinks_of_a_daemon(server: ApiSer
     await until(lambda: out.exists() and out.read_text().count("\n") == 1)
     await server.put(pod("u-2", "llama-1", JOB))
     await until(lambda: out.read_text().count("\n") == 2)
-    assert sorted(daemon.directory.workloads()) == ["llama-0", "llama-1"]
+    assert sorted(daemon.directory.workloads_by_pod()) == ["llama-0", "llama-1"]
     daemon.stop()
     await asyncio.wait_for(task, 240)
     records = [json.loads(line) for line in out.read_text().splitlines()]

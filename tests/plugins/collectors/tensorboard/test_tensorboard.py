@@ -351,7 +351,7 @@ def test_checksums() -> None:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_and_never_fatal(data: bytes) -> None:
-    for read in (EventReader(lambda *_: None).read, read_tensor):
+    for read in (EventReader(lambda *_: None).read_scalars, read_tensor):
         try:
             read(data)
         except WireError:
@@ -365,7 +365,7 @@ def test_events_as_the_real_protobuf_writes_them(step: int, value: float, tag: s
 
     found: list[Any] = []
     summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-    EventReader(lambda *scalar: found.append(scalar)).read(
+    EventReader(lambda *scalar: found.append(scalar)).read_scalars(
         Event(wall_time=12.5, step=step, summary=summary).SerializeToString()
     )
     assert found == [(step, 12.5, tag, value)]

@@ -9,7 +9,7 @@ import boto3
 import pytest
 from lens_plugins.collectors.wandb_cloud import find_access
 from lens_plugins.collectors.wandb_cloud.figures import Access, WandbCloudSettings
-from lens_plugins.collectors.wandb_cloud.listing import connect
+from lens_plugins.collectors.wandb_cloud.listing import connect_api
 from moto import mock_aws
 
 from lens_core import ConfigurationError, LensError, Secret
@@ -53,6 +53,6 @@ def test_a_server_that_is_away_is_no_refused_key(tmp_path: Path) -> None:
         access = Access(api_key=Secret("k" * 40), entity="acme", project="llm", base_url=url)
         began = time.monotonic()
         with pytest.raises(LensError, match="cannot be reached") as refused:
-            connect(access, 30, tmp_path)
+            connect_api(access, 30, tmp_path)
     assert time.monotonic() - began < 10
     assert "refused the API key" not in str(refused.value)

@@ -58,7 +58,7 @@ def figures(runs: list[dict[str, Any]], **settings: Any) -> dict[str, float | No
     chosen = WandbCloudSettings(**settings)
     found = Figures(chosen, NOW)
     for run in runs:
-        found.add(read_run(run, chosen.gpus_config_key))
+        found.count_run(read_run(run, chosen.gpus_config_key))
     values: dict[str, float | None] = found.values()
     return values
 

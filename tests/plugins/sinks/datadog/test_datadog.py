@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.sinks.datadog import Datadog, DatadogSettings
 from lens_plugins.sinks.datadog.series import Builder, metric_name, tag
-from lens_plugins.sinks.datadog.sink import pack
+from lens_plugins.sinks.datadog.sink import pack_payloads
 
 from lens_core import (
     Batch,
@@ -253,7 +253,7 @@ def test_payloads_keep_the_limits() -> None:
         for number in range(1000)
     ]
     built = Builder(settings, ["env:test"]).build(records, NOW)
-    payloads = list(pack(built.series, settings))
+    payloads = list(pack_payloads(built.series, settings))
     assert sum(payload.count for payload in payloads) == 1000
     assert [payload.first for payload in payloads] == [sum(p.count for p in payloads[:n]) for n in range(len(payloads))]
     assert max(len(payload.body) for payload in payloads) <= 5000

@@ -62,7 +62,7 @@ async def test_a_stream_that_fails_stops_no_other(
         await until(lambda: ask(postgres_dsn, _BLOCKED) == [(3, 5000)])
         connection = await store.database.connect()
         async with connection:
-            found = await upkeep.tidy(connection, Policy())
+            found = await upkeep.clean_database(connection, Policy())
         assert set(found["streams_failed"]) == {"1", "2"}
     assert ask(postgres_dsn, _BLOCKED) == [(3, 5000)]
     assert "could not make blocks of stream 1: ValidationError" in caplog.text

@@ -95,6 +95,6 @@ async def test_news_at_the_ends(store: Any, spool: Spool, first: int) -> None:
 def test_points_are_in_order_however_far_they_are_apart(pairs: list[tuple[int, int]]) -> None:
     steps, iterations = (np.array(column, np.int64) for column in (zip(*pairs, strict=True) if pairs else ([], [])))
     none = np.zeros(len(pairs), np.int64)
-    series = Series.of((steps, iterations, none), np.zeros(len(pairs)), 0)
+    series = Series.from_rows((steps, iterations, none), np.zeros(len(pairs)), 0)
     assert series.by_step().steps.tolist() == sorted(steps.tolist())
     assert series.ordered(none, none).iterations.tolist() == sorted(iterations.tolist())

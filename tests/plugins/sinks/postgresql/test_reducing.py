@@ -28,7 +28,7 @@ SPACED = st.builds(range, st.integers(-99, 99), st.integers(100, 500), st.intege
 def series_of(values: list[float]) -> Series:
     """Points of one stream, one each step."""
     numbers = np.arange(len(values))
-    return Series.of((numbers, numbers, numbers), np.array(values, float), 0)
+    return Series.from_rows((numbers, numbers, numbers), np.array(values, float), 0)
 
 
 def same(one: float, other: float) -> bool:
@@ -122,7 +122,7 @@ def test_aggregates_are_those_of_the_points(pieces: list[list[tuple[int, float]]
         gathered = Aggregator(aggregate, 1000, np.array([5]))
         for piece in pieces:
             times = np.array([time for time, _ in piece])
-            gathered.add(Series.of((times, times, times), np.array([value for _, value in piece]), 0))
+            gathered.append_points(Series.from_rows((times, times, times), np.array([value for _, value in piece]), 0))
         found = gathered.figures()
         assert found.times.tolist() == [number * 1000 for number in sorted(inside)]
         assert found.iterations.tolist() == [max(time for time, _ in inside[number]) for number in sorted(inside)]

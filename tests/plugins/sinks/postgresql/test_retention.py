@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lens_plugins.sinks.postgresql import retention
 from lens_plugins.sinks.postgresql.compacting import compact_stream
-from lens_plugins.sinks.postgresql.retention import Policy, StreamSize, choose, retain
+from lens_plugins.sinks.postgresql.retention import Policy, StreamSize, choose_streams, retain
 from lens_plugins.sinks.postgresql.sessions import only_here
 
 from lens_core import Delivered, Event, Origin
@@ -31,7 +31,7 @@ def stream(number: int, *, days: float, size: int = 1, subject: int = 0, uid: st
 
 def gone(streams: Sequence[StreamSize], policy: Policy) -> list[int]:
     """The ids of what is chosen."""
-    return [chosen.id for chosen in choose(streams, policy, NOW_US)]
+    return [chosen.id for chosen in choose_streams(streams, policy, NOW_US)]
 
 
 def test_by_age_and_by_pattern() -> None:

@@ -56,10 +56,10 @@ def test_a_stream_with_too_many_rows_is_urgent() -> None:
 
 def test_a_stream_that_somebody_looks_at_waits_less() -> None:
     waiting = Waiting()
-    assert not waiting.watch(1, 0.0)
+    assert not waiting.record_reader(1, 0.0)
     assert not waiting.grew(1, WATCHED_ROWS, 0.0, late=False)
     assert waiting.due(0.0) == {}
-    assert waiting.watch(1, 0.1)
+    assert waiting.record_reader(1, 0.1)
     assert waiting.due(0.1) == {1: False}
     assert not waiting.grew(1, WATCHED_ROWS - 1, 0.2, late=False)
     assert waiting.grew(1, 1, 0.2, late=False)

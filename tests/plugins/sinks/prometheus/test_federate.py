@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_plugins.sinks.prometheus import plugin
-from lens_plugins.sinks.prometheus.latest import LatestValues, exposition
+from lens_plugins.sinks.prometheus.latest import LatestValues, PrometheusMetrics, exposition
 from lens_plugins.sinks.prometheus.patterns import MOST_CHOICES, compiled
 from lens_plugins.sinks.prometheus.selectors import any_of
 from lens_plugins.sinks.prometheus.training import TrainingSeries
@@ -137,18 +137,18 @@ async def test_match_selects_what_federate_shows(tmp_path: Path) -> None:
 async def test_latest_values_are_there_again_after_a_restart() -> None:
     bench = Bench(None)
     await bench.send(row("w1", loss=math.nan, lr=0.5))
-    before = exposition(bench.sink._latest.points())
+    before = exposition(bench.sink._latest.held_points())
     await bench.sink.stop()
     after = Bench(None)
     await after.sink.start()
-    assert exposition(after.sink._latest.points()) == before
+    assert exposition(after.sink._latest.held_points()) == before
     await after.send(row("w1", loss=3.0))
-    assert b"lens_training_loss{" in exposition(after.sink._latest.points())
-    assert b"NaN" not in exposition(after.sink._latest.points())
+    assert b"lens_training_loss{" in exposition(after.sink._latest.held_points())
+    assert b"NaN" not in exposition(after.sink._latest.held_points())
     Path("kept/latest_values.json").write_text("{")
     last = Bench(None)
     await last.sink.start()
-    assert last.sink._latest.points() == []
+    assert last.sink._latest.held_points() == []
 
 
 async def test_latest_values_are_there_again_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ async def test_latest_values_are_there_again_after_a_crash(monkeypatch: pytest.M
     await until(Path("kept/latest_values.json").exists)
     after = Bench(None)
     await after.sink.start()
-    assert exposition(after.sink._latest.points()) == exposition(bench.sink._latest.points())
+    assert exposition(after.sink._latest.held_points()) == exposition(bench.sink._latest.held_points())
     await after.sink.stop()
     await bench.sink.stop()
 
@@ -168,12 +168,12 @@ def test_values_that_were_kept_grow_old_meanwhile() -> None:
     series = TrainingSeries(Directory())
 
     def latest(now: float) -> LatestValues:
-        return LatestValues(100, 60.0, SelfMetrics(), clock=lambda: now)
+        return LatestValues(100, 60.0, PrometheusMetrics(SelfMetrics()), clock=lambda: now)
 
     first = latest(1000.0)
-    first.take(series.points([row("w", loss=1.0)]))
+    first.update_points(series.make_points([row("w", loss=1.0)]))
     snapshot = first.snapshot(5000.0)
     for seconds, there in ((0.0, True), (59.0, True), (61.0, False), (-5.0, True)):
         second = latest(3.0)
-        second.restore(snapshot, 5000.0 + seconds)
-        assert bool(second.points()) is there
+        second.restore_snapshot(snapshot, 5000.0 + seconds)
+        assert bool(second.held_points()) is there

@@ -78,15 +78,19 @@ async def test_refused_series_are_sent_again_by_a_replay(store: Store, tmp_path:
     pipeline = Pipeline("p", Spool(tmp_path / "p"), [SinkSlot(name="tsdb", sink=bench.sink)], metrics=SelfMetrics())
     await pipeline.start()
     await pipeline.submit([series_batch("a", "bad", "b")])
-    await until(lambda: pipeline.dead_letters.count("tsdb") == 1)
+    await until(lambda: pipeline.dead_letters.count_letters("tsdb") == 1)
     (letter,) = await pipeline.dead_letters.entries("tsdb")
     assert (letter.reason, letter.record["series"]) == ("1 of 3 series: HTTP 400: because", 1)
     store.answer = refusing()
-    assert await pipeline.dead_letters.replay("tsdb") == 1
+    assert await pipeline.dead_letters.replay_letters("tsdb") == 1
     await until(lambda: names_of(store.taken[-1]) == ["bad"])
-    await until(lambda: pipeline.status().sinks[0].pending_records == 0)
-    status = pipeline.status().sinks[0]
-    assert (status.ledger.rejected, status.ledger.delivered, pipeline.dead_letters.count()) == ({"refused": 1}, 1, 0)
+    await until(lambda: pipeline.pipeline_status().sinks[0].pending_records == 0)
+    status = pipeline.pipeline_status().sinks[0]
+    assert (status.ledger.rejected, status.ledger.delivered, pipeline.dead_letters.count_letters()) == (
+        {"refused": 1},
+        1,
+        0,
+    )
     assert sorted(name for message in store.taken for name in names_of(message)) == ["a", "b", "bad"]
     await pipeline.stop()
     await bench.sink.stop()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lens_plugins.sinks.prometheus.latest import LatestValues, exposition
+from lens_plugins.sinks.prometheus.latest import LatestValues, PrometheusMetrics, exposition
 from lens_plugins.sinks.prometheus.names import TABLE, plain, training_name
 from lens_plugins.sinks.prometheus.training import TrainingSeries
 from lens_plugins.sources.wandb_api import WandbApi
@@ -129,14 +129,14 @@ async def test_run_info_follows_the_run() -> None:
         origin=ORIGIN, data_source="log", row_step=1, run_id="r2", event_time=500.0, values={"loss": 1.0}
     )
     await bench.send(later)
-    text = exposition(bench.sink._latest.points())
+    text = exposition(bench.sink._latest.held_points())
     assert [labels["run_id"] for labels, _ in shown(text)["lens_training_run_info"]] == ["r2"]
 
 
 def test_latest_values_are_bounded_in_number_and_age() -> None:
     now = 0.0
     metrics = SelfMetrics()
-    latest = LatestValues(3, 60.0, metrics, clock=lambda: now)
+    latest = LatestValues(3, 60.0, PrometheusMetrics(metrics), clock=lambda: now)
     series = TrainingSeries(Directory())
 
     def take(*uids: str) -> None:
@@ -146,10 +146,10 @@ def test_latest_values_are_bounded_in_number_and_age() -> None:
             )
             for uid in uids
         ]
-        latest.take(point for point in series.points(rows) if point.series.name == "lens_training_loss")
+        latest.update_points(point for point in series.make_points(rows) if point.series.name == "lens_training_loss")
 
     def held() -> list[Any]:
-        found = shown(exposition(latest.points())).get("lens_training_loss", [])
+        found = shown(exposition(latest.held_points())).get("lens_training_loss", [])
         return sorted(labels["workload_uid"] for labels, _ in found)
 
     take("a", "b", "c", "d")
@@ -162,14 +162,14 @@ def test_latest_values_are_bounded_in_number_and_age() -> None:
     assert held() == ["c", "d"]
     now = 200.0
     assert held() == []
-    assert exposition(latest.points()) == b""
+    assert exposition(latest.held_points()) == b""
 
 
 def test_labels_are_escaped() -> None:
     bench = Bench(None)
-    points = bench.sink._training.points([row(1, Origin(workload_uid='a"b\\c\nd'), loss=1.0)])
-    bench.sink._latest.take(points)
-    found = shown(exposition(bench.sink._latest.points()))
+    points = bench.sink._training.make_points([row(1, Origin(workload_uid='a"b\\c\nd'), loss=1.0)])
+    bench.sink._latest.update_points(points)
+    found = shown(exposition(bench.sink._latest.held_points()))
     assert found["lens_training_loss"][0][0]["workload_uid"] == 'a"b\\c\nd'
 
 

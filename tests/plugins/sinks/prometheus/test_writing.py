@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_plugins.sinks.prometheus.delivering import MOST_REQUESTS
-from lens_plugins.sinks.prometheus.messages import Outgoing, cut, divide
+from lens_plugins.sinks.prometheus.messages import Outgoing, divide, split_request
 from lens_plugins.sinks.prometheus.posting import address_of
 from lens_plugins.sinks.prometheus.version2 import to_version2
 
@@ -211,7 +211,7 @@ def test_version_2_holds_the_same() -> None:
             {"type": 3, "metric_family_name": "wait_seconds"},
         ],
     )
-    message = Request.FromString(to_version2(cut(body)))
+    message = Request.FromString(to_version2(split_request(body)))
     symbols = list(message.symbols)
     assert symbols[0] == ""
     assert len(set(symbols)) == len(symbols)
@@ -230,7 +230,7 @@ def test_version_2_holds_the_same() -> None:
 @settings(max_examples=examples(50))
 @given(st.lists(st.text(alphabet="abc", min_size=1, max_size=3), max_size=20), st.integers(1, 5))
 def test_dividing_loses_nothing_and_sends_a_series_to_one_shard(names: list[str], shards: int) -> None:
-    whole = cut(request(*(series({"__name__": name}, (1.0, stamp)) for stamp, name in enumerate(names))))
+    whole = split_request(request(*(series({"__name__": name}, (1.0, stamp)) for stamp, name in enumerate(names))))
     parts = divide(whole, shards)
     assert sorted(one for part in parts for one in part.series) == sorted(whole.series)
     homes: dict[str, set[int]] = {}

@@ -16,7 +16,7 @@ from lens_plugins.sources.remote_write import forward
 from lens_plugins.sources.remote_write.drops import Drops, RemoteWriteMetrics
 from lens_plugins.sources.remote_write.enriching import Enricher
 from lens_plugins.sources.remote_write.generic_parser import ForwardedBatch, GenericParser
-from lens_plugins.sources.remote_write.request import cut
+from lens_plugins.sources.remote_write.request import split_request
 from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 from lens_plugins.sources.remote_write.version2 import as_version1
 
@@ -75,7 +75,7 @@ class Forwarder:
         batch = ForwardedBatch(self._form.Output())
         place = self._forward(body, portion, batch)
         if place < len(body):
-            self._forward(as_version1(cut(body[place:], "1.0").series, None), portion, batch)
+            self._forward(as_version1(split_request(body[place:], "1.0").series, None), portion, batch)
         return batch
 
     def _forward(self, body: bytes, portion: int, batch: ForwardedBatch) -> int:
@@ -93,7 +93,7 @@ class Reader(Forwarder):
     def forward(self, body: bytes, portion: int = 100) -> ForwardedBatch:
         """What becomes of a request of 1.0."""
         batch = ForwardedBatch(self._form.Output())
-        series = cut(body, "1.0").series
+        series = split_request(body, "1.0").series
         self.table.begin()
         for one in series:
             self._parser.parse(one, None, batch)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lens_plugins.sources.remote_write.request import cut
+from lens_plugins.sources.remote_write.request import split_request
 from lens_plugins.sources.remote_write.settings import RemoteWriteSettings
 
 from lens_core import Device, Pod
@@ -221,7 +221,7 @@ def test_each_form_and_the_library_agree(
 ) -> None:
     forwarder = Forwarder(form)
     all_series = [series({"__name__": "up", **labels}, *samples) for labels, samples in given_series]
-    raw = cut(request(*all_series), "1.0").series
+    raw = split_request(request(*all_series), "1.0").series
     orders = [range(len(raw)), range(len(raw)), range(len(raw) - 1, -1, -1), range(0, len(raw), 2), range(len(raw))]
     for order in orders:  # cold, then from the cache, then against what is expected to come next
         batch = forwarder.forward(as_body(raw[index] for index in order))

@@ -9,7 +9,7 @@ import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lens_plugins.sources.remote_write.request import cut
+from lens_plugins.sources.remote_write.request import split_request
 
 from lens_core import Pod
 from lens_core.plugin_api.protobuf import delimited
@@ -34,7 +34,7 @@ def both() -> list[Any]:
 def test_edited_streams_become_what_the_generic_parser_makes_of_them(
     both: list[Any], chance: random.Random, edits: int, at_a_time: int, copies: str
 ) -> None:
-    forms = SideBySide(*both, looks=chance.choice([0, 8]), copies=copies)
+    forms = SideBySide(*both, looks=chance.choice([0, 8, 100]), copies=copies)
     targets = [target(chance.randrange(20, 100), first) for first in (0, 100, 200)]
     stream: list[bytes] = []
     for step in range(8):
@@ -52,7 +52,7 @@ def test_edited_streams_become_what_the_generic_parser_makes_of_them(
 def test_pods_that_change_and_generations_that_pass_make_no_difference(
     both: list[Any], chance: random.Random, changed: int, copies: str
 ) -> None:
-    forms, some = SideBySide(*both, looks=chance.choice([0, 8]), cached_series=1000, copies=copies), target(150)
+    forms, some = SideBySide(*both, looks=chance.choice([0, 8, 100]), cached_series=1000, copies=copies), target(150)
     for step in range(9):
         if step == changed:
             forms.replace_pods([*PODS[1:], NEW_POD])
@@ -131,7 +131,7 @@ def test_recorded_requests_become_what_the_generic_parser_makes_of_them(form: An
     forms = SideBySide(form, copies=copies)
     order = random.Random(1)
     for text in (body, message.SerializeToString()):
-        raw = cut(text, "1.0").series
+        raw = split_request(text, "1.0").series
         for _ in range(3):
             forms.forward(text, 2000)
         forms.forward(as_body(raw[::2]))

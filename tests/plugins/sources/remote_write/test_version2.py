@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lens_plugins.sources.remote_write.request import cut
+from lens_plugins.sources.remote_write.request import split_request
 from lens_plugins.sources.remote_write.version2 import Translator, as_version1
 
 from lens_core.base.errors import PayloadTooLarge
@@ -28,7 +28,7 @@ def test_series_hold_the_same_in_both_versions(
         one.metadata.type, one.metadata.help_ref = kind, body.symbol("help")
         if exemplar:
             one.exemplars.add(labels_refs=body.refs([("trace", "1")]), value=1.0, timestamp=NOW)
-    message = cut(body.message.SerializeToString(), "2.0")
+    message = split_request(body.message.SerializeToString(), "2.0")
     translator = Translator(message.symbols, LIMIT)
     for raw, (names, values, _, exemplar) in zip(message.series, given_series, strict=True):
         found = TimeSeries.FromString(translator.series(raw))
@@ -57,6 +57,6 @@ def test_references_do_not_multiply_a_body(what: str) -> None:
             one.exemplars.add(labels_refs=refs, value=1.0, timestamp=NOW)
         else:
             one.metadata.type, one.metadata.help_ref = 1, large
-    message = cut(body.message.SerializeToString(), "2.0")
+    message = split_request(body.message.SerializeToString(), "2.0")
     with pytest.raises(PayloadTooLarge, match="send smaller batches"):
         as_version1(message.series, Translator(message.symbols, LIMIT))

@@ -32,10 +32,10 @@ def test_every_row_is_taken_or_counted_and_the_bound_holds(
     taken: list[Row] = []
     for number, width in enumerate(widths):
         if number == take_after:
-            taken += buffer.take(0.0)
-        buffer.add(row(session, width))
+            taken += buffer.drain_rows(0.0)
+        buffer.append_row(row(session, width))
         assert bytes_of(list(buffer.rows)) <= limit_bytes
-    taken += buffer.take(0.0)
+    taken += buffer.drain_rows(0.0)
     counts = buffer.counts
     assert counts.logged == len(widths) == len(taken) + counts.dropped_rows
     assert sum(widths) == sum(len(kept[1]) for kept in taken) + counts.dropped_points
@@ -44,11 +44,11 @@ def test_every_row_is_taken_or_counted_and_the_bound_holds(
 def test_the_worker_is_woken_by_a_batch_and_not_before() -> None:
     buffer = Buffer(1 << 20, 100)
     session = Session("wandb", "r", buffer)
-    buffer.take(0.0)
+    buffer.drain_rows(0.0)
     for _ in range(99):
-        buffer.add(row(session, 5))
+        buffer.append_row(row(session, 5))
     assert buffer.wake.locked()
-    buffer.add(row(session, 5))
+    buffer.append_row(row(session, 5))
     assert not buffer.wake.locked()
 
 
@@ -58,17 +58,17 @@ def test_the_caller_helps_when_the_queue_is_full_and_when_the_worker_is_late() -
     helped: list[int] = []
 
     def help_once() -> bool:
-        helped.append(len(buffer.take(100.0)))
+        helped.append(len(buffer.drain_rows(100.0)))
         return True
 
     buffer.help, buffer.help_after_seconds = help_once, 2.0
-    buffer.take(100.0)
-    buffer.add(row(session, 5, at=101.0))
+    buffer.drain_rows(100.0)
+    buffer.append_row(row(session, 5, at=101.0))
     assert helped == []
-    buffer.add(row(session, 5, at=102.5))
+    buffer.append_row(row(session, 5, at=102.5))
     assert helped == [2]
     for _ in range(40):
-        buffer.add(row(session, 5, at=101.0))
+        buffer.append_row(row(session, 5, at=101.0))
     assert helped[1:] == [21]  # one more than there is room for
     assert buffer.counts.dropped_rows == 0
 
@@ -76,13 +76,13 @@ def test_the_caller_helps_when_the_queue_is_full_and_when_the_worker_is_late() -
 def test_a_buffer_that_is_off_keeps_nothing() -> None:
     buffer = Buffer(1 << 20, 1000)
     session = Session("wandb", "r", buffer)
-    buffer.take(0.0)
-    buffer.add(row(session, 5))
+    buffer.drain_rows(0.0)
+    buffer.append_row(row(session, 5))
     buffer.turn_off()
-    buffer.add(row(session, 5))
+    buffer.append_row(row(session, 5))
     assert not buffer.rows
-    buffer.take(0.0)
-    buffer.add(row(session, 5))
+    buffer.drain_rows(0.0)
+    buffer.append_row(row(session, 5))
     assert not buffer.rows
 
 
@@ -93,7 +93,7 @@ def test_threads_lose_nothing_while_rows_are_taken() -> None:
 
     def log(session: Session) -> None:
         for number in range(2000):
-            buffer.add(row(session, 0, at=float(number)))
+            buffer.append_row(row(session, 0, at=float(number)))
         ended.wait()
 
     threads = [threading.Thread(target=log, args=(session,)) for session in sessions]
@@ -101,8 +101,8 @@ def test_threads_lose_nothing_while_rows_are_taken() -> None:
         thread.start()
     taken: list[Any] = []
     while ended.n_waiting < 4:
-        taken += buffer.take(0.0)
-    taken += buffer.take(0.0)
+        taken += buffer.drain_rows(0.0)
+    taken += buffer.drain_rows(0.0)
     ended.wait()
     for thread in threads:
         thread.join()

@@ -84,10 +84,10 @@ SCRIPT = """
         wandb.log({"loss": step})
     from lens_hook import runtime
     deadline = time.monotonic() + 240
-    while runtime.get().worker.daemon.url is None:
+    while runtime.get_runtime().worker.daemon.url is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    print(runtime.get().worker.daemon._process.pid, flush=True)
+    print(runtime.get_runtime().worker.daemon._process.pid, flush=True)
     if os.environ.get("STAY"):
         time.sleep(60)
 """
@@ -134,7 +134,7 @@ def test_a_broken_configuration_is_said_and_disturbs_nothing(tmp_path: Path) -> 
         wandb.log({"loss": 1})
         from lens_hook import runtime
         deadline = time.monotonic() + 240
-        while not runtime.get().worker.daemon.failed:
+        while not runtime.get_runtime().worker.daemon.failed:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         print("trained")

@@ -49,7 +49,8 @@ NEXT_PROCESS = """
     wandb.init(project="p", mode="disabled")
     wandb.log({"next": 1})
     from lens_hook import runtime
-    own = lambda: os.path.basename(runtime.get().worker._store.path or "") if runtime.get().worker._store else ""
+    store = lambda: runtime.get_runtime().worker._store
+    own = lambda: os.path.basename(store().path or "") if store() else ""
     deadline = time.monotonic() + 240
     while [name for name in os.listdir("spool") if name.endswith(".jsonl") and name != own()]:
         assert time.monotonic() < deadline
@@ -146,7 +147,7 @@ HANGING = """
     wandb.init(project="p", mode="disabled")
     wandb.log({"loss": -1})
     deadline = time.monotonic() + 240
-    while runtime.get().worker._client is None or runtime.get().worker._client._connection is None:
+    while runtime.get_runtime().worker._client is None or runtime.get_runtime().worker._client._connection is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     for step in range(50):
@@ -351,16 +352,16 @@ def test_our_own_failures_stay_ours(each_wandb: Environment, receiver: Receiver,
         from lens_hook import runtime, wandb_source
         run = wandb.init(project="p")
         wandb.log({"seen": 1})
-        buffer = runtime.get().buffer
-        whole = buffer.add
+        buffer = runtime.get_runtime().buffer
+        whole = buffer.append_row
 
         def broken(*_):
             raise RuntimeError("a defect of the hook")
 
-        buffer.add = broken
+        buffer.append_row = broken
         for _ in range(3):
             wandb.log({"missed": 1})
-        del buffer.add
+        del buffer.append_row
         wandb.log({"seen": 2})
         print("the user's own line")
         wandb.finish()

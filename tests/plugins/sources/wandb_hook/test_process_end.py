@@ -78,8 +78,8 @@ ENDINGS: dict[str, tuple[str, dict[str, Any]]] = {
 HEAD = """
 import argparse, atexit, code, json, sys, threading, traceback
 from lens_hook import process_end
-process_end.watch()
-process_end.watch()
+process_end.watch_exits()
+process_end.watch_exits()
 atexit.register(lambda: print("\\n" + json.dumps(process_end.of_this_process())))
 """
 

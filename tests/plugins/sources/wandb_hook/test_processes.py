@@ -92,7 +92,7 @@ ENDING_IN_A_REQUEST = """
         from lens_hook import runtime
         run = wandb.init(project="p", mode="disabled")
         run.log({"loss": 0})
-        worker, deadline = runtime.get().worker, time.monotonic() + 20
+        worker, deadline = runtime.get_runtime().worker, time.monotonic() + 20
         while worker._client is None or worker._client._connection is None:
             assert time.monotonic() < deadline
             time.sleep(0.005)

@@ -39,7 +39,7 @@ class Hook:
         """Rows as a training loop leaves them."""
         for _ in range(rows):
             values = {f"metric_{number}": 0.5 for number in range(names)}
-            self.buffer.add((self.session, values, None, None, None, None, time.time()))
+            self.buffer.append_row((self.session, values, None, None, None, None, time.time()))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_an_end_waits_for_nothing(slow: Receiver) -> None:
     hook.log(1)
     worker.cycle()
     hook.log(1)
-    assert worker.finish(time.monotonic() + 5.0)
+    assert worker.deliver_all(time.monotonic() + 5.0)
     assert len(slow.rows()) == 2
     worker.close()
 

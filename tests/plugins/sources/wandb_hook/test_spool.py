@@ -99,7 +99,7 @@ def test_a_torn_last_line_is_skipped(tmp_path: Path, cut: int) -> None:
 
 
 def test_a_damaged_line_is_left_out_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    say.forget("damaged")
+    say.allow_again("damaged")
     disk = store(tmp_path)
     disk.append([row(1), row(2), row(3)])
     path = Path(disk.path or "")

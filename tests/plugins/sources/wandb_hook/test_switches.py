@@ -25,7 +25,7 @@ SCRIPT = """
 
 
 def test_the_defaults_are_the_contracts() -> None:
-    settings = Settings.read({})
+    settings = Settings.from_environment({})
     assert (settings.enabled, settings.reporting, settings.save_local) == (True, True, True)
     assert (settings.enhance_metrics, settings.debug) == (False, False)
     assert settings.base_url == DEFAULT_BASE_URL == "http://primus-lens-telemetry-processor:8080/api/v1"
@@ -34,7 +34,7 @@ def test_the_defaults_are_the_contracts() -> None:
 
 
 def test_malformed_variables_leave_the_default(capfd: pytest.CaptureFixture[str]) -> None:
-    settings = Settings.read(
+    settings = Settings.from_environment(
         {
             "PRIMUS_LENS_WANDB_HOOK": "maybe",
             "PRIMUS_LENS_BATCH_SIZE": "many",
@@ -264,7 +264,7 @@ def test_events_that_do_not_arrive_are_counted_and_said_once(newest: Environment
         import wandb
         from lens_hook import runtime
         run = wandb.init(project="p", mode="disabled")
-        hook = runtime.get()
+        hook = runtime.get_runtime()
         for number in range(1500):
             hook.worker.event(hook.sessions[0], "training_started", {"number": number})
     """

@@ -49,7 +49,7 @@ def test_events_and_evidence() -> None:
     session.facts = {"wandb": {"project": "p", "config": {"lr": 0.1}}}
     lines = [
         encoder.event(session, "training_started", 5.5, {"source": "wandb"}),
-        encoder.evidence(session, "wandb", 6.5, evidence.collect(session)),
+        encoder.evidence(session, "wandb", 6.5, evidence.collect_facts(session)),
     ]
     event, facts = decoded(*lines)
     assert isinstance(event, Event)

@@ -1,0 +1,230 @@
+"""The analyzer: keeps the ledgers of workloads that change, answers for them, and reports them as series."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+from lens_core import Analyzer, BadRequest, Context, IngestRequest, Measurement, Origin, Record, Reply, Route
+
+from .answers import as_whole_answer, days_of
+from .facts import Ledger
+from .fleet import GROUPS, INTERRUPTION_GROUPS, FleetBooks, Job
+from .ledger import Books, books_of, close
+from .spans import seconds_of_span
+from .store_facts import facts_of
+
+_LOOK_SECONDS = 20.0
+_DAY_SECONDS = 86400.0
+_CACHED = 16
+_MOST_UIDS = 500
+
+
+class GoodputSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the goodput analyzer."""
+
+    rest_factor: Annotated[
+        float,
+        Meta(ge=0, description="a job whose ledger took a second is not looked at again for so many seconds"),
+    ] = 20_000.0
+    longest_rest_seconds: Annotated[
+        float, Meta(ge=0, description="but a job that changes is looked at again after so long")
+    ] = 3600.0
+
+
+class WorkloadQuery(msgspec.Struct, frozen=True):
+    """The query of a workload's ledger."""
+
+    since: Annotated[str, Meta(description="only the last span (7d, 12h, 30m), or from a time in ms on")] = ""
+
+
+class FleetQuery(msgspec.Struct, frozen=True):
+    """The query of the fleet's ledger."""
+
+    since: Annotated[str, Meta(description="a span (7d, the default) or a time in ms; whole days, UTC")] = "7d"
+    by: Annotated[
+        Literal["cause", "node", "framework", "namespace", "name", "workload"], Meta(description="what the groups are")
+    ] = "cause"
+    uid: Annotated[list[str], Meta(description="with by=workload: only these, at most 500; it may be repeated")] = []
+
+
+class Goodput(Analyzer):
+    """The ledger of each job: buckets of its time and the cost of each interruption; series of it for `/federate`."""
+
+    name: ClassVar[str] = "goodput"
+    Settings: ClassVar[type[GoodputSettings]] = GoodputSettings
+    interval_seconds: ClassVar[float] = 60.0
+
+    def __init__(self, settings: GoodputSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._options = settings
+        self._fleet: FleetBooks | None = None
+        self._earliest: dict[str, float] = {}
+        self._lock = asyncio.Lock()
+        self._cached: dict[str, tuple[str, float, list[Books]]] = {}
+
+    async def start(self) -> None:
+        """Open the sums."""
+        self._fleet = await asyncio.to_thread(FleetBooks, self.context.data_dir / "fleet.sqlite3")
+
+    async def stop(self) -> None:
+        """Close the sums."""
+        async with self._lock:
+            if self._fleet is not None:
+                self._fleet.close()
+                self._fleet = None
+
+    async def analyze(self, changed: Sequence[str]) -> Sequence[Record]:
+        """Make the ledgers of workloads that changed, as many as 20 seconds allow; the others come next time."""
+        fleet = self._opened()
+        async with self._lock:
+            await asyncio.to_thread(fleet.note_changes, changed)
+            due = await asyncio.to_thread(fleet.due, time.time(), self._earliest)
+        ends = time.monotonic() + _LOOK_SECONDS
+        records: list[Record] = []
+        for uid in due:
+            if time.monotonic() > ends:
+                break
+            records += await self._look_at(fleet, uid)
+        return records
+
+    async def _look_at(self, fleet: FleetBooks, uid: str) -> list[Record]:
+        began = time.monotonic()
+        books = await self._books(uid)
+        if not books:
+            async with self._lock:
+                await asyncio.to_thread(fleet.forget, uid)
+            return []
+        ledger, days = await asyncio.to_thread(_close, books[0])
+        detections = await self.store.detections(uid)
+        best = max(detections, key=lambda one: one.confidence, default=None)
+        detail = await self.store.workload(uid)
+        at_risk = _at_risk(books[0], ledger)
+        job = Job(
+            uid=uid,
+            name=detail.summary.name if detail is not None else uid,
+            namespace=detail.summary.namespace if detail is not None else "",
+            framework=best.framework if best is not None else "",
+            at_risk_gpu_seconds=at_risk,
+        )
+        async with self._lock:
+            await asyncio.to_thread(fleet.book, job, days, ledger.interruptions)
+        took = time.monotonic() - began
+        rest = min(self._options.longest_rest_seconds, took * self._options.rest_factor)
+        self._earliest[uid] = time.time() + rest
+        return _measurements(uid, ledger, days, at_risk)
+
+    def routes(self) -> Sequence[Route]:
+        """The ledgers of a workload, and of all."""
+        return [
+            Route(
+                paths=["/workloads/{uid:path}/goodput"],
+                handler=self._answer_workload,
+                methods=["GET"],
+                role="read",
+                query=WorkloadQuery,
+            ),
+            Route(paths=["/goodput"], handler=self._answer_fleet, methods=["GET"], role="read", query=FleetQuery),
+        ]
+
+    async def _answer_workload(self, request: IngestRequest) -> Reply:
+        """The ledgers of a workload's runs: buckets, interruptions, attempts, and the buckets over their lives."""
+        _refuse_unknown(request, ("since",))
+        since = request.query.get("since", "")
+        begin = time.time() - seconds_of_span(since) if since else None
+        books = await self._books(request.path_parameters["uid"])
+        runs = await asyncio.to_thread(lambda: [as_whole_answer(one, begin) for one in books])
+        return Reply(body={"runs": runs})
+
+    async def _answer_fleet(self, request: IngestRequest) -> Reply:
+        """The ledger of all workloads: the sum of each bucket, and groups by cause, node or what jobs are."""
+        _refuse_unknown(request, ("since", "by", "uid"))
+        uids = [value for name, value in request.parameters if name == "uid"]
+        if len(uids) > _MOST_UIDS or (uids and request.query.get("by") != "workload"):
+            raise BadRequest(f"uid goes with by=workload, and names at most {_MOST_UIDS} workloads")
+        by = request.query.get("by", "cause")
+        if by not in (*GROUPS, *INTERRUPTION_GROUPS):
+            raise BadRequest(f"by is {by[:50]!r}; it must be one of {', '.join((*INTERRUPTION_GROUPS, *GROUPS))}")
+        begin = time.time() - seconds_of_span(request.query.get("since", "") or "7d")
+        fleet = self._opened()
+        async with self._lock:
+            answer = await asyncio.to_thread(fleet.answer, int(max(0.0, begin) // _DAY_SECONDS), by, uids)
+        return Reply(body=answer)
+
+    async def _books(self, uid: str) -> list[Books]:
+        """The books of a workload's runs; the same again while nothing was written, for as long as a minute."""
+        version = await self.store.version(uid)
+        known = self._cached.get(uid)
+        if known is not None and known[0] == version and time.monotonic() - known[1] < self.interval_seconds:
+            return known[2]
+        facts = await facts_of(self.store, uid)
+        books = await asyncio.to_thread(lambda: [books_of(one) for one in facts])
+        self._cached.pop(uid, None)
+        self._cached[uid] = (version, time.monotonic(), books)
+        while len(self._cached) > _CACHED:
+            self._cached.pop(next(iter(self._cached)))
+        return books
+
+    def _opened(self) -> FleetBooks:
+        assert self._fleet is not None, "start() comes before the first use"
+        return self._fleet
+
+
+def _close(books: Books) -> tuple[Ledger, list[Any]]:
+    return close(books), days_of(books)
+
+
+def _at_risk(books: Books, ledger: Ledger) -> float | None:
+    """The GPU-seconds that a failure now would cost; None where the GPUs or the checkpoints are not known."""
+    gpus = books.accounts[-1].life.facts.gpus if books.accounts else None
+    if ledger.at_risk_seconds is None or gpus is None or books.facts.now is None:
+        return None
+    return ledger.at_risk_seconds * gpus
+
+
+def _measurements(uid: str, ledger: Ledger, days: Sequence[Any], at_risk: float | None) -> list[Record]:
+    """The series of a job."""
+    found: list[tuple[str, float, dict[str, str]]] = []
+    for bucket, seconds in ledger.buckets.items():
+        if seconds > 0:
+            found.append(("lens_job_seconds_total", seconds, {"bucket": bucket}))
+    for bucket, seconds in (ledger.gpu_seconds or {}).items():
+        if seconds > 0:
+            found.append(("lens_job_gpu_seconds_total", seconds, {"bucket": bucket}))
+    if ledger.goodput is not None:
+        found.append(("lens_job_goodput_ratio", ledger.goodput, {"window": "all"}))
+    for cause, count in Counter(one.cause for one in ledger.interruptions).items():
+        found.append(("lens_job_interruptions_total", float(count), {"cause": cause}))
+    if at_risk is not None:
+        found.append(("lens_job_at_risk_gpu_seconds", at_risk, {}))
+    for kind, pace in (("typical", ledger.typical_seconds), ("best", ledger.best_seconds)):
+        if pace is not None:
+            found.append(("lens_job_step_seconds", pace, {"kind": kind}))
+    recent = _recent_goodput(days)
+    if recent is not None:
+        found.append(("lens_job_goodput_ratio", recent, {"window": "24h"}))
+    now = time.time()
+    origin = Origin(workload_uid=uid)
+    return [
+        Measurement(origin=origin, name=name, value=value, event_time=now, tags=tags) for name, value, tags in found
+    ]
+
+
+def _recent_goodput(days: Sequence[Any]) -> float | None:
+    """The goodput of yesterday and today; None for a job that is over."""
+    today = int(time.time() // _DAY_SECONDS)
+    recent = [seconds for day, seconds, _ in days if day >= today - 1]
+    busy = sum(sum(seconds.values()) - seconds["queued"] for seconds in recent)
+    return sum(seconds["productive"] for seconds in recent) / busy if busy > 0 else None
+
+
+def _refuse_unknown(request: IngestRequest, known: Sequence[str]) -> None:
+    for name in request.query:
+        if name not in known:
+            raise BadRequest(f"unknown query parameter {name[:50]!r}; known here: {', '.join(known)}")

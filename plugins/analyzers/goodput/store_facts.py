@@ -1,0 +1,211 @@
+"""Makes the ledger's facts of what a store holds about a workload: one set for each of its runs."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from lens_core import EventRow, PointQuery, RunSummary, Store
+
+from .drafts import BATCH, DATA_WAIT, PHASED, Draft, Said, name_preemptions
+from .facts import DataWaits, Facts, Floats, Ints, Rows
+
+_MOST_EVENTS = 100_000
+_TIES = ("log", "wandb", "dlrover", "tensorflow")
+_WHOLE = 0.9
+# A job without an end is believed to run for so long behind its newest row, or behind a stall that is not over.
+RUNNING_SECONDS = 3600.0
+STALLED_SECONDS = 7 * 86400.0
+
+
+class Life(msgspec.Struct, frozen=True):
+    """One attempt of one run as the store counts it: the stream of the rank that is looked at."""
+
+    stream: RunSummary
+    rows: int
+
+    @property
+    def begins(self) -> float:
+        """Return its first time in seconds since the epoch."""
+        return self.stream.first_seen / 1000
+
+    @property
+    def ends(self) -> float:
+        """Return its newest time in seconds since the epoch."""
+        return self.stream.last_seen / 1000
+
+
+async def facts_of(store: Store, uid: str, now: float | None = None) -> list[Facts]:
+    """The facts of each run of a workload, that with most GPUs and rows first; none for one that nobody knows."""
+    now = time.time() if now is None else now
+    detail = await store.workload(uid)
+    if detail is None or not detail.runs:
+        return []
+    events = sorted(await store.events(uid, limit=_MOST_EVENTS), key=lambda event: event.timestamp)
+    source = main_source(detail.runs)
+    lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
+    metrics = {info.name for info in await store.available_metrics(uid, source)} & {DATA_WAIT, BATCH}
+    has_phases = any(one.framework in PHASED for one in await store.detections(uid))
+    found = []
+    for chain in chains_of(lives, events):
+        drafts = [await _draft(store, uid, life, metrics) for life in chain]
+        _read_events(drafts, chain, events)
+        name_preemptions(drafts)
+        newest = _newest(chain, events)
+        is_running = drafts[-1].end is None and now - newest <= _patience(chain[-1], events)
+        found.append(
+            Facts(
+                attempts=[draft.finish(draft.gpus) for draft in drafts],
+                run=chain[-1].stream.run_id or uid,
+                now=now if is_running else None,
+                has_phases=has_phases,
+            )
+        )
+    return sorted(found, key=lambda facts: (-(facts.attempts[-1].gpus or 0), -_count(facts)))
+
+
+def _count(facts: Facts) -> int:
+    return sum(len(columns.steps) for attempt in facts.attempts for columns in attempt.columns)
+
+
+def main_source(runs: Sequence[RunSummary]) -> str:
+    """The data source with most rows of one rank; of those with nearly as many the first of a fixed order."""
+    most: dict[str, int] = {}
+    for (source, _), group in itertools.groupby(
+        sorted(runs, key=lambda run: (run.data_source, -1 if run.rank is None else run.rank)),
+        lambda run: (run.data_source, run.rank),
+    ):
+        most[source] = max(most.get(source, 0), sum(run.rows for run in group))
+    near = [source for source, rows in most.items() if rows >= _WHOLE * max(most.values())]
+    return min(near, key=lambda source: (_TIES.index(source) if source in _TIES else len(_TIES), source))
+
+
+def lives_of_runs(runs: Iterable[RunSummary]) -> list[Life]:
+    """The attempts by their begin, each with the lowest rank that has nearly all of its rows."""
+    groups: dict[tuple[str, int], list[RunSummary]] = {}
+    for run in runs:
+        groups.setdefault((run.run_id, run.attempt), []).append(run)
+    found = []
+    for group in groups.values():
+        most = max(run.rows for run in group)
+        whole = [run for run in group if run.rows >= _WHOLE * most]
+        found.append(Life(min(whole, key=lambda run: -1 if run.rank is None else run.rank), most))
+    return sorted(found, key=lambda life: life.begins)
+
+
+def chains_of(lives: Sequence[Life], events: Sequence[EventRow]) -> list[list[Life]]:
+    """Group attempts into runs: a new run id goes on with a run that ended before it, and not cleanly.
+
+    Runs that overlap (the roles of reinforcement learning, a sweep) are runs of their own.
+    """
+    clean = {(event.run_id, event.attempt) for event in events if event.type == "training_ended"}
+    chains: list[list[Life]] = []
+    for life in lives:
+        same = next((chain for chain in chains if chain[-1].stream.run_id == life.stream.run_id), None)
+        before = same or next(
+            (
+                chain
+                for chain in chains
+                if chain[-1].ends <= life.begins
+                and not {(chain[-1].stream.run_id, chain[-1].stream.attempt), (chain[-1].stream.run_id, None)} & clean
+            ),
+            None,
+        )
+        if before is None:
+            chains.append([life])
+        else:
+            before.append(life)
+    return chains
+
+
+async def _draft(store: Store, uid: str, life: Life, metrics: set[str]) -> Draft:
+    stream = life.stream
+    rank = -1 if stream.rank is None else stream.rank
+    query = PointQuery(
+        workload_uid=uid, data_source=stream.data_source, run_id=stream.run_id, attempt=stream.attempt, rank=rank
+    )
+    draft = Draft()
+    async for piece in store.iteration_columns(query):
+        if piece.metric_name == "iteration":
+            steps, times = _columns(piece.iterations, piece.timestamps)
+            draft.columns.append(Rows(steps, times, stream.rank, stream.data_source))
+    if metrics:
+        await _read_metrics(store, msgspec.structs.replace(query, metrics=tuple(sorted(metrics))), draft)
+    return draft
+
+
+async def _read_metrics(store: Store, query: PointQuery, draft: Draft) -> None:
+    """The waits for data, and the batch size, which says whether steps can be compared."""
+    steps, seconds = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+    async for piece in store.metric_columns(query):
+        values = np.frombuffer(piece.values, dtype=np.float64) if len(piece) else np.empty(0)
+        finite = np.isfinite(values)
+        if piece.metric_name == BATCH and finite.any():
+            draft.batch = f"{values[finite][-1]:g}"
+        elif piece.metric_name == DATA_WAIT:
+            own, _ = _columns(piece.iterations, piece.timestamps)
+            steps.append(own[finite])
+            seconds.append(values[finite] / 1000.0)
+    if len(steps) > 1:
+        draft.waits = DataWaits(np.concatenate(steps), np.concatenate(seconds))
+
+
+def _columns(iterations: Sequence[int], timestamps: Sequence[int]) -> tuple[Ints, Floats]:
+    return np.array(iterations, dtype=np.int64), np.array(timestamps, dtype=np.float64) / 1000.0
+
+
+def _read_events(drafts: Sequence[Draft], chain: Sequence[Life], events: Sequence[EventRow]) -> None:
+    """Give each event to its attempt: the one that it names, else the one in whose time it lies."""
+    by_name = {(life.stream.run_id, life.stream.attempt): draft for life, draft in zip(chain, drafts, strict=True)}
+    starts = [life.begins for life in chain]
+    runs = {life.stream.run_id for life in chain}
+    for event in events:
+        moment = event.timestamp / 1000
+        if event.run_id and event.run_id not in runs:
+            continue
+        draft = by_name.get((event.run_id, event.attempt or 0)) if event.attempt is not None else None
+        if draft is None:
+            index = int(np.searchsorted(starts, moment, side="right")) - 1
+            ends_before = event.type in ("training_started", "checkpoint_loaded")
+            if ends_before and index + 1 < len(starts) and (index < 0 or chain[index].ends < moment):
+                index += 1  # what announces an attempt comes before its first row
+            draft = drafts[max(0, index)]
+        if event.type == "training_started":
+            _read_start(draft, event, moment)
+        else:
+            draft.read_event(Said(event.type, moment, event.iteration, event.details, event.node, event.rank))
+    for draft, life in zip(drafts, chain, strict=True):
+        # Whatever looked like an end, rows that came behind it say that training went on.
+        if draft.end is not None and draft.end < life.ends - 1.0:
+            draft.end, draft.cause, draft.ended_cleanly = None, "", False
+
+
+def _read_start(draft: Draft, event: EventRow, moment: float) -> None:
+    """The start of the process, and the number of GPUs: one for each rank, or all that its only process sees."""
+    process = event.details.get("process")
+    process = process if isinstance(process, dict) else {}
+    started = process.get("started_at")
+    begun = float(started) if isinstance(started, int | float) and 0 < started <= moment else moment
+    draft.start = begun if draft.start is None else min(draft.start, begun)
+    world, visible = process.get("world_size"), process.get("visible_gpus")
+    if isinstance(world, int) and world > 1:
+        draft.gpus = max(draft.gpus or 0, world)
+    elif isinstance(visible, int) and visible > 0:
+        draft.gpus = max(draft.gpus or 0, visible)
+
+
+def _newest(chain: Sequence[Life], events: Sequence[EventRow]) -> float:
+    return max([chain[-1].ends, *(event.timestamp / 1000 for event in events[-1:])])
+
+
+def _patience(life: Life, events: Sequence[EventRow]) -> float:
+    """The seconds of silence after which a job without an end is believed to be over."""
+    states = [event.type for event in events if event.type in ("stalled", "resumed")]
+    if states and states[-1] == "stalled":
+        return STALLED_SECONDS
+    usual = (life.ends - life.begins) / max(1, life.rows - 1)
+    return max(RUNNING_SECONDS, 20 * usual)

@@ -1,0 +1,152 @@
+"""The analyzer: looks at jobs that change, and reports each finding once as an event."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from lens_core import Analyzer, Context, Event, IngestRequest, Origin, Record, Reply, Route, load_state, save_state
+
+from ..turns import Turns
+from .finding import Finding
+from .job import Findings, find_all, read_attempts
+
+_LOOK_SECONDS = 20.0
+_MOST_REPORTED = 20_000
+
+
+class RegressionsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the regressions analyzer."""
+
+    recent_seconds: Annotated[
+        float, Meta(gt=0, description="findings that are older when they are found become no events")
+    ] = 86400.0
+    rest_factor: Annotated[
+        float, Meta(ge=0, description="a job that took a second is not looked at again for so many seconds")
+    ] = 5_000.0
+    longest_rest_seconds: Annotated[
+        float, Meta(ge=0, description="but a job that changes is looked at again after so long")
+    ] = 900.0
+
+
+class _Reported(msgspec.Struct):
+    """The findings that were reported, the oldest first."""
+
+    keys: list[str] = []
+
+
+class Regressions(Analyzer):
+    """Regressions of a job: loss spikes, slower steps, memory that creeps, restores that differ; as events."""
+
+    name: ClassVar[str] = "regressions"
+    Settings: ClassVar[type[RegressionsSettings]] = RegressionsSettings
+    interval_seconds: ClassVar[float] = 60.0
+
+    def __init__(self, settings: RegressionsSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._options = settings
+        self._turns = Turns(settings.rest_factor, settings.longest_rest_seconds)
+        self._reported: dict[str, None] = {}
+        self._new: list[str] = []
+        self._path = context.data_dir / "reported.json"
+
+    async def start(self) -> None:
+        """Read what was reported before."""
+        try:
+            state = await asyncio.to_thread(load_state, self._path, _Reported)
+        except msgspec.DecodeError as error:
+            self.context.logger.warning("Findings may be reported again. file=%s error=%s", self._path, error)
+            state = _Reported()
+        self._reported = dict.fromkeys(state.keys)
+
+    async def analyze(self, changed: Sequence[str]) -> Sequence[Record]:
+        """Look at jobs that changed, as many as 20 seconds allow; the others come next time."""
+        self._turns.note(changed)
+        self._new = []
+        ends = time.monotonic() + _LOOK_SECONDS
+        records: list[Record] = []
+        for uid in self._turns.due():
+            began = time.monotonic()
+            if began > ends:
+                break
+            for found in await self._find(uid):
+                records += self._events(uid, found)
+            self._turns.looked_at(uid, time.monotonic() - began)
+        return records
+
+    async def stored(self) -> None:
+        """Remember what was reported."""
+        if self._new:
+            self._reported.update(dict.fromkeys(self._new))
+            self._new = []
+            keys = list(self._reported)[-_MOST_REPORTED:]
+            self._reported = dict.fromkeys(keys)
+            await asyncio.to_thread(save_state, self._path, _Reported(keys))
+
+    def routes(self) -> Sequence[Route]:
+        """The findings in a workload."""
+        return [Route(paths=["/workloads/{uid:path}/findings"], handler=self._answer, methods=["GET"], role="read")]
+
+    async def _answer(self, request: IngestRequest) -> Reply:
+        """Regressions in the newest attempt of each run: rule, figures, since when; and the replay check."""
+        found = await self._find(request.path_parameters["uid"])
+        return Reply(body={"runs": [_as_answer(one) for one in found]})
+
+    async def _find(self, uid: str) -> list[Findings]:
+        chains, events = await read_attempts(self.store, uid)
+        return await asyncio.to_thread(lambda: [find_all(chain, events) for chain in chains])
+
+    def _events(self, uid: str, found: Findings) -> list[Record]:
+        oldest = time.time() - self._options.recent_seconds
+        events: list[Record] = []
+        for one in found.findings:
+            key = f"{uid}\n{found.run_id}\n{found.attempt}\n{one.type}\n{_place(one)}"
+            if one.time < oldest or key in self._reported or key in self._new:
+                continue
+            self._new.append(key)
+            events.append(
+                Event(
+                    origin=Origin(workload_uid=uid),
+                    type=one.type,
+                    run_id=found.run_id,
+                    attempt=found.attempt,
+                    iteration=one.iteration,
+                    event_time=one.time,
+                    data_source="analyzer",
+                    details={"rule": one.rule, **_plain(one.details)},
+                )
+            )
+        return events
+
+
+def _place(found: Finding) -> int:
+    """The place of a finding; of those that hold for a whole attempt there is one."""
+    whole = ("memory_creep", "checkpoint_slower", "loss_diverged", "restore_differs", "data_repeated")
+    return 0 if found.type in whole else found.iteration
+
+
+def _plain(details: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 6) if isinstance(value, float) else value for name, value in details.items()}
+
+
+def _as_answer(found: Findings) -> dict[str, Any]:
+    return {
+        "run": found.run_id,
+        "attempt": found.attempt,
+        "replay": None if found.replay is None else msgspec.to_builtins(found.replay),
+        "findings": [
+            {
+                "type": one.type,
+                "iteration": one.iteration,
+                "timestamp": round(one.time * 1000),
+                "rule": one.rule,
+                "details": _plain(one.details),
+            }
+            for one in found.findings
+        ],
+    }

@@ -1,0 +1,154 @@
+"""Reads the newest attempts of a job from the store, and applies all rules to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from lens_core import EventRow, PointQuery, Store
+
+from ..goodput.store_facts import Life, chains_of, lives_of_runs, main_source
+from .finding import Finding, Points
+from .loss import find_divergence, find_spikes
+from .memory import find_memory_creep, find_slower_checkpoints
+from .pace import find_slower, find_slower_after_restart
+from .replay import Replay, compare_losses, find_other_learning_rate, find_repeated_data, find_wrong_restore
+
+MOST_POINTS = 20_000
+_MOST_EVENTS = 10_000
+# The names of metrics in logs and in what people log, the likeliest first; a name may stand behind a prefix.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "loss": ("lm_loss", "loss", "train_loss", "training_loss", "total_loss"),
+    "grad_norm": ("grad_norm", "gradient_norm", "global_grad_norm", "total_grad_norm"),
+    "learning_rate": ("learning_rate", "lr"),
+    "memory": ("mem_usage",),
+    "memory_limit": ("mem_total",),
+}
+_OTHERS = re.compile(r"(^|[/._])(val|valid|validation|eval|test)([/._]|$)", re.IGNORECASE)
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt: when which step was reached, and the metrics that rules are about."""
+
+    life: Life
+    progress: Points
+    metrics: Mapping[str, Points]
+
+    def points(self, role: str) -> Points:
+        """Return the points of a metric; empty without it."""
+        return self.metrics.get(role, _NOTHING)
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was found in the newest attempt of a run; `replay` compares it with the one before."""
+
+    run_id: str
+    attempt: int
+    findings: list[Finding]
+    replay: Replay | None = None
+
+
+_NOTHING = Points(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
+
+
+async def read_attempts(store: Store, uid: str) -> tuple[list[list[Attempt]], list[EventRow]]:
+    """The newest two attempts of each run, the older first, and the events of the workload."""
+    detail = await store.workload(uid)
+    if detail is None or not detail.runs:
+        return [], []
+    events = sorted(await store.events(uid, limit=_MOST_EVENTS), key=lambda event: event.timestamp)
+    source = main_source(detail.runs)
+    lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
+    names = choose_metrics([info.name for info in await store.available_metrics(uid, source)])
+    return [[await _read(store, uid, life, names) for life in chain[-2:]] for chain in chains_of(lives, events)], events
+
+
+def choose_metrics(available: Sequence[str]) -> dict[str, str]:
+    """For each role the metric that plays it; those of evaluations play none."""
+    chosen = {}
+    own = [name for name in available if not _OTHERS.search(name)]
+    for role, wanted in _NAMES.items():
+        for word in wanted:
+            found = [name for name in own if re.split(r"[/.]", name.lower())[-1].replace(" ", "_") == word]
+            if found:
+                chosen[role] = min(found, key=lambda name: (len(name), name))
+                break
+    return chosen
+
+
+async def _read(store: Store, uid: str, life: Life, names: Mapping[str, str]) -> Attempt:
+    stream = life.stream
+    start_ms = None
+    if stream.rows > MOST_POINTS:
+        start_ms = round(stream.last_seen - (stream.last_seen - stream.first_seen) * MOST_POINTS / stream.rows)
+    query = PointQuery(
+        workload_uid=uid,
+        data_source=stream.data_source,
+        run_id=stream.run_id,
+        attempt=stream.attempt,
+        rank=-1 if stream.rank is None else stream.rank,
+        start_ms=start_ms,
+    )
+    times = [piece async for piece in store.iteration_columns(query) if piece.metric_name == "iteration"]
+    metrics: dict[str, Points] = {}
+    if names:
+        pieces = [
+            piece
+            async for piece in store.metric_columns(
+                msgspec.structs.replace(query, metrics=tuple(sorted(names.values())))
+            )
+        ]
+        for role, name in names.items():
+            metrics[role] = _points([piece for piece in pieces if piece.metric_name == name])
+    return Attempt(life=life, progress=_points(times), metrics=metrics)
+
+
+def _points(pieces: Sequence[object]) -> Points:
+    """Points by rising iteration, each iteration once, as it was logged first."""
+    if not pieces:
+        return _NOTHING
+    iterations = np.concatenate([np.array(piece.iterations, dtype=np.int64) for piece in pieces])  # type: ignore[attr-defined]
+    times = np.concatenate([np.array(piece.timestamps, dtype=np.float64) for piece in pieces]) / 1000.0  # type: ignore[attr-defined]
+    values = np.concatenate([np.array(piece.values, dtype=np.float64) for piece in pieces])  # type: ignore[attr-defined]
+    order = np.lexsort((times, iterations))
+    first = np.unique(iterations[order], return_index=True)[1]
+    chosen = order[first]
+    return Points(iterations[chosen], times[chosen], values[chosen])
+
+
+def find_all(attempts: Sequence[Attempt], events: Sequence[EventRow]) -> Findings:
+    """Apply every rule to the newest attempt, beside the one before it."""
+    newest, before = attempts[-1], attempts[-2] if len(attempts) > 1 else None
+    stream = newest.life.stream
+    loss = newest.points("loss")
+    limit = newest.points("memory_limit").finite()
+    found = [
+        *find_spikes(loss, newest.points("grad_norm")),
+        *find_divergence(loss),
+        *find_slower(newest.progress),
+        *find_memory_creep(newest.points("memory"), float(limit.values[-1]) if len(limit) else None),
+        *find_slower_checkpoints(_saves(newest.life, events)),
+    ]
+    replay = None
+    if before is not None:
+        replay = compare_losses(before.points("loss"), loss)
+        found += find_slower_after_restart(before.progress, newest.progress)
+        found += find_wrong_restore(before.points("loss"), loss)
+        found += find_other_learning_rate(before.points("learning_rate"), newest.points("learning_rate"))
+        found += find_repeated_data(before.points("loss"), loss)
+    ordered = sorted(found, key=lambda one: (one.time, one.type))
+    return Findings(run_id=stream.run_id, attempt=stream.attempt, findings=ordered, replay=replay)
+
+
+def _saves(life: Life, events: Sequence[EventRow]) -> list[tuple[int, float, float]]:
+    """The saves of an attempt with how long they took."""
+    found = []
+    for event in events:
+        seconds = event.details.get("duration_seconds")
+        is_own = event.type == "checkpoint_saved" and life.stream.first_seen <= event.timestamp
+        if is_own and isinstance(seconds, int | float) and seconds > 0:
+            found.append((event.iteration or 0, event.timestamp / 1000, float(seconds)))
+    return found

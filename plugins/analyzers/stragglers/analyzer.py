@@ -1,0 +1,139 @@
+"""The analyzer: judges the ranks of jobs that change, and reports who holds the others up, and when that is over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from lens_core import Analyzer, Context, Event, IngestRequest, Measurement, Origin, Record, Reply, Route
+
+from ..turns import Turns
+from .job import RankTimes, read_ranks
+from .verdict import ADVICE, Layout, Verdict, judge
+
+_LOOK_SECONDS = 20.0
+_REPORTED = {"straggler": "straggler", "imbalance": "imbalance", "uneven_data": "imbalance", "input": "straggler"}
+
+
+class StragglersSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the stragglers analyzer."""
+
+    rest_factor: Annotated[
+        float, Meta(ge=0, description="a job that took a second is not looked at again for so many seconds")
+    ] = 5_000.0
+    longest_rest_seconds: Annotated[
+        float, Meta(ge=0, description="but a job that changes is looked at again after so long")
+    ] = 900.0
+
+
+class Stragglers(Analyzer):
+    """Slow ranks, nodes, stages and uneven data, by times that are local to a rank; `unknown` without such times."""
+
+    name: ClassVar[str] = "stragglers"
+    Settings: ClassVar[type[StragglersSettings]] = StragglersSettings
+    interval_seconds: ClassVar[float] = 60.0
+
+    def __init__(self, settings: StragglersSettings, context: Context) -> None:
+        super().__init__(settings, context)
+        self._turns = Turns(settings.rest_factor, settings.longest_rest_seconds)
+        # What was reported of each workload and is not over; and what this look changes of it.
+        self._open: dict[str, Verdict] = {}
+        self._next: dict[str, Verdict | None] = {}
+
+    async def analyze(self, changed: Sequence[str]) -> Sequence[Record]:
+        """Judge jobs that changed, as many as 20 seconds allow; the others come next time."""
+        self._turns.note(changed)
+        self._next = {}
+        ends = time.monotonic() + _LOOK_SECONDS
+        records: list[Record] = []
+        for uid in self._turns.due():
+            began = time.monotonic()
+            if began > ends:
+                break
+            times = await read_ranks(self.store, uid)
+            if times is not None:
+                verdict = await asyncio.to_thread(judge, times.windows, Layout(node=times.nodes))
+                records += self._report(uid, times, verdict)
+            self._turns.looked_at(uid, time.monotonic() - began)
+        return records
+
+    async def stored(self) -> None:
+        """Remember what is reported and what is over."""
+        for uid, verdict in self._next.items():
+            if verdict is None:
+                self._open.pop(uid, None)
+            else:
+                self._open[uid] = verdict
+        self._next = {}
+
+    def routes(self) -> Sequence[Route]:
+        """The judgement of a workload's ranks."""
+        return [Route(paths=["/workloads/{uid:path}/stragglers"], handler=self._answer, methods=["GET"], role="read")]
+
+    async def _answer(self, request: IngestRequest) -> Reply:
+        """The ranks that hold the others up, by which rule and figures; `unknown` with what to switch on."""
+        times = await read_ranks(self.store, request.path_parameters["uid"])
+        if times is None:
+            advice = f"no two ranks of this job log rows; {ADVICE}"
+            return Reply(body={"verdict": msgspec.to_builtins(Verdict(kind="unknown", advice=advice)), "windows": []})
+        verdict = await asyncio.to_thread(judge, times.windows, Layout(node=times.nodes))
+        windows = [{role: _by_text(found) for role, found in _roles(window)} for window in times.windows]
+        body = {"verdict": msgspec.to_builtins(verdict), "metrics": times.metrics, "windows": windows}
+        return Reply(body={**body, "run": times.run_id, "attempt": times.attempt, "iteration": times.iteration})
+
+    def _report(self, uid: str, times: RankTimes, verdict: Verdict) -> list[Record]:
+        before = self._open.get(uid)
+        kind = _REPORTED.get(verdict.kind)
+        records: list[Record] = []
+        if kind == "straggler" and verdict.ratio is not None:
+            records += [
+                Measurement(
+                    origin=Origin(workload_uid=uid, node=times.nodes.get(rank, "")),
+                    name="lens_straggler_ratio",
+                    value=verdict.ratio,
+                    event_time=times.time,
+                    tags={"rank": str(rank)},
+                )
+                for rank in verdict.ranks[:8]
+            ]
+        if kind is not None:
+            if before is None or (before.kind, before.ranks, before.node) != (
+                verdict.kind,
+                verdict.ranks,
+                verdict.node,
+            ):
+                records.append(_event(uid, times, kind, verdict))
+                self._next[uid] = verdict
+        elif before is not None and verdict.kind == "none":
+            if before.kind in ("straggler", "input"):
+                records.append(_event(uid, times, "straggler_gone", before))
+            self._next[uid] = None
+        return records
+
+
+def _event(uid: str, times: RankTimes, kind: str, verdict: Verdict) -> Event:
+    details = {name: value for name, value in msgspec.to_builtins(verdict).items() if value not in (None, "", [])}
+    rank = verdict.ranks[0] if len(verdict.ranks) == 1 else None
+    return Event(
+        origin=Origin(workload_uid=uid, node=verdict.node, rank=rank),
+        type=kind,
+        run_id=times.run_id,
+        attempt=times.attempt,
+        iteration=times.iteration,
+        event_time=times.time,
+        data_source="analyzer",
+        details=details | {"metrics": times.metrics},
+    )
+
+
+def _roles(window: Any) -> list[tuple[str, dict[int, float]]]:
+    return [(role, getattr(window, role)) for role in ("compute", "waiting", "data", "step") if getattr(window, role)]
+
+
+def _by_text(found: dict[int, float]) -> dict[str, float]:
+    return {str(rank): value for rank, value in sorted(found.items())}

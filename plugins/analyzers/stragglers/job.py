@@ -1,0 +1,178 @@
+"""Reads the times of each rank of a job from the store, and makes windows of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from lens_core import PointColumns, PointQuery, RunSummary, Store
+
+from ..goodput.facts import Floats, Ints
+from .verdict import WINDOWS, Window
+
+INTERVALS = 50
+MOST_RANKS = 1024
+# What each metric of a rank's row means, by the last part of its name.
+_ROLES: Mapping[str, str] = {
+    "forward": "compute",
+    "forward_time": "compute",
+    "time_forward": "compute",
+    "forward_backward": "compute",
+    "forward_backward_time": "compute",
+    "forward_compute": "compute",
+    "forward_ms": "compute",
+    "fwd_bwd": "compute",
+    "fwd_bwd_time": "compute",
+    "compute": "compute",
+    "compute_time": "compute",
+    "optimizer_time": "compute",
+    "backward": "waiting",
+    "backward_time": "waiting",
+    "time_backward": "waiting",
+    "backward_ms": "waiting",
+    "allreduce": "waiting",
+    "all_reduce_time": "waiting",
+    "collective_time": "waiting",
+    "comm_time": "waiting",
+    "data": "data",
+    "data_time": "data",
+    "data_loading": "data",
+    "data_loading_time_ms": "data",
+    "data_loading_s": "data",
+    "dataloader_time": "data",
+    "batch_generator": "data",
+    "elapsed_time_per_iteration_ms": "step",
+    "step_time": "step",
+    "iteration_time": "step",
+}
+
+
+class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The times that a job logs by rank: windows, the oldest first; the metric of each role; the node of each rank."""
+
+    windows: list[Window]
+    metrics: dict[str, str]
+    run_id: str = ""
+    attempt: int = 0
+    iteration: int = 0
+    time: float = 0.0
+    nodes: dict[int, str] = {}
+
+
+async def read_ranks(store: Store, uid: str) -> RankTimes | None:
+    """The newest windows of the newest attempt that several ranks log; None where there is none."""
+    detail = await store.workload(uid)
+    if detail is None:
+        return None
+    streams = _newest_with_ranks(detail.runs)
+    if len(streams) < 2:
+        return None
+    first = streams[0]
+    available = [info.name for info in await store.available_metrics(uid, first.data_source)]
+    metrics = choose_times(available)
+    nodes = await _nodes(store, uid, first)
+    if not metrics:
+        return RankTimes(windows=[], metrics={}, run_id=first.run_id, attempt=first.attempt, nodes=nodes)
+    columns: dict[str, dict[int, tuple[Ints, Floats]]] = {role: {} for role in metrics}
+    names = tuple(sorted(metrics.values()))
+    newest = 0.0
+    for stream in streams[:MOST_RANKS]:
+        assert stream.rank is not None
+        query = PointQuery(
+            workload_uid=uid,
+            metrics=names,
+            data_source=stream.data_source,
+            run_id=stream.run_id,
+            attempt=stream.attempt,
+            rank=stream.rank,
+            start_ms=_start_of_windows(stream),
+        )
+        pieces = [piece async for piece in store.metric_columns(query)]
+        newest = max(newest, stream.last_seen / 1000)
+        for role, name in metrics.items():
+            points = _points([piece for piece in pieces if piece.metric_name == name])
+            if points is not None:
+                columns[role][stream.rank] = points
+    windows, iteration = windows_of(columns)
+    return RankTimes(
+        windows=windows,
+        metrics=metrics,
+        run_id=first.run_id,
+        attempt=first.attempt,
+        iteration=iteration,
+        time=newest,
+        nodes=nodes,
+    )
+
+
+def choose_times(available: Sequence[str]) -> dict[str, str]:
+    """For each role the metric that plays it: the first of the order in which roles are known."""
+    found: dict[str, str] = {}
+    words = {
+        re.sub(r"[^a-z0-9]+", "_", re.split(r"[/.]", name.lower())[-1]).strip("_"): name for name in sorted(available)
+    }
+    for word, role in _ROLES.items():
+        if word in words:
+            found.setdefault(role, words[word])
+    return found
+
+
+def windows_of(columns: Mapping[str, Mapping[int, tuple[Ints, Floats]]]) -> tuple[list[Window], int]:
+    """The medians of each rank over the newest windows of 50 logged iterations, and the newest iteration of all."""
+    iterations = [steps for ranks in columns.values() for steps, _ in ranks.values() if len(steps)]
+    if not iterations:
+        return [], 0
+    every = np.unique(np.concatenate(iterations))
+    count = min(WINDOWS + 1, len(every) // INTERVALS)
+    windows = []
+    for number in range(count, 0, -1):
+        part = every[len(every) - number * INTERVALS : len(every) - (number - 1) * INTERVALS]
+        medians: dict[str, dict[int, float]] = {}
+        for role, ranks in columns.items():
+            for rank, (steps, values) in ranks.items():
+                own = values[(steps >= part[0]) & (steps <= part[-1])]
+                own = own[np.isfinite(own)]
+                if len(own) >= INTERVALS // 2:
+                    medians.setdefault(role, {})[rank] = float(np.median(own))
+        windows.append(Window(**medians))
+    return windows, int(every[-1])
+
+
+def _newest_with_ranks(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """The streams of the newest attempt that has several ranks, by rank."""
+    groups: dict[tuple[str, int, str], list[RunSummary]] = {}
+    for run in runs:
+        if run.rank is not None:
+            groups.setdefault((run.run_id, run.attempt, run.data_source), []).append(run)
+    several = [group for group in groups.values() if len(group) > 1]
+    if not several:
+        return []
+    newest = max(several, key=lambda group: max(run.last_seen for run in group))
+    return sorted(newest, key=lambda run: run.rank or 0)
+
+
+def _start_of_windows(stream: RunSummary) -> int:
+    """The time (ms) since which there are about as many rows as the windows need."""
+    needed = (WINDOWS + 2) * INTERVALS
+    share = min(1.0, needed / max(1, stream.rows))
+    return round(stream.last_seen - (stream.last_seen - stream.first_seen) * share)
+
+
+async def _nodes(store: Store, uid: str, stream: RunSummary) -> dict[int, str]:
+    """The node of each rank, as the events of this attempt say it."""
+    return {
+        event.rank: event.node
+        for event in await store.events(uid, limit=10_000)
+        if event.rank is not None and event.node and event.run_id == stream.run_id
+    }
+
+
+def _points(pieces: Sequence[PointColumns]) -> tuple[Ints, Floats] | None:
+    if not pieces:
+        return None
+    steps = np.concatenate([np.array(piece.iterations, dtype=np.int64) for piece in pieces])
+    values = np.concatenate([np.array(piece.values, dtype=np.float64) for piece in pieces])
+    return steps, values

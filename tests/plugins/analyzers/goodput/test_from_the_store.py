@@ -1,0 +1,246 @@
+"""Ledgers out of a store: the same as out of the facts, through the daemon's routes and the command."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from lens_plugins.analyzers.goodput.analyzer import Goodput, GoodputSettings
+from lens_plugins.analyzers.goodput.ledger import ledger_of
+from lens_plugins.analyzers.goodput.spans import seconds_of_span
+from lens_plugins.analyzers.goodput.store_facts import facts_of
+
+from lens_core import BadRequest, Event, Measurement, Origin, Record, StepMetrics
+from lens_core.cli import cli
+from lens_core.testing import LensFactory, MemoryStore, check_analyzer, make_context
+from tests.plugins.sinks.postgresql.support import Spool, running_store
+
+BEGIN = 1_700_000_000.0
+UID = "job-1"
+
+
+def rows(
+    first: int, last: int, begin: float, each: float, session: str, *, rank: int | None = None, run: str = "run-1"
+) -> list[Record]:
+    return [
+        StepMetrics(
+            origin=Origin(workload_uid=UID, rank=rank),
+            data_source="wandb",
+            row_step=step,
+            values={"loss": 2.0},
+            run_id=run,
+            session=session,
+            event_time=BEGIN + begin + index * each,
+            sequence=step + 1,
+        )
+        for index, step in enumerate(range(first, last + 1))
+    ]
+
+
+def event(
+    kind: str, at: float, session: str, *, run: str = "run-1", rank: int | None = None, **details: object
+) -> Event:
+    return Event(
+        origin=Origin(workload_uid=UID, node="gpu-17", rank=rank),
+        type=kind,
+        run_id=run,
+        session=session,
+        data_source="wandb",
+        event_time=BEGIN + at,
+        iteration=details.pop("iteration", None),  # type: ignore[arg-type]
+        details=details,
+    )
+
+
+def started(at: float, session: str, run: str = "run-1") -> Event:
+    """A process that began at this second, and told it 20 seconds later."""
+    process = {"started_at": BEGIN + at, "world_size": 8}
+    return event("training_started", at + 20, session, run=run, process=process)
+
+
+def example_4() -> list[Record]:
+    """Worked example 4 as the hook sends it."""
+    return [
+        started(0, "s1"),
+        *rows(1, 180, 60, 10, "s1"),
+        event("training_failed", 1855, "s1", rank=3),
+        started(2155, "s2"),
+        event("checkpoint_loaded", 2200, "s2", iteration=100),
+        *rows(101, 300, 2275, 10, "s2"),
+        event("training_ended", 4265, "s2"),
+    ]
+
+
+async def buckets_of(store: MemoryStore) -> dict[str, float]:
+    [facts] = await facts_of(store, UID)
+    return {name: seconds for name, seconds in ledger_of(facts).buckets.items() if seconds}
+
+
+async def test_worked_example_4_out_of_a_store(tmp_path: Path) -> None:
+    [facts] = await facts_of(MemoryStore(tmp_path, example_4()), UID)
+    ledger = ledger_of(facts)
+    assert ledger.wall_seconds == 4265
+    assert {name: seconds for name, seconds in ledger.buckets.items() if seconds} == {
+        "productive": 3000,
+        "startup": 160,
+        "lost": 805,
+        "down": 300,
+    }
+    [interruption] = ledger.interruptions
+    assert (interruption.cause, interruption.node, interruption.rank) == ("training_failed", "gpu-17", 3)
+    assert (interruption.seconds, interruption.gpu_hours) == (1215, pytest.approx(2.7))
+
+
+async def test_a_restart_under_a_new_run_id_is_the_same_job_and_a_clean_end_is_not(tmp_path: Path) -> None:
+    restarted = [
+        *rows(1, 100, 10, 10, "a", run="first"),
+        event("training_failed", 1000, "a", run="first"),
+        started(1100, "b", run="second"),
+        *rows(81, 200, 1200, 10, "b", run="second"),
+    ]
+    [facts] = await facts_of(MemoryStore(tmp_path, restarted), UID)
+    assert (len(facts.attempts), ledger_of(facts).buckets["lost"]) == (2, 200)
+    swept = [
+        *rows(1, 100, 10, 10, "a", run="first"),
+        event("training_ended", 1000, "a", run="first"),
+        *rows(1, 200, 1200, 10, "b", run="second"),
+    ]
+    found = await facts_of(MemoryStore(tmp_path, swept), UID)
+    assert [ledger_of(facts).buckets["lost"] for facts in found] == [0, 0]
+    assert [facts.run for facts in found] == ["second", "first"]
+
+
+async def test_runs_that_overlap_are_no_attempts_of_one_another(tmp_path: Path) -> None:
+    both = [*rows(1, 100, 10, 10, "a", run="actor"), *rows(1, 90, 15, 10, "b", run="critic")]
+    found = await facts_of(MemoryStore(tmp_path, both), UID)
+    assert [(facts.run, len(facts.attempts)) for facts in found] == [("actor", 1), ("critic", 1)]
+
+
+async def test_rows_of_many_ranks_with_clocks_apart_count_once(tmp_path: Path) -> None:
+    alone = await buckets_of(MemoryStore(tmp_path, rows(1, 100, 30, 10, "a", rank=0)))
+    skewed = [row for rank in range(4) for row in rows(1, 100, 30 + 3.7 * rank, 10, f"a{rank}", rank=rank)]
+    assert await buckets_of(MemoryStore(tmp_path, skewed)) == alone
+
+
+async def test_rows_in_any_order_twice_and_late_change_nothing(tmp_path: Path) -> None:
+    records = example_4()
+    store = MemoryStore(tmp_path, [*records[::-1]])
+    # Sessions are numbered as they come; a store that numbers them otherwise has the same times.
+    [facts] = await facts_of(store, UID)
+    assert ledger_of(facts).buckets["productive"] == 3000
+
+
+async def test_without_a_world_size_gpus_are_unknown(tmp_path: Path) -> None:
+    [facts] = await facts_of(MemoryStore(tmp_path, rows(1, 100, 30, 10, "a")), UID)
+    ledger = ledger_of(facts)
+    assert ledger.gpu_seconds is None
+    assert any(note.startswith("gpus: unknown") for note in ledger.notes)
+
+
+async def test_a_job_is_running_while_its_rows_are_fresh(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path, rows(1, 100, 0, 10, "a"))
+    [facts] = await facts_of(store, UID, now=BEGIN + 1000)
+    assert facts.now == BEGIN + 1000
+    [facts] = await facts_of(store, UID, now=BEGIN + 30 * 86400)
+    assert facts.now is None
+    store.hold([event("stalled", 1600, "a")])
+    [facts] = await facts_of(store, UID, now=BEGIN + 2 * 86400)
+    assert ledger_of(facts).buckets["stalled"] == pytest.approx(2 * 86400 - 990 - 10, abs=11)
+
+
+async def test_the_analyzer_keeps_the_contract(tmp_path: Path) -> None:
+    analyzer = Goodput(GoodputSettings(rest_factor=0.0), make_context("goodput", tmp_path / "plugin"))
+    await check_analyzer(analyzer, MemoryStore(tmp_path, example_4()), expects=8)
+
+
+async def test_series_are_those_of_the_ledger(tmp_path: Path) -> None:
+    analyzer = Goodput(GoodputSettings(), make_context("goodput", tmp_path / "plugin"))
+    analyzer.store = MemoryStore(tmp_path, example_4())
+    await analyzer.start()
+    found = await analyzer.analyze([UID])
+    await analyzer.stop()
+    series = {(one.name, *one.tags.values()): one.value for one in found if isinstance(one, Measurement)}
+    assert series["lens_job_seconds_total", "lost"] == 805
+    assert series["lens_job_gpu_seconds_total", "down"] == 2400
+    assert series["lens_job_goodput_ratio", "all"] == pytest.approx(3000 / 4265)
+    assert series["lens_job_interruptions_total", "training_failed"] == 1
+    assert series["lens_job_step_seconds", "best"] == 10
+
+
+async def test_the_same_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> None:
+    async with running_store(tmp_path, postgres_dsn) as store:
+        await Spool(store).deliver(*example_4())
+        changed, _ = await store.changed_workloads("")
+        assert changed == [UID]
+        [facts] = await facts_of(store, UID)
+        assert ledger_of(facts).buckets["lost"] == 805
+        skewed = [row for rank in range(3) for row in rows(1, 100, 30 + 3.7 * rank, 10, f"r{rank}", rank=rank, run="r")]
+        await Spool(store, "other").deliver(*skewed)
+        found = await facts_of(store, UID)
+        [many] = [facts for facts in found if facts.run == "r"]
+        assert [len(columns.steps) for columns in many.attempts[0].columns] == [100]
+
+
+async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> tuple[str, dict[str, Any]]:
+    config = {
+        "sinks": {"store": {"type": "postgresql", "dsn": dsn}},
+        "analyzers": {"goodput": {"interval_seconds": 0.2, "rest_factor": 0}},
+    }
+    running = await lens(config=config)
+    await running.send(records)
+    await running.kept(8, Measurement)
+    return running.url, await running.get(f"/workloads/{UID}/goodput")
+
+
+async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, postgres_dsn: str) -> None:
+    url, answer = await answers_of(lens, postgres_dsn, example_4())
+    (run,) = answer["runs"]
+    assert run["buckets"]["productive"] == 3000
+    assert run["goodput"] == 0.7034
+    assert run["interruptions"] == [
+        {"cause": "training_failed", "node": "gpu-17", "rank": 3, "seconds": 1215, "gpu_hours": pytest.approx(2.7)}
+    ]
+    assert run["sentence"].startswith("70.3% of 9 GPU-hours (1 h 11 min) made progress")
+    assert [attempt["ended"] for attempt in run["attempts"]] == ["training_failed", "cleanly"]
+    assert sum(run["timeline"]["buckets"]["lost"]) == pytest.approx(805, abs=0.2)
+
+    import asyncio
+
+    def run_command(*arguments: str) -> str:
+        result = CliRunner().invoke(cli, ["goodput", *arguments, "--url", url])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert json.loads(await asyncio.to_thread(run_command, UID, "--json"))["runs"][0]["run"] == "run-1"
+    text = await asyncio.to_thread(run_command, UID)
+    assert "training_failed" in text
+    assert "2.70" in text
+    old = str(round(BEGIN * 1000) - 1000)
+    fleet = json.loads(await asyncio.to_thread(run_command, "--since", old, "--by", "node", "--json"))
+    assert fleet["jobs"] == 1
+    assert fleet["buckets"]["lost"] == pytest.approx(805)
+    assert fleet["groups"][0]["name"] == "gpu-17"
+    assert "wandb" not in await asyncio.to_thread(run_command, "--since", old, "--by", "name")
+    assert "0 jobs" in await asyncio.to_thread(run_command, "--since", "1d")
+
+
+def test_spans_are_read_and_nonsense_is_refused() -> None:
+    assert seconds_of_span("7d") == 7 * 86400
+    assert seconds_of_span("90m") == 5400
+    assert seconds_of_span(str(round(time.time() * 1000) - 60_000)) == pytest.approx(60, abs=2)
+    for text in ("", "yesterday", "7", "-1d", "1e9d", "7 d", "٧d"):
+        with pytest.raises(BadRequest, match="since is"):
+            seconds_of_span(text)
+
+
+def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("x\n")
+    for arguments in (["job", "--file", str(log)], ["job", "--by", "node"], ["--times", str(log)]):
+        result = CliRunner().invoke(cli, ["goodput", *arguments])
+        assert result.exit_code == 2, result.output

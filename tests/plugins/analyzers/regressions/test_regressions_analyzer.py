@@ -1,0 +1,90 @@
+"""The analyzer of regressions over a store in memory: each finding once, old ones never."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+from lens_plugins.analyzers.regressions import Regressions
+from lens_plugins.analyzers.regressions.analyzer import RegressionsSettings
+from lens_plugins.analyzers.regressions.job import choose_metrics
+
+from lens_core import Event, Origin, Record, StepMetrics
+from lens_core.plugin_api.components import IngestRequest
+from lens_core.testing import MemoryStore, check_analyzer, make_context
+
+UID = "job"
+
+
+def rows(losses: np.ndarray, first: int, begin: float, session: str, rate: float = 3e-4) -> list[Record]:
+    return [
+        StepMetrics(
+            origin=Origin(workload_uid=UID),
+            data_source="wandb",
+            run_id="run",
+            session=session,
+            row_step=first + index,
+            values={"train/loss": float(value), "train/learning_rate": rate, "val/loss": 9.0},
+            event_time=begin + 10.0 * index,
+        )
+        for index, value in enumerate(losses)
+    ]
+
+
+def wrong_restore(now: float) -> list[Record]:
+    """A run that spikes, dies, and goes on with other losses and another learning rate."""
+    losses = np.random.default_rng(0).normal(2.2, 0.014, 400)
+    return [
+        *rows(losses, 201, now - 8000, "a"),
+        *rows(losses[300:] + 0.05, 501, now - 3000, "b", rate=3.1e-4),
+    ]
+
+
+def make(folder: Path, **settings: float) -> Regressions:
+    return Regressions(RegressionsSettings(rest_factor=0, **settings), make_context("regressions", folder))
+
+
+def types(records: list[Record]) -> list[str]:
+    return [record.type for record in records if isinstance(record, Event)]
+
+
+async def test_the_analyzer_keeps_the_contract(tmp_path: Path) -> None:
+    await check_analyzer(make(tmp_path), MemoryStore(tmp_path, wrong_restore(time.time())), expects=2)
+
+
+async def test_findings_become_events_once(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path, wrong_restore(time.time()))
+    analyzer = make(tmp_path)
+    analyzer.store = store
+    await analyzer.start()
+    first = [*await analyzer.analyze([UID])]
+    assert types(first) == ["learning_rate_differs", "restore_differs"]
+    again = [*await analyzer.analyze([UID])]  # they were not stored
+    assert types(again) == types(first)
+    await analyzer.stored()
+    assert not await analyzer.analyze([UID])
+    later = make(tmp_path)
+    later.store = store
+    await later.start()
+    assert not await later.analyze([UID])
+
+
+async def test_old_findings_are_answered_and_become_no_events(tmp_path: Path) -> None:
+    analyzer = make(tmp_path)
+    analyzer.store = MemoryStore(tmp_path, wrong_restore(time.time() - 90 * 86400))
+    await analyzer.start()
+    assert not await analyzer.analyze([UID])
+    [route] = analyzer.routes()
+    request = IngestRequest(body=b"", path="/", method="GET", headers={}, query={}, path_parameters={"uid": UID})
+    [run] = (await route.handler(request)).body["runs"]
+    assert [found["type"] for found in run["findings"]] == ["learning_rate_differs", "restore_differs"]
+    assert run["replay"]["outcome"] == "shifted"
+
+
+def test_metrics_of_evaluations_play_no_role() -> None:
+    assert choose_metrics(["val/loss", "train/loss", "eval/grad_norm", "lr"]) == {
+        "loss": "train/loss",
+        "learning_rate": "lr",
+    }
+    assert choose_metrics(["test_loss_total", "lm_loss", "loss"]) == {"loss": "lm_loss"}
