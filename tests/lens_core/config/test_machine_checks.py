@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lens_core.config.hints import number_hint
 from lens_core.config.loading import InvalidConfiguration, load_config
+from lens_core.config.problems import number_hint
 from lens_core.plugin_host.host import PluginHost
 from tests.certificates import write_certificate
 
