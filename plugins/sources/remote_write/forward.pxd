@@ -58,7 +58,7 @@ cdef class LabelSets:
     @cython.locals(stored=LabelSet, rest=Py_ssize_t, block=bytes)
     cdef LabelSet find(self, bytes body, Py_ssize_t start, Py_ssize_t stop)
     @cython.locals(entry=LabelSet, size=Py_ssize_t)
-    cdef LabelSet _store(self, bytes block)
+    cdef LabelSet _remember_entry(self, bytes block)
     @cython.locals(entry=LabelSet)
     cdef _clear(self)
     @cython.locals(number=Py_ssize_t)
