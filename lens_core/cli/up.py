@@ -67,7 +67,7 @@ def command(
         freeze_gc()
         announce(daemon)
 
-    daemon = Daemon(settings, host, reload=load_again if config else None, announce=announced)
+    daemon = Daemon(settings, host, reload=load_again if config else None, announce=announced, owns_process=True)
     _run_daemon(daemon, exit_with_parent)
 
 

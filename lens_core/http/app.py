@@ -101,7 +101,7 @@ def _cross_origin(state: ApiState) -> list[Middleware]:
 
 
 def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
-    """The routes below the prefixes, and those at the root. Raises LensError for two that take the same requests."""
+    """The routes below the prefixes, and those at the root. Raises RouteCollision where two collide."""
     queries = QueryRoutes(state)
     status = StatusRoutes(state)
     pods = PodRoutes(state)
@@ -163,7 +163,8 @@ def _declared(route: PluginRoute, path: str, component: Source | Sink | Analyzer
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
     found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")
-    found.declared, found.component = route, f"{component.context.name} ({component.name})"
+    found.declared, found.instance = route, component.context.name
+    found.component = f"{component.context.name} ({component.name})"
     return found
 
 

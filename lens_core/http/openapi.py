@@ -90,10 +90,11 @@ class Error(msgspec.Struct):
 
 
 class DeclaredRoute(Route):
-    """A route that a plugin declared; `declared` is what it said, `component` the instance with its plugin."""
+    """A route that a plugin declared; `declared` is what it said, `component` its instance with the plugin."""
 
     declared: PluginRoute
     component: str = ""
+    instance: str = ""
 
 
 def openapi_document(below: Sequence[Route], root: Sequence[Route]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -184,6 +185,35 @@ def test_a_sink_that_calls_exit_ends_nothing(make_lens: Make, tmp_path: Path, pl
     started = time.monotonic()
     lens.stop()
     assert time.monotonic() - started < 15
+
+
+def test_a_daemon_whose_parent_is_gone_ends_although_a_plugin_is_deaf(
+    make_lens: Make, tmp_path: Path, plugins: dict[str, str]
+) -> None:
+    lens = configured(make_lens, tmp_path, collectors="deaf: {type: deaf_collector}")
+    with subprocess.Popen(["sleep", "600"]) as parent:
+        lens.parent = parent.pid
+        lens.start(**plugins)
+        parent.kill()
+    assert lens.process is not None
+    assert lens.process.stdout is not None
+    with lens.process.stdout:
+        lens.process.wait(timeout=60)
+    assert "did not end within its deadline" in lens.log.read_text()
+
+
+def test_a_source_with_a_path_of_lens_is_failed_and_the_rest_runs(
+    make_lens: Make, tmp_path: Path, plugins: dict[str, str]
+) -> None:
+    lens = configured(make_lens, tmp_path, sources=", copycat: {}").start(**plugins)
+    found = states(lens)["copycat"]
+    assert (found["state"], "POST /replay of copycat (copycat) is a path of Lens' own" in found["last_error"]) == (
+        "failed",
+        True,
+    )
+    send(lens)
+    wait_for(lambda: (tmp_path / "out.jsonl").exists() and "lm_loss" in (tmp_path / "out.jsonl").read_text())
+    assert lens.stop() == 0
 
 
 def test_a_busy_helper_is_named(make_lens: Make, tmp_path: Path, plugins: dict[str, str]) -> None:
