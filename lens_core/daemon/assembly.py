@@ -23,9 +23,9 @@ from ..detection.detectors import EvidenceRules, make_detectors
 from ..detection.log_lines.processor import DetectorProcessor
 from ..detection.verdict import fuse
 from ..directory.directory import API_FEED, RECORDS_FEED, Directory
+from ..model.processing import Verdict
 from ..model.record_filter import RecordFilter
 from ..model.records import Evidence
-from ..model.verdict import Verdict
 from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from ..base.data_dir import load_state, save_state
 from ..base.errors import LensError
-from ..base.state_file import load_state, save_state
 from ..model.records import Record
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lens_core import Batch, Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics
 
-from .diagnoses import diagnosis_problem
+from .facts import diagnosis_problem
 from .grouping import Grouped, NameCache, StreamKey, SubjectKey, group, is_long, origin_problem, stream_key, subject_of
 
 KNOWN_SOURCES = frozenset({"wandb", "log", "tensorflow"})
