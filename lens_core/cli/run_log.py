@@ -142,7 +142,7 @@ class LineSender:
         self._thread.join(EXIT_DEADLINE_SECONDS + 1)
         self.dropped += len(self._waiting)
 
-    def tell_end(self, code: int) -> None:
+    def append_end(self, code: int) -> None:
         """Tell of a command that failed, after its lines; nothing of one that ended well."""
         if code and self._ends_at is not None:
             url = f"{self._url.removesuffix('/logs')}/records"
@@ -217,7 +217,7 @@ def run_and_log(command: Sequence[str], environment: Mapping[str, str], sender: 
     if sender.dropped:
         why = f": {sender.problem}" if sender.problem else ""
         click.echo(f"lens: {sender.dropped} lines of output were not sent{why}", err=True)
-    sender.tell_end(code)
+    sender.append_end(code)
     return 128 - code if code < 0 else code
 
 

@@ -90,7 +90,7 @@ class Assembly:
             return named
         return [pipeline.name for pipeline in pipelines if self.config.store in pipeline.sinks]
 
-    def judge(self, evidence: Evidence) -> Verdict:
+    def judge_evidence(self, evidence: Evidence) -> Verdict:
         """Return the verdict of one piece of evidence alone."""
         return fuse(self.rules.detect(evidence), self.rules.relations)
 
@@ -306,7 +306,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         )
         assert isinstance(source, Source)
         source.door = _ingest_gate(assembly, component, metrics, directory)
-        source.judge = assembly.judge
+        source.judge = assembly.judge_evidence
         await _starter(assembly, source, "source").tried()
         assembly.guards[component.name] = Guard(
             assembly.host,

@@ -112,7 +112,7 @@ def _flagged_since(reports: Sequence[Diagnosis], rank: str, limits: Limits) -> f
     return since
 
 
-def judge(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
+def judge_hang(facts: Facts, limits: Limits = LIMITS) -> HangVerdict:
     """The verdict of all rules together."""
     facts = _of_this_attempt(facts)
     ended = _ended(facts)

@@ -49,7 +49,7 @@ def _is_of_other_work(before: str) -> bool:
     return bool(name) and _OF_TRAINING.match(name) is None
 
 
-def take_bar(reading: Reading, bar: Bar | None) -> None:
+def apply_bar(reading: Reading, bar: Bar | None) -> None:
     """Give a dictionary that names no step that of the bar before it; its stream decides whether it is (`steps.py`)."""
     if bar is None or reading.iteration is not None or "target_iteration" in reading.values:
         return

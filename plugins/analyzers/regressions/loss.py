@@ -101,7 +101,7 @@ class _Window:
             self._age = 0
         return (self._u(value) - self._centre) / self._spread
 
-    def add(self, value: float) -> None:
+    def append_value(self, value: float) -> None:
         """Remember a usual value."""
         self._values.append(self._u(value))
         self._age += 1
@@ -139,7 +139,7 @@ class _Watch:
         elif self._open is not None:
             self._go_on(iteration, loss, z)
         if self._open is None or z < _OVER:
-            self._loss.add(loss)
+            self._loss.append_value(loss)
 
     def findings(self) -> Iterator[Finding]:
         """All findings, the open spike among them, by iteration."""
@@ -198,4 +198,4 @@ class _Watch:
                 )
             )
         if z < _WITH_NORM:
-            self._norm.add(norm)
+            self._norm.append_value(norm)

@@ -184,7 +184,7 @@ class PostgreSQL(Asking):
             await write_detections(connection, sorted_.detections, subjects, now_us)
             await write_diagnoses(connection, sorted_.diagnoses, subjects, now_us)
             await write_pods(connection, sorted_.pods, self.context.cluster, now_us)
-            told = self._told_memberships(batch)
+            told = self._memberships_of(batch)
             if self._memberships_day != now_us // _DAY_US or len(self._memberships) > _MOST_MEMBERSHIPS:
                 self._memberships, self._memberships_day = set(), now_us // _DAY_US
             await write_told_memberships(connection, told - self._memberships, now_us)
@@ -194,7 +194,7 @@ class PostgreSQL(Asking):
         if self._options.blocks:
             self._compactor.record_changes(changes)
 
-    def _told_memberships(self, batch: Batch) -> set[tuple[str, str, str]]:
+    def _memberships_of(self, batch: Batch) -> set[tuple[str, str, str]]:
         """(cluster, pod uid, workload uid) of every origin that names both."""
         origins = {id(record.origin): record.origin for record in batch.records}.values()
         cluster = self.context.cluster

@@ -44,7 +44,7 @@ class Replica:
 
     def start(self) -> None:
         """Begin to look."""
-        self._keeper = asyncio.create_task(self._keep_looking(), name="lens replica")
+        self._keeper = asyncio.create_task(self._check_repeatedly(), name="lens replica")
 
     async def stop(self) -> None:
         """Close all connections."""
@@ -71,7 +71,7 @@ class Replica:
                     found = await stack.enter_async_context(self._readers.connection())
             yield found
 
-    async def _keep_looking(self) -> None:
+    async def _check_repeatedly(self) -> None:
         while True:
             try:
                 await asyncio.wait_for(self._check_lag(), _LOOK_TIMEOUT_SECONDS)

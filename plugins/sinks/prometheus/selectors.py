@@ -133,10 +133,10 @@ class _Reader:
         """All of it."""
         name = self._match_pattern(_NAME)
         matchers = [_matcher(METRIC_NAME, "=", name)] if name else []
-        if self._take_letter("{"):
-            while not self._take_letter("}"):
+        if self._match_letter("{"):
+            while not self._match_letter("}"):
                 matchers.append(self._read_matcher())
-                if not self._take_letter(",") and not self._next_is("}"):
+                if not self._match_letter(",") and not self._next_is("}"):
                     raise self._unexpected("a comma or }")
         self._match_pattern(_SPACE)
         if self._place < len(self._text):
@@ -160,7 +160,7 @@ class _Reader:
         self._place = found.end()
         return found.group()
 
-    def _take_letter(self, letter: str) -> bool:
+    def _match_letter(self, letter: str) -> bool:
         if not self._next_is(letter):
             return False
         self._place = self._skip_blanks() + 1

@@ -91,9 +91,9 @@ class Output:
         self.buffer = bytearray(64 * 1024)
         self.size = 0
 
-    def append(self, data: bytes, start: int, stop: int) -> int:
+    def append_bytes(self, data: bytes, start: int, stop: int) -> int:
         """Append a part of bytes; returns the size."""
-        end = self.size + _check(data, start, stop)
+        end = self.size + _checked_size(data, start, stop)
         if end > len(self.buffer):
             self.buffer.extend(bytes(end))
         if _COMPILED:
@@ -107,13 +107,13 @@ class Output:
     def append_series(self, labels: bytes, data: bytes, start: int, stop: int) -> None:
         """Append a series of these labels and, as its samples, a part of bytes."""
         self.append_head(len(labels) + stop - start)
-        self.append(labels, 0, len(labels))
-        self.append(data, start, stop)
+        self.append_bytes(labels, 0, len(labels))
+        self.append_bytes(data, start, stop)
 
     def append_head(self, size: int) -> None:
         """Append tag and length of a series."""
         head = _HEADS[size] if size < 4096 else b"\x0a" + varint(size)
-        self.append(head, 0, len(head))
+        self.append_bytes(head, 0, len(head))
 
 
 class Placed:
@@ -373,7 +373,7 @@ def _forward_entry(entry: LabelSet, body: bytes, place: int, rest: int, stop: in
     if found <= 0:
         return 0
     if entry.forwarded is entry.received:
-        output.append(body, place, stop)
+        output.append_bytes(body, place, stop)
     elif entry.forwarded is not None:
         output.append_series(entry.forwarded, body, rest, stop)
     for labels in entry.copies:
@@ -398,18 +398,18 @@ def _forward_placed(
     if found <= 0:
         return 0
     if placed.pod is None:
-        output.append(body, place, stop)
+        output.append_bytes(body, place, stop)
         return found
     output.append_head(len(placed.pod_labels) + len(placed.workload_labels) + stop - start)
-    output.append(body, start, placed.pod_at)
-    output.append(placed.pod_labels, 0, len(placed.pod_labels))
-    output.append(body, placed.pod_at, placed.workload_at)
-    output.append(placed.workload_labels, 0, len(placed.workload_labels))
-    output.append(body, placed.workload_at, stop)
+    output.append_bytes(body, start, placed.pod_at)
+    output.append_bytes(placed.pod_labels, 0, len(placed.pod_labels))
+    output.append_bytes(body, placed.pod_at, placed.workload_at)
+    output.append_bytes(placed.workload_labels, 0, len(placed.workload_labels))
+    output.append_bytes(body, placed.workload_at, stop)
     return found
 
 
-def _check(data: bytes, start: int, stop: int) -> int:
+def _checked_size(data: bytes, start: int, stop: int) -> int:
     """The size of a part of bytes; raises IndexError if it is not within them: pointers know no end."""
     if not 0 <= start <= stop <= len(data):
         raise IndexError("a part that is not within the bytes")
@@ -418,14 +418,14 @@ def _check(data: bytes, start: int, stop: int) -> int:
 
 def _slice(data: bytes, start: int, stop: int) -> bytes:
     """A part of bytes."""
-    _check(data, start, stop)
+    _checked_size(data, start, stop)
     pointer = data
     return pointer[start:stop]
 
 
 def _is_ascii(data: bytes, start: int, stop: int) -> bool:
     """Whether a part of bytes is ASCII."""
-    _check(data, start, stop)
+    _checked_size(data, start, stop)
     if not _COMPILED:
         return data[start:stop].isascii()
     pointer = data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -91,10 +92,10 @@ JOBS = st.lists(
 
 @settings(max_examples=examples(25), deadline=None)
 @given(JOBS)
-def test_groups_add_up_to_the_whole(tmp_path_factory: pytest.TempPathFactory, jobs: list[object]) -> None:
+def test_groups_add_up_to_the_whole(tmp_path_factory: pytest.TempPathFactory, jobs: list[Any]) -> None:
     books = FleetBooks(tmp_path_factory.mktemp("fleet") / "fleet.sqlite3")
     wall = 0.0
-    for number, (framework, days) in enumerate(jobs):  # type: ignore[misc]
+    for number, (framework, days) in enumerate(jobs):
         lived = [
             (day, seconds(one, other), seconds(8 * one, 8 * other) if known else None)
             for day, (one, other, known) in enumerate(days)
