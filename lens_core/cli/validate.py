@@ -100,7 +100,7 @@ async def _check_connections(config: Config) -> list[dict[str, Any]]:
         for component in section.values()
         if component.written
     ]
-    errors = await asyncio.gather(*(_check(component, config) for _, component in components))
+    errors = await asyncio.gather(*(_check_component(component, config) for _, component in components))
     return [
         {
             "kind": kind,
@@ -113,7 +113,7 @@ async def _check_connections(config: Config) -> list[dict[str, Any]]:
     ]
 
 
-async def _check(component: ComponentConfig, config: Config) -> str | None:
+async def _check_component(component: ComponentConfig, config: Config) -> str | None:
     """Why a component cannot reach what it needs; '' if it can, None if its plugin has no check."""
     from ..daemon.assembly import make_component  # only here: it brings the whole daemon along
 

@@ -122,7 +122,7 @@ class MemoryWatch:
             self.meters[component] = found
         return found
 
-    def check(self) -> None:
+    def check_memory(self) -> None:
         """Look once; what is found is logged and stays in `growth`."""
         now = self._read_memory()
         self._least = min(self._least or now, now)

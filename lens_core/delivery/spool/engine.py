@@ -87,7 +87,7 @@ class SpoolEngine(SpoolTables):
 
     def _load_file(self, fault: str) -> None:
         self._open_file(fault)
-        self._take_reserve()
+        self._allocate_reserve()
         connection = self._open_connection()
         connection.execute("BEGIN IMMEDIATE")
         self._register(connection)
@@ -220,7 +220,7 @@ class SpoolEngine(SpoolTables):
             return Overloaded("the spool was damaged and is being mended", retry_after_seconds=1.0)
         return SpoolError(f"the spool {self.path or 'in memory'}: {error}")
 
-    def _take_reserve(self) -> None:
+    def _allocate_reserve(self) -> None:
         if self._reserve is None or self._reserve.allocate():
             self.refusal = ""
         else:
@@ -250,7 +250,7 @@ class SpoolEngine(SpoolTables):
         try:
             self.untidy = self._clean_up(self._connection)
             if self.refusal:
-                self._take_reserve()
+                self._allocate_reserve()
         except sqlite3.Error as error:
             self.untidy = bool(self.refusal)
             logger.warning("the spool %s could not be tidied: %s", self.path, self.translate(error))

@@ -130,7 +130,7 @@ class SinkState:
             self._recount(untouched)
             self.dead_letters = dead_letters
 
-    def take_back(self, untouched: Pending) -> None:
+    def restore_pending(self, untouched: Pending) -> None:
         """The sender has given up what it had and did not account for; the file has this behind the cursor.
 
         It is handed out again, but for what a repair or a full spool has taken from the file meanwhile.

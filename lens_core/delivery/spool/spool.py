@@ -285,7 +285,7 @@ class Spool:
         engine.recent.drop_passed(min(sink_state.head for sink_state in engine.sink_states.values()))
         return True
 
-    async def take_back(self, sink: str) -> None:
+    async def return_batches(self, sink: str) -> None:
         """Offer a sink again the records that were handed out and not accounted for. Raises SpoolError, Overloaded."""
         engine = self.engine
 
@@ -293,7 +293,7 @@ class Spool:
             cursor = spool_file.cursor_of(connection, sink)
             return spool_file.pending_of(connection, sink, cursor)
 
-        await self._committer().submit(count, engine.sink_states[sink].take_back)
+        await self._committer().submit(count, engine.sink_states[sink].restore_pending)
 
     async def advance(
         self,
@@ -345,7 +345,7 @@ class Spool:
         """The deleted workloads and runs of which records may still wait."""
         return self.engine.erasures
 
-    async def erase(self, erasure: Erasure) -> None:
+    async def erase_batches(self, erasure: Erasure) -> None:
         """Mark what waits now of a deleted workload or run; it is not sent any more."""
         engine = self.engine
 

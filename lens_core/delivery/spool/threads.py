@@ -316,13 +316,13 @@ class CommitLoop(GroupCommitter):
             group, _ = self._next_group(0.0)
             self._resolve(self._execute(group))
         if self._tidying is None:
-            self._tidy()
+            self._clean_up()
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         self._tidying = None
         wait = self._idle()
         if wait is not None:
-            self._tidying = self._loop.call_later(wait, self._tidy)
+            self._tidying = self._loop.call_later(wait, self._clean_up)
 
 
 class SpoolReader:

@@ -72,7 +72,7 @@ async def test_a_database_that_is_away_is_said_once_and_not_all_the_time(
         async with store.database.reading():
             pass
     assert "Connection refused" in store.notice()
-    store.database._say_away(store.database._problem)
+    store.database._log_outage(store.database._problem)
     said = [message for message in caplog.messages if "PostgreSQL is not available" in message]
     assert len(said) == 1
     assert "lens validate --connect" in said[0]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_core import IngestRequest, Reply, Route, Source
-from lens_core.config.hints import number_hint
 from lens_core.config.loading import InvalidConfiguration, load_config, parse_config
+from lens_core.config.problems import number_hint
 from lens_core.plugin_host.host import PluginHost
 from lens_core.testing import host_with
 from tests.certificates import write_certificate

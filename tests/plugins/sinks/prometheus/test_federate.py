@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_plugins.sinks.prometheus import plugin
 from lens_plugins.sinks.prometheus.latest import LatestValues, PrometheusMetrics, exposition
-from lens_plugins.sinks.prometheus.patterns import MOST_CHOICES, compiled
-from lens_plugins.sinks.prometheus.selectors import any_of
+from lens_plugins.sinks.prometheus.selectors import MOST_CHOICES, any_of, compiled
 from lens_plugins.sinks.prometheus.training import TrainingSeries
 from lens_plugins.sources.wandb_api import WandbApi
 
