@@ -383,7 +383,7 @@ async def _start_analyzer(
         why_not_started=lambda name=config.name: assembly.why_not_started(name),  # type: ignore[misc]
     )
     gate = _ingest_gate(assembly, config, metrics, directory)
-    _run_polled(assembly, config, AnalyzerPoll(analyzer), gate, starter)
+    _run_polled(assembly, config, AnalyzerPoll(analyzer, gate.wants), gate, starter)
 
 
 def _run_polled(

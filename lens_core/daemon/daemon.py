@@ -252,10 +252,10 @@ class Daemon:
 
     async def _watch_plugins(self) -> None:
         """Look again and again for plugins that take more memory or processor than they should."""
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
+        while True:  # at once, too: what grows within the first seconds is compared with the start
             self.memory.check()
             self.threads.check()
+            await asyncio.sleep(WATCH_SECONDS)
 
     async def _reload_loop(self) -> None:
         while True:

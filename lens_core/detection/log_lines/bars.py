@@ -43,11 +43,8 @@ def _is_of_other_work(before: str) -> bool:
     label = _LABEL.search(before.rpartition("\r")[2])
     if label is None:
         return False
-    words = [
-        word
-        for word in _NUMBERS.sub(" ", _PREFIX.sub("", label.group(1))).replace("(", " (").split()
-        if not _HOST.fullmatch(word)
-    ]
+    described = _NUMBERS.sub(" ", _PROCESS.sub(" ", _PREFIX.sub("", label.group(1)).replace("(", " (")))
+    words = [word for word in described.split() if not _HOST.fullmatch(word)]
     name = _PROCESS.sub("", " ".join(words)).strip(" -:,;")
     return bool(name) and _OF_TRAINING.match(name) is None
 

@@ -74,8 +74,8 @@ async def read_ranks(store: Store, uid: str) -> RankTimes | None:
     available = [info.name for info in await store.available_metrics(uid, first.data_source)]
     metrics = choose_times(available)
     nodes = await _nodes(store, uid, first)
-    if not metrics:
-        return RankTimes(windows=[], metrics={}, run_id=first.run_id, attempt=first.attempt, nodes=nodes)
+    if not {"compute", "waiting"} & set(metrics):  # nothing else tells a slow rank, so nothing else is read
+        return RankTimes(windows=[], metrics=metrics, run_id=first.run_id, attempt=first.attempt, nodes=nodes)
     columns: dict[str, dict[int, tuple[Ints, Floats]]] = {role: {} for role in metrics}
     names = tuple(sorted(metrics.values()))
     newest = 0.0
