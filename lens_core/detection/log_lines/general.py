@@ -157,15 +157,15 @@ class GeneralReader:
 
     def parse_line(self, text: str) -> Reading | None:
         """Return the step, the announcement or the numbers of a line; None where it is nothing of these."""
-        found = self._look(text)
+        found = self._read_or_reason(text)
         return found if isinstance(found, Reading) else None
 
     def why_not(self, text: str) -> str:
         """Say why a line is no step for this reader; empty where it is one, or belongs to one."""
-        found = self._look(text)
+        found = self._read_or_reason(text)
         return found if isinstance(found, str) else ""
 
-    def _look(self, text: str) -> Reading | str:
+    def _read_or_reason(self, text: str) -> Reading | str:
         """The reading of a line, or why there is none."""
         text = text[:_MAX_CHARACTERS]
         if text[:200].lstrip()[:1] == "|" and _CELLS.fullmatch(text):

@@ -107,7 +107,7 @@ class Goodput(Analyzer):
             async with self._lock:
                 await asyncio.to_thread(fleet.forget, uid)
             return []
-        ledger, days = await asyncio.to_thread(_close, books[0])
+        ledger, days = await asyncio.to_thread(_close_books, books[0])
         detections = await self.store.detections(uid)
         best = max(detections, key=lambda one: one.confidence, default=None)
         detail = await self.store.workload(uid)
@@ -182,7 +182,7 @@ class Goodput(Analyzer):
         return self._fleet
 
 
-def _close(books: Books) -> tuple[Ledger, list[Any]]:
+def _close_books(books: Books) -> tuple[Ledger, list[Any]]:
     return close(books), days_of(books)
 
 

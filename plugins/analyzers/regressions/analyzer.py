@@ -75,7 +75,7 @@ class Regressions(Analyzer):
             if began > ends:
                 break
             for found in await self._find(uid):
-                records += self._events(uid, found)
+                records += self._events_of_findings(uid, found)
             self._turns.looked_at(uid, time.monotonic() - began)
         return records
 
@@ -101,7 +101,7 @@ class Regressions(Analyzer):
         chains, events = await read_attempts(self.store, uid)
         return await asyncio.to_thread(lambda: [find_all(chain, events) for chain in chains])
 
-    def _events(self, uid: str, found: Findings) -> list[Record]:
+    def _events_of_findings(self, uid: str, found: Findings) -> list[Record]:
         oldest = time.time() - self._options.recent_seconds
         events: list[Record] = []
         for one in found.findings:

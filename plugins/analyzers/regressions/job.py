@@ -104,11 +104,11 @@ async def _read(store: Store, uid: str, life: Life, names: Mapping[str, str]) ->
             )
         ]
         for role, name in names.items():
-            metrics[role] = _points([piece for piece in pieces if piece.metric_name == name])
-    return Attempt(life=life, progress=_points(times), metrics=metrics)
+            metrics[role] = _join_pieces([piece for piece in pieces if piece.metric_name == name])
+    return Attempt(life=life, progress=_join_pieces(times), metrics=metrics)
 
 
-def _points(pieces: Sequence[object]) -> Points:
+def _join_pieces(pieces: Sequence[object]) -> Points:
     """Points by rising iteration, each iteration once, as it was logged first."""
     if not pieces:
         return _NOTHING

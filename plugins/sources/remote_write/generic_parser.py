@@ -37,7 +37,7 @@ class ForwardedBatch(msgspec.Struct):
 
     def append_series(self, field: bytes) -> None:
         """Append a series, or metadata, with its tag."""
-        self.output.append(field, 0, len(field))
+        self.output.append_bytes(field, 0, len(field))
 
     def view(self) -> memoryview:
         """Return a view of the output, valid until something is appended."""
