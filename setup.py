@@ -9,6 +9,7 @@ import hashlib
 import os
 import shlex
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -30,14 +31,19 @@ def extensions() -> list[Extension]:
     """The compiled form of forward.py, under a name of its own beside it; none where it cannot be built."""
     try:
         from Cython.Build import cythonize
+        from Cython.Compiler.Errors import CompileError
     except ImportError:
         return []
     if not can_compile():
         return []
     source = copied_source()
-    # No failure of the compiler may fail the installation.
+    # Neither a failure of the C compiler nor one of Cython, whichever version is there, may fail the installation.
     extension = Extension(f"{PACKAGE}._forward", [source], optional=True)
-    return list(cythonize([extension], compiler_directives=DIRECTIVES, quiet=True))
+    try:
+        return list(cythonize([extension], compiler_directives=DIRECTIVES, quiet=True))
+    except CompileError as error:
+        print(f"warning: remote write runs interpreted, because Cython cannot compile it: {error}", file=sys.stderr)
+        return []
 
 
 def copied_source() -> str:

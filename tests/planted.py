@@ -17,8 +17,11 @@ from lens_core import (
     Context,
     Delivered,
     Detector,
+    IngestRequest,
     LogFormat,
     Record,
+    Reply,
+    Route,
     Sink,
     Source,
     hookimpl,
@@ -172,6 +175,18 @@ class BusyHelperSource(Source):
             sum(range(1000))
 
 
+class CopycatSource(Source):
+    """Wants a path of Lens' own."""
+
+    name = "copycat"
+
+    def routes(self) -> Sequence[Route]:
+        return [Route(paths=["/replay"], handler=self.answer)]
+
+    async def answer(self, request: IngestRequest) -> Reply:
+        return Reply()
+
+
 class DeafStop(Source):
     """Never ends its stop."""
 
@@ -202,7 +217,7 @@ def lens_sinks() -> list[type[Sink]]:
 @hookimpl
 def lens_sources() -> list[type[Source]]:
     """The sources of this file."""
-    return [BrokenSource, DeafStop, BusyHelperSource]
+    return [BrokenSource, DeafStop, BusyHelperSource, CopycatSource]
 
 
 @hookimpl

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from ..base.errors import LensError
-from ..base.proxies import keep_off_proxies
+from ..base.process import keep_off_proxies
 from ..plugin_api.commands import data_dir_option, json_option
 from . import checks, checks_symptoms
 from .checks import Finding

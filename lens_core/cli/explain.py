@@ -25,6 +25,11 @@ _SHOWN_FIRST = ("iteration", "target_iteration", "epoch", "lm_loss", "elapsed_ti
 _SHOWN_VALUES = 8
 _LONGEST = 500
 OTHER = "other"
+_GENERAL = "general."
+_COUNTED = ("iteration", "step_in_epoch", "epoch", "Progress", "progress")
+_COUNTERS = frozenset(
+    (*_COUNTED, "current_iteration", "target_iteration", "total_epochs", "steps_per_epoch", "total_timesteps")
+)
 
 
 @click.command("explain")
@@ -136,10 +141,22 @@ def _human(engine: LineEngine, answer: dict[str, Any], text: str) -> Iterator[st
     yield plain("  ".join(f"{name}={values[name]}" for name in order[:_SHOWN_VALUES]), _LONGEST)
     if len(order) > _SHOWN_VALUES:
         yield f"(+{len(order) - _SHOWN_VALUES})"
+    if answer["format"].startswith(_GENERAL):
+        yield click.style(_why_general(values), fg="bright_black")
+
+
+def _why_general(values: dict[str, Any]) -> str:
+    """Say why the general reader took a line for a step: by its counter and its measure."""
+    counted = next((name for name in _COUNTED if name in values), "")
+    measured = "lm_loss" if "lm_loss" in values else next((name for name in values if name not in _COUNTERS), "")
+    by = f"counted by {counted}" if counted else "counted by the lines around it"
+    return f"(no detector's format; {by}, measured by {measured})" if measured else f"(no detector's format; {by})"
 
 
 def _nearest(engine: LineEngine, answer: dict[str, Any], text: str) -> str:
     shows = f"shows {answer['framework']}; " if answer["framework"] else ""
+    if reason := engine.why_not_general(text):
+        return f"{shows}no step because {reason}: {plain(text.strip())}"
     near = nearest(engine, text)
     if near is None:
         return f"{shows}no word of any known format: {plain(text.strip())}"

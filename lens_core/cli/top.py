@@ -16,11 +16,13 @@ from ..base.durations import duration
 from ..base.errors import LensError
 from ..plugin_api.commands import data_dir_option, json_option
 from .client import config_option, daemon_url, request_json, request_with_parameters, url_option
-from .columns import Cell, Column, fitting_table
-from .counts import (
+from .columns import (
+    Cell,
+    Column,
     count_cells,
     count_columns,
     error_cell,
+    fitting_table,
     is_worth_a_row,
     pipeline_counts,
     sink_counts,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..base.expectations import field_documentation
+from ..base.setting_types import field_documentation
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind, needs_settings, settings_of, summary_of
 from .settings import ServerSettings, SpoolSettings

@@ -118,6 +118,7 @@ class _Reader:
     def __init__(self, root: Node, host: PluginHost, problems: Problems, without: set[str]) -> None:
         self._problems = problems
         self._without = without
+        self._host = host
         self._root: dict[str, Node] = root.value
         for key in self._root:
             if key not in SECTIONS:
@@ -138,6 +139,7 @@ class _Reader:
         server = self._struct("server", ServerSettings)
         spool = self._struct("spool", SpoolSettings)
         sources = self._read_sources()
+        check_sources(sources, self._components.known["source"], self._host, self._problems)
         collectors = self._components.read_section("collector", self._root.get("collectors"))
         sinks = self._sinks()
         detectors = self._merged("detector")
@@ -149,7 +151,6 @@ class _Reader:
         check_files(self._root.get("server"), folder, self._problems)
         if data_dir is None:
             check_data_dir(self._root.get("data_dir"), directory, self._problems)
-        check_sources(sources, self._components.known["source"], self._problems)
         check_sinks(sinks, self._components.known["sink"], server, self._problems)
         if server is None or spool is None or self._delivery is None:
             return None

@@ -15,9 +15,12 @@ from urllib.parse import urlsplit
 from ..base.self_metrics import SelfMetrics
 from ..plugin_api.components import Context, Sink
 from ..plugin_api.instance import ComponentConfig
+from ..plugin_host.host import PluginHost
 from .document import Node
-from .problems import Problems
+from .problems import NO_PLACE, Problems
 from .settings import ServerSettings, SinkConfig
+
+logger = logging.getLogger("lens.config")
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "0.0.0.0", "::"})
 
@@ -60,23 +63,37 @@ def check_data_dir(node: Node | None, directory: Path, problems: Problems) -> No
         )
 
 
-def check_sources(sources: Mapping[str, ComponentConfig], known: Mapping[str, Node], problems: Problems) -> None:
-    """No two sources answer one path: only the first would ever be asked."""
+def check_sources(
+    sources: dict[str, ComponentConfig], known: dict[str, Node], host: PluginHost, problems: Problems
+) -> None:
+    """No two sources answer one path: only the first would ever be asked.
+
+    One that is there because nobody wrote the section is left out, with a notice: an installed plugin must not stop the
+    daemon. Built-in sources go first.
+    """
     taken: dict[tuple[str, str], str] = {}
     metrics = SelfMetrics()
-    for name, source in sources.items():
-        context = Context(name=name, logger=logging.getLogger("lens.config"), data_dir=Path(), metrics=metrics)
+    for name in sorted(sources, key=lambda name: not host.is_built_in("source", sources[name].type)):
+        source = sources[name]
+        context = Context(name=name, logger=logger, data_dir=Path(), metrics=metrics)
         try:
             routes = source.plugin(source.settings, context).routes()  # type: ignore[attr-defined]
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it is said where the component is made to be used
-            logging.getLogger("lens.config").debug("The routes of %s are not known: %s", name, error)
+            logger.debug("The routes of %s are not known: %s", name, error)
             continue
         claims = [(method, path) for route in routes for path in route.paths for method in route.methods]
-        first = {taken[claim]: claim for claim in reversed(claims) if claim in taken}
-        for other, (method, path) in first.items():
-            text = f"sources.{name}: {method} {path} is answered by the source {other} too, and only one would be asked"
-            problems.append_error(known[name].place, f"{text}; remove one of them")
-        taken.update(dict.fromkeys(claims, name))
+        found = next((claim for claim in claims if claim in taken), None)
+        if found is None:
+            taken.update(dict.fromkeys(claims, name))
+            continue
+        what = f"{found[0]} {found[1]} is answered by the source {taken[found]} too, and only one would be asked"
+        if source.written:
+            problems.append_error(known[name].place, f"sources.{name}: {what}; remove one of them")
+        else:
+            remedy = f"to have it, write `sources:` with {name} and without {taken[found]}"
+            problems.append_notice(NO_PLACE, f"the source {name} is left out: {what}; {remedy}")
+            del sources[name]
+            del known[name]
 
 
 def check_sinks(

@@ -23,9 +23,9 @@ from ..detection.detectors import EvidenceRules, make_detectors
 from ..detection.log_lines.processor import DetectorProcessor
 from ..detection.verdict import fuse
 from ..directory.directory import API_FEED, RECORDS_FEED, Directory
+from ..model.processing import Verdict
 from ..model.record_filter import RecordFilter
 from ..model.records import Evidence
-from ..model.verdict import Verdict
 from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate
@@ -383,7 +383,7 @@ async def _start_analyzer(
         why_not_started=lambda name=config.name: assembly.why_not_started(name),  # type: ignore[misc]
     )
     gate = _ingest_gate(assembly, config, metrics, directory)
-    _run_polled(assembly, config, AnalyzerPoll(analyzer), gate, starter)
+    _run_polled(assembly, config, AnalyzerPoll(analyzer, gate.wants), gate, starter)
 
 
 def _run_polled(

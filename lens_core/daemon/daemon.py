@@ -21,6 +21,7 @@ from ..config.loading import Config
 from ..delivery.ledger import end_quiet_periods
 from ..directory.directory import API_FEED, Directory
 from ..http.app import build_app, build_metrics_app
+from ..http.collisions import RouteCollision
 from ..http.directory import restore_pods, save_pods
 from ..http.errors import error_response
 from ..http.server import HttpServer, TlsFiles, bind
@@ -45,7 +46,8 @@ WATCH_SECONDS = 5.0
 class Daemon:
     """One daemon on one data directory.
 
-    `reload` gives the configuration anew at SIGHUP. `announce` is called once, when everything answers.
+    `reload` gives the configuration anew at SIGHUP. `announce` is called once, when everything answers. One
+    that `owns_process` ends it within its deadline whatever plugins do, also where no signal asked for it.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class Daemon:
         *,
         reload: Callable[[], Config] | None = None,
         announce: Callable[[Daemon], None] = lambda daemon: None,
+        owns_process: bool = False,
     ) -> None:
+        self._owns_process = owns_process
         self.config = config
         self.host = host
         self.metrics = SelfMetrics()
@@ -181,6 +185,8 @@ class Daemon:
     async def _shut_down(self) -> None:
         """Readiness fails first, then no new request, then the pipelines drain; one deadline for all of it."""
         self.state = "stopping"
+        if self._owns_process:
+            self._count_down()
         self.tap.close_listeners()
         ends = time.monotonic() + self.config.server.shutdown_deadline_seconds
         for server in self._servers:
@@ -194,7 +200,19 @@ class Daemon:
         assert self.assembly is not None
         for pipeline in self.assembly.pipelines:
             pipeline.tap = self.tap
-        return build_app(self._api_state(self.assembly))
+        return self._without_collisions(self._api_state(self.assembly), self.assembly)
+
+    def _without_collisions(self, state: ApiState, assembly: Assembly) -> Starlette:
+        """Build the application without the routes of components that claim what others answer; they are failed."""
+        while True:
+            try:
+                return build_app(state)
+            except RouteCollision as error:
+                logger.error("The routes of %s are left out: %s", error.component, error)
+                assembly.source_errors[error.component] = f"its routes are left out: {error}"
+                assembly.source_error_times[error.component] = time.time()
+                state.sources = [one for one in state.sources if one.context.name != error.component]
+                state.sinks = [one for one in state.sinks if one.context.name != error.component]
 
     def _api_state(self, assembly: Assembly) -> ApiState:
         server = self.config.server
@@ -234,10 +252,10 @@ class Daemon:
 
     async def _watch_plugins(self) -> None:
         """Look repeatedly for plugins that take more memory or processor than they should."""
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
+        while True:  # at once, too: what grows within the first seconds is compared with the start
             self.memory.check_memory()
             self.threads.check_threads()
+            await asyncio.sleep(WATCH_SECONDS)
 
     async def _reload_loop(self) -> None:
         while True:

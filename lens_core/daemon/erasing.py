@@ -18,7 +18,9 @@ async def erase_workload(assembly: Assembly, directory: Directory, uid: str, run
     erasure = await _find(assembly, directory, uid, run_id)
     if run_id is None:
         directory.forget_workload(uid)
-    erased = await asyncio.gather(*(pipeline.erase_records(erasure, SETTLE_SECONDS) for pipeline in assembly.pipelines))
+    erased = await asyncio.gather(
+        *(pipeline.erase_records(erasure, SETTLE_SECONDS, assembly.store) for pipeline in assembly.pipelines)
+    )
     return {
         "waiting_removed": sum(one.waiting for one in erased),
         "dead_letters_removed": sum(one.dead_letters for one in erased),

@@ -11,7 +11,7 @@ from .failure_patterns import Cause
 from .failure_shapes import failures_of
 from .failures import Advice, Decision, RankFailure, advise
 from .hang import judge_hang
-from .merging import StackGroup, merge_stacks, suspects_of
+from .stack_rules import StackGroup, merge_stacks, suspects_of
 from .stacks import RankStack, StackReport, ThreadStack, decode_report, encode_report
 
 __all__ = [

@@ -28,18 +28,17 @@ from .collisions import refuse_collisions
 from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
 from .direct_ingest import DirectIngest, ingest_routes
-from .directory import DirectoryRoutes
+from .directory import DirectoryRoutes, PodRoutes
 from .disconnects import CancelOnDisconnect
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .fair_share import FairShare
 from .ingest import ingest_endpoint
-from .openapi import PREFIX, DeclaredRoute, openapi_document
-from .openapi_routes import QUESTIONS, query_of
-from .page.headers import SecurityHeaders
+from .openapi import DeclaredRoute, openapi_document
+from .openapi_routes import PREFIX, QUESTIONS, query_of
+from .page.assets import SecurityHeaders
 from .page.live import LiveRoutes
 from .page.overview import OverviewRoutes
 from .page.routes import PageRoutes
-from .pods import PodRoutes
 from .query import QueryRoutes
 from .state import ApiState
 from .status import StatusRoutes
@@ -102,7 +101,7 @@ def _cross_origin(state: ApiState) -> list[Middleware]:
 
 
 def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
-    """The routes below the prefixes, and those at the root. Raises LensError for two that take the same requests."""
+    """The routes below the prefixes, and those at the root. Raises RouteCollision where two collide."""
     queries = QueryRoutes(state)
     status = StatusRoutes(state)
     pods = PodRoutes(state)
@@ -164,7 +163,8 @@ def _declared(route: PluginRoute, path: str, component: Source | Sink | Analyzer
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
     found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")
-    found.declared, found.component = route, f"{component.context.name} ({component.name})"
+    found.declared, found.instance = route, component.context.name
+    found.component = f"{component.context.name} ({component.name})"
     return found
 
 

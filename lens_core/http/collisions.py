@@ -13,8 +13,16 @@ from .openapi import DeclaredRoute
 _PARAMETER = re.compile(r"\{[^{}]*\}")
 
 
+class RouteCollision(LensError):
+    """Two routes take the same requests; `component` is the instance that has to give way."""
+
+    def __init__(self, message: str, component: str) -> None:
+        super().__init__(message)
+        self.component = component
+
+
 def refuse_collisions(routes: Sequence[Route]) -> None:
-    """Raise LensError for a plugin's route whose requests another route takes, or that takes another's."""
+    """Raise RouteCollision for a plugin's route whose requests another route takes, or that takes another's."""
     for at, route in enumerate(routes):
         for before in routes[:at]:
             if isinstance(route, DeclaredRoute) or isinstance(before, DeclaredRoute):
@@ -27,13 +35,15 @@ def _compare(first: Route, second: Route) -> None:
         return
     path, method = second.path, min(methods)
     if isinstance(first, DeclaredRoute) and isinstance(second, DeclaredRoute):
-        raise LensError(
+        raise RouteCollision(
             f"{method} {path} is answered by {first.component} and by {second.component}; only the first would ever be "
-            "asked: remove one of them, or use its other path"
+            "asked: remove one of them, or use its other path",
+            second.instance,
         )
     plugin = second if isinstance(second, DeclaredRoute) else first
     assert isinstance(plugin, DeclaredRoute)
-    raise LensError(f"{method} {path} of {plugin.component} is a path of Lens' own; its plugin has to choose another")
+    text = f"{method} {path} of {plugin.component} is a path of Lens' own; its plugin has to choose another"
+    raise RouteCollision(text, plugin.instance)
 
 
 def _is_taken(first: Route, second: Route) -> bool:

@@ -14,8 +14,8 @@ from starlette.routing import Route
 from ..base.errors import BadRequest, Unavailable
 from ..detection.detectors import EvidenceRules
 from ..detection.verdict import fuse
+from ..model.processing import Verdict
 from ..model.records import Detection, Evidence, Origin
-from ..model.verdict import Verdict
 from ..plugin_api.store import Store
 from .auth import require_role
 from .checking import decode_question, read_question

@@ -32,8 +32,7 @@ from .parameters import (
     workload_uid,
 )
 from .point_arrow import ARROW, stream_arrow
-from .point_csv import CSV, stream_csv
-from .point_json import stream_json
+from .point_text import CSV, stream_csv, stream_json
 from .query_workloads import WorkloadFilter, WorkloadLines, describe_runs
 from .state import ApiState
 from .stream import StreamRoutes

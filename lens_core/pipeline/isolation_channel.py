@@ -94,10 +94,10 @@ class Channel:
         except ChannelClosed:
             return
         finally:
+            if not answered.done() and not self._closed:
+                self._deaf(method)
             if answered.done():
                 answered.exception()  # it is looked at, so that asyncio does not complain
-            elif not self._closed:
-                self._deaf(method)
 
     def receive(self, frame: bytes) -> None:
         """Take up one message of the other side."""

@@ -26,6 +26,7 @@ from ..delivery.spool.spool import Spool, SpoolStatus
 from ..model.processing import Processed, RecordProcessor
 from ..model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ..model.records import Record, encode_envelope
+from ..plugin_api.components import Sink
 from .tap import Tap
 
 logger = logging.getLogger("lens.pipeline")
@@ -252,10 +253,11 @@ class Pipeline:
             sender.ledger.count("accepted", unwanted)
             sender.ledger.count("filtered", unwanted)
 
-    async def erase_records(self, erasure: Erasure, deadline_seconds: float) -> Erased:
+    async def erase_records(self, erasure: Erasure, deadline_seconds: float, store: Sink | None = None) -> Erased:
         """Keep what waits of a deleted workload or run from all sinks, and delete its dead letters.
 
-        Raises Unavailable when a sink does not answer within the deadline; what waits is marked all the same.
+        Of what is being sent now only the store's answer is awaited (None: every sink's), because the store is asked to
+        delete next. Raises Unavailable when it does not come within the deadline; what waits is marked all the same.
         """
         self._ensure_running()
         if self._processor is not None and erasure.run_id is None:
@@ -265,7 +267,10 @@ class Pipeline:
         async for records in self.spool.waiting_records():
             waiting += sum(map(erasure.covers, records))
         await self.spool.erase_batches(erasure)
-        settling = [asyncio.ensure_future(sender.settle()) for sender in self.senders]
+        settling = [
+            asyncio.ensure_future(sender.settle(waits_for_answer=store is None or sender.slot.sink is store))
+            for sender in self.senders
+        ]
         if settling:
             _, late = await asyncio.wait(settling, timeout=deadline_seconds)
             for task in late:

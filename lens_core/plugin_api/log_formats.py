@@ -113,8 +113,9 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Rows below a header: without labels under the names of the columns, or `labelled`, each with its own names.
 
-    `header` and `row` are regular expressions; `separator` splits both (None: blanks); the row needs as many cells as
-    the header has names unless `loose`. Columns go through `fields` and the vocabulary as in a LogFormat.
+    `header` and `row` are regular expressions; `separator` splits both (None: blanks; `"  "`: two blanks or more); the
+    row needs as many cells as the header has names unless `loose`. Columns go through `fields` and the vocabulary as in
+    a LogFormat; `sums_up_epoch` is that of a LogFormat, too.
 
     `labelled` (since API 1.3): `header` is any line that only stands at the head of such a table, and each row has a
     name and a value, or several pairs of them: `|    loss    | 0.25 |`. All rows of one table are one step: that of the
@@ -134,3 +135,4 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     needs: Sequence[str] = ()
     epoch_base: int = 0
     confidence: float = 0.6
+    sums_up_epoch: bool = False

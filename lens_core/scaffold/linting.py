@@ -19,7 +19,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..base.deprecation import uses_of
-from ..base.expectations import field_types, is_secret, split_annotation
+from ..base.setting_types import field_types, is_secret, split_annotation
 from ..plugin_api.components import API_VERSION, Component, Detector, Source
 from ..plugin_host.info import settings_of, summary_of
 from ..plugin_host.loading import OWN_DISTRIBUTION, Plugin

@@ -13,7 +13,7 @@ import msgspec
 from ..base.errors import LensError, Overloaded, RequestError
 from ..base.self_metrics import SelfMetrics
 from ..http.app import routes_of
-from ..http.openapi_types import parameters_of, schemas_of
+from ..http.openapi import parameters_of, schemas_of
 from ..http.state import ApiState
 from ..http.tokens import TokenStore
 from ..model.records import Record, encode_envelope

@@ -1,8 +1,8 @@
 """Training loops that people copy from examples and small libraries; they name no framework.
 
 PyTorch's tutorials and examples, torchvision, detectron2, timm, OpenCLIP, DINOv2, torchtune, llama-recipes,
-slime, icefall, TensorFlow's first examples. A form is here only if it cannot be read as well as a line that somebody
-wrote by hand: what such a line is says `plain_loop`, which reads all the others.
+slime, icefall, TensorFlow's first examples, Darknet, CatBoost, RLlib, spaCy. A form is here only if the general reader
+cannot read it as well.
 """
 
 from __future__ import annotations
@@ -14,12 +14,59 @@ _SECONDS = Field("elapsed_time_per_iteration_ms", "time", 1000.0)
 _LOADING = Field("data_loading_time_ms", "time", 1000.0)
 
 
+_OF_RLLIB = (
+    *("episode_reward_mean", "episode_return_mean", "episode_len_mean", "cur_lr", "policy_loss", "vf_loss"),
+    *("total_loss", "vf_explained_var"),
+)
+
+
 class CommonLoops(Detector):
     """Step lines of widely copied training loops."""
 
     name = "common_loops"
     layer = ""
     formats = (
+        LogFormat(
+            name="darknet",
+            words=("avg", "rate", "seconds", "images"),
+            head=rf"(?:^|\s)(?P<iteration>\d{{1,12}}): (?P<loss>{_NUMBER}), (?P<loss_avg>{_NUMBER}) avg(?: loss)?,"
+            rf" (?P<lr>{_NUMBER}) rate, (?P<time>{_NUMBER}) seconds, (?P<samples>\d{{1,18}}) images",
+            fields={"time": _SECONDS, "samples": Field("consumed_samples"), "loss_avg": Field("lm_loss_avg")},
+            confidence=0.3,
+            example="9798: 0.370096, 0.451929 avg, 0.001000 rate, 3.300000 seconds, 627072 images",
+        ),
+        LogFormat(
+            name="catboost",
+            words=("learn", "total", "remaining"),
+            head=rf"(?:^|\s)(?P<iteration>\d{{1,12}}):\s{{1,8}}learn: (?P<loss>{_NUMBER})"
+            rf"(?:\s{{1,8}}test: (?P<test>{_NUMBER})\s{{1,8}}best: {_NUMBER} \(\d{{1,12}}\))?\s{{1,8}}total: ",
+            fields={"test": Field("test/loss")},
+            confidence=0.3,
+            example="100:\tlearn: 0.3651\ttest: 0.4712\tbest: 0.4712 (100)\ttotal: 5.1s\tremaining: 45s",
+        ),
+        # A page of YAML: keys in the order of the alphabet, so that the step stands behind its numbers.
+        *(
+            LogFormat(
+                name=f"rllib_{key}",
+                words=(key,),
+                head=rf"^\s{{{2 if key.startswith('episode') else 8},40}}{key}: (?P<{key}>{_NUMBER})\s{{0,8}}$",
+                fields={key: Field("learning_rate" if key == "cur_lr" else key)},
+                loss=(),
+                is_alone=True,
+                joins="next",
+                confidence=0.3,
+                example=f"          {key}: 22.577",
+            )
+            for key in _OF_RLLIB
+        ),
+        LogFormat(
+            name="rllib",
+            words=("training_iteration",),
+            head=r"^\s{2,40}training_iteration: (?P<iteration>\d{1,12})\s{0,8}$",
+            is_alone=True,
+            confidence=0.3,
+            example="  training_iteration: 1",
+        ),
         LogFormat(
             name="quickstart",
             words=("loss",),
@@ -101,14 +148,6 @@ class CommonLoops(Detector):
             head=rf"(?:^|\s)(?P<epoch>\d+)\|(?P<iteration>\d+)\|Loss: (?P<loss>{_NUMBER})",
             confidence=0.3,
             example="1|10|Loss: 1.234:  10%|#         | 10/100 [00:10<01:30,  1.0it/s]",
-        ),
-        LogFormat(
-            name="llama_recipes",
-            words=("training", "epoch", "step", "completed", "loss"),
-            head=r"\bTraining Epoch: (?P<epoch>\d+)/(?P<total_epochs>\d+), step (?P<step_in_epoch>\d+)"
-            rf"/(?P<steps_per_epoch>\d+) completed \(loss: (?P<loss>{_NUMBER})\)",
-            confidence=0.3,
-            example="Training Epoch: 1/3, step 10/100 completed (loss: 1.23):  10%|#| 11/100",
         ),
         LogFormat(
             name="espnet",
@@ -228,6 +267,15 @@ class CommonLoops(Detector):
         ),
     )
     tables = (
+        Table(
+            name="spacy",
+            words=("loss", "score"),
+            header=r"^E {2,12}# {2,12}(?:W {2,12})?LOSS [A-Z][\w .]{0,400}SCORE\s{0,40}$",
+            row=r"^ {0,20}(?P<cells>\d{1,9}(?: {1,24}\d[\d.]{0,24}){2,40})\s{0,40}$",
+            separator="  ",
+            fields={"e": Field("epoch"), "#": Field("iteration")},
+            loss=("loss ner", "loss tagger", "loss parser", "loss textcat", "loss tok2vec", "loss transformer"),
+        ),
         Table(
             name="chainer",
             words=("epoch", "iteration", "main", "loss"),

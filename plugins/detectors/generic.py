@@ -37,19 +37,9 @@ class Generic(Detector):
             )
         ),
         LogFormat(
-            name="steps_bar",
-            words=("steps", "it", "s"),
-            head=r"(?:\bSteps|\bsteps): *(?=\d+%\|)",
-            layout="bar",
-            fields=_COUNTED,
-            loss=_BAR_LOSS,
-            needs=("lm_loss",),
-            confidence=0.3,
-            example="Steps:  10%| | 100/1000 [01:00<09:00,  1.66it/s, lr=1e-5, step_loss=0.05]",
-        ),
-        LogFormat(
             name="plain_bar",
             words=("loss", "it", "s"),
+            reject=r"(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity)[^|\r\n]{0,80}%\|",
             head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss=)",
             layout="bar",
             fields=_COUNTED,
@@ -60,6 +50,20 @@ class Generic(Detector):
         ),
     )
     events = (
+        EventPattern(
+            type="checkpoint_saving",
+            words=("solver", "cpp", "snapshotting", "to", "file"),
+            pattern=r"solver\.cpp:\d{1,6}\] Snapshotting to \w{1,20} (?:proto )?file (?P<path>\S{1,400})",
+            names_framework=False,
+            example="I0101 12:00:07.12 9 solver.cpp:454] Snapshotting to binary proto file snap_iter_200.caffemodel",
+        ),
+        EventPattern(
+            type="training_ended",
+            words=("solver", "cpp", "optimization", "done"),
+            pattern=r"solver\.cpp:\d{1,6}\] Optimization Done\.",
+            names_framework=False,
+            example="I0101 12:00:08.123456 12 solver.cpp:322] Optimization Done.",
+        ),
         EventPattern(
             type="loss_not_finite",
             words=("loss", "is", "stopping", "training"),

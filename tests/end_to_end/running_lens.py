@@ -59,6 +59,7 @@ class RunningLens:
         self.data_dir = data_dir
         self.log = data_dir.with_suffix(".log")
         self.url = ""
+        self.parent = os.getpid()
         self._config = data_dir.with_suffix(".yaml") if config is not None else None
         if self._config is not None and config is not None:
             self._config.write_text(config)
@@ -72,7 +73,7 @@ class RunningLens:
     def start(self, listen: str = "127.0.0.1:0", **environment: str) -> RunningLens:
         """Start it and wait until it answers."""
         command = ["up", "--announce-json", "--data-dir", str(self.data_dir), "--listen", listen]
-        command += ["--exit-with-parent", str(os.getpid())]
+        command += ["--exit-with-parent", str(self.parent)]
         if self._config is not None:
             command += ["--config", str(self._config)]
         else:

@@ -165,15 +165,19 @@ class BatchDelivery:
         )
 
     async def _finish(self, part: Part, answer: Delivered | Rejected | Poisoned) -> None:
-        """Account for a part that will not be sent again."""
-        end = self._unpacked.end_of(part)
+        """Account for a part that will not be sent again; what was deleted meanwhile is no dead letter."""
+        end, erased = self._unpacked.end_of(part), self._erased(part)
         if isinstance(answer, Poisoned):
-            await self._settle(end, 0, "poisoned", [self._letter(part, 0, answer.reason)])
+            await self._settle(end, 0, "poisoned", [] if erased else [self._letter(part, 0, answer.reason)])
             return
         refused = answer.items if isinstance(answer, Rejected) else {}
         parts = answer.parts if isinstance(answer, Rejected) else {}
-        letters = [self._letter(part, index, reason, parts.get(index)) for index, reason in refused.items()]
-        await self._settle(end, part.size - len(letters) - answer.filtered, "refused", letters)
+        letters = [
+            self._letter(part, index, reason, parts.get(index))
+            for index, reason in refused.items()
+            if index not in erased
+        ]
+        await self._settle(end, part.size - len(refused) - answer.filtered, "refused", letters)
 
     def _letter(self, part: Part, index: int, reason: str, refused: Record | None = None) -> DeadLetter:
         return DeadLetter(hide(reason), encode_envelope([refused or self._unpacked.records[part.first + index]]))

@@ -245,9 +245,12 @@ class Sender:
         self.health.state = "stopped"
         self.ledger.close(self.take_snapshot().pending.records)
 
-    async def settle(self) -> None:
-        """Return when what was being sent is answered and committed; waits as long as the sink may take."""
-        async with self._turn:
+    async def settle(self, *, waits_for_answer: bool = True) -> None:
+        """Return when what the sink has answered is committed, and what is being sent now, as long as it may take."""
+        if waits_for_answer:
+            async with self._turn:
+                await self._committer.settle()
+        else:
             await self._committer.settle()
 
     def take_snapshot(self) -> SinkSnapshot:
@@ -383,4 +386,6 @@ class Sender:
 def describe_error(error: BaseException) -> str:
     """An exception in one line, for people."""
     text = " ".join(str(error).split())
+    if isinstance(error, LensError) and text:  # raised on purpose, for people
+        return text[:500]
     return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__

@@ -13,7 +13,14 @@ BAR_TEXT = "<"
 _BAR = re.compile(r"(?<![\w.])(\d{1,18})/(\d{1,18}) \[(?=[\d?:]{1,12}<)")
 # What stands before the share that is done; a bar of anything but training says of what.
 _LABEL = re.compile(r"([A-Za-z][^|%\r\n\[\]]{0,80}?)[: ]{0,8}\d{1,3}%\|[^\r\n]{0,400}$")
-_OF_TRAINING = re.compile(r"(?i)^(?:.*[\])>] )?\W*(?:train(?:ing)?|steps?|epochs?|iter(?:ation)?s?|total)\b[^A-Za-z]*$")
+# Numbers that a loop puts into the description: `loss: 0.6912: 50%|`.
+_NUMBERS = re.compile(
+    r"[A-Za-z_][\w./-]{0,60}(?:[ \t]{0,4}[:=][ \t]{0,4}|[ \t](?=[-+]?\d{0,9}\.\d))[-+]?\d[\d.eE+-]{0,24}%?"
+)
+_OF_TRAINING = re.compile(
+    r"(?i)^(?:.*[\])>] )?\W*(?:train(?:ing)?\s{1,20})?"
+    r"(?:train(?:ing)?(?: (?:progress|loop))?|steps?|epochs?|iter(?:ation)?s?|total)\b[^A-Za-z]*$"
+)
 _PREFIX = re.compile(r"^.*(?:\s-(?:\s|$)|\b(?:INFO|DEBUG|WARNING|ERROR)\b)")
 _PROCESS = re.compile(r"\(?[^()]{0,80}\bpid=\d{1,9}[^()]{0,80}\)")
 _HOST = re.compile(r"\S*\d\S*|(?:INFO|DEBUG|WARNING|ERROR|root|__main__|stderr|stdout|F|:){1,8}")
@@ -36,8 +43,9 @@ def _is_of_other_work(before: str) -> bool:
     label = _LABEL.search(before.rpartition("\r")[2])
     if label is None:
         return False
-    words = [word for word in _PREFIX.sub("", label.group(1)).replace("(", " (").split() if not _HOST.fullmatch(word)]
-    name = _PROCESS.sub("", " ".join(words)).strip(" -:")
+    described = _NUMBERS.sub(" ", _PROCESS.sub(" ", _PREFIX.sub("", label.group(1)).replace("(", " (")))
+    words = [word for word in described.split() if not _HOST.fullmatch(word)]
+    name = _PROCESS.sub("", " ".join(words)).strip(" -:,;")
     return bool(name) and _OF_TRAINING.match(name) is None
 
 

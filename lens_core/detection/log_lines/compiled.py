@@ -170,6 +170,10 @@ class CompiledMark(_Declared):
         self.kin = (framework, self.refines)
 
 
+_GAPS = "  "
+_GAP = re.compile(r" {2,}")
+
+
 class CompiledTable(_Declared):
     """A Table: recognises its header, and reads rows below it."""
 
@@ -189,14 +193,19 @@ class CompiledTable(_Declared):
             return None
         if self.declared.labelled:
             return ()
-        return tuple(name.strip() for name in match.group(0).strip().split(self.declared.separator))
+        return tuple(name.strip() for name in self._split(match.group(0).strip()))
+
+    def _split(self, text: str) -> list[str]:
+        if self.declared.separator == _GAPS:
+            return _GAP.split(text.strip())
+        return text.split(self.declared.separator)
 
     def row(self, text: str, names: tuple[str, ...]) -> Reading | None:
         """A row under these names; None if the line is none."""
         match = self._row(text, 0)
         if match is None:
             return None
-        cells = match.group("cells").strip("\r\n").split(self.declared.separator)
+        cells = self._split(match.group("cells").strip("\r\n"))
         if self.declared.labelled:
             inner = [cell.strip() for cell in cells]
             # A border on the left is an empty cell before the first name.
@@ -220,6 +229,7 @@ class CompiledTable(_Declared):
             iteration=int(iteration) if iteration is not None and abs(iteration) < 2**62 else None,
             joins="table" if self.declared.labelled else "",
             epoch_base=self.declared.epoch_base,
+            sums_up_epoch=self.declared.sums_up_epoch,
             hints=self.hints,
             text=text,
         )

@@ -145,6 +145,12 @@ class LineEngine:
         """The words of a line that some declaration asks for."""
         return self._prefilter.words_of(text)
 
+    def why_not_general(self, text: str) -> str:
+        """Say why the general reader makes no step of a line; empty where it has nothing to do with such lines."""
+        text = without_launchers(strip_colours(self._newest_part(text)))
+        candidates = self._prefilter.find_candidates(text)
+        return self._general.why_not(text) if candidates is not None and candidates.general else ""
+
     def _read_candidates(self, text: str, candidates: Candidates, context: Context | None) -> Sequence[Reading]:
         if "\x1b" in text or "[0m" in text or "[39m" in text:
             text = strip_colours(text)

@@ -8,97 +8,44 @@ that was announced. Numbers of an evaluation keep a name of their own (`val/loss
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
 
+from ...plugin_api.log_formats import Field
+from .bars import last_bar
 from .columns import Columns
+from .general_labels import (
+    COUNTERS,
+    LABEL,
+    RANGE,
+    SHORT_COUNTERS,
+    TIMES,
+    counter_of,
+    find_labelled,
+    find_nameless,
+    find_position,
+    parse_whole,
+    words_beside,
+)
 from .numbers import parse_number
 from .readings import Reading
 
 FORMAT = "general.line"
+EPOCH = "general.epoch"
 ANNOUNCEMENT = "general.announcement"
 CELL = "general.cell"
 # Characters of a line that are looked at; labels and numbers of a step stand in fewer.
 _MAX_CHARACTERS = 8192
-_MAX_NUMBERS = 256
-_MAX_STEP = 2**53
-
-# Labels of counters, from the one that counts the whole training to those that count within an epoch.
-_GLOBAL = frozenset(
-    [
-        "global_step",
-        "global_steps",
-        "globalstep",
-        "global_iter",
-        "global_iteration",
-        "acc_iter",
-        "num_updates",
-        "num_update",
-        "nupdates",
-        "n_updates",
-        "total_timesteps",
-        "timesteps_total",
-        "training_iteration",
-        "training_step",
-        "train_step",
-        "train_iter",
-        "step_num",
-        "gstep",
-    ]
-)
-_STEP = frozenset(
-    [
-        "step",
-        "steps",
-        "iter",
-        "iters",
-        "iteration",
-        "iterations",
-        "update",
-        "updates",
-        "minibatch_step",
-        "optimizer_step",
-    ]
-)
-_BATCH = frozenset(["batch", "batches", "minibatch", "batch_idx", "batch_index"])
-_EPOCH = frozenset(["epoch", "epochs"])
-_COUNTERS = _GLOBAL | _STEP | _BATCH | _EPOCH
-_TOTALS = frozenset(["max_steps", "total_steps", "max_iter", "max_iters", "total_iters", "num_training_steps"])
-# Words that may stand before a counter without changing what it counts.
-_PLAIN_WORDS = frozenset(
-    ["train", "training", "current", "curr", "cur", "the", "at", "in", "of", "on", "log", "metrics", "results"]
-)
-_TIME_WORDS = frozenset(
-    ["time", "eta", "elapsed", "remaining", "date", "performace", "performance", "sec", "secs", "seconds"]
-)
-_EVALUATION = re.compile(r"(?i)^(val|valid|validation|eval|evaluation|test|dev)(?:[ _/.-]+(.+))?$")
+_EVALUATION = re.compile(r"(?i)^(val|valid|validation|eval|evaluation|test|dev|cv)(?:[ _/.-]+(.+))?$")
 # What stands before the counter of a line that is no step of a training.
 _OTHER_WORK = re.compile(
     r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
-    r"|average|finder|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args"
+    r"|average|finder|finding|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
     r"|skip(?:ped|ping)?|early|no|not|until|after|every|warmup|from)\b"
 )
-_TIMES = re.compile(
-    r"\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-    r"|\d{1,2}/\d{1,2}(?:/\d{2,4})?[ ,]+(?=\d\d:)|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,6})?\b(?!:)"
-    r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b|\[[\w./-]{1,80}\.py:\d{1,6}\]|\([\w.-]{1,40}:\d{1,6}\)"
-)
-_NUMBER = re.compile(
-    r"(?<![\w.])(?<![A-Za-z]-)[-+]?(?:\d+(?:,\d{3})*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf)\b)"
-    r"(?:%|(?!\w)|(?=[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?(?![\w.])))"
-)
-_UNIT = re.compile(r"[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?")
-_OF_TOTAL = re.compile(r"\s{0,8}(?:/|of|out of)\s{0,8}$")
-_AVERAGE = re.compile(r"\s{0,4}\((?:avg:? ?)?\s{0,4}$")
-_SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\s-+\s|\s{2,}|\*{2,}")
-_LABEL = re.compile(r"[A-Za-z_][\w ./%@-]{0,80}")
-# A label is a name; what has one of these is a sentence.
-_PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than)\b")
-_PAIR = re.compile(r"\[\s{0,8}(\d{1,9})(?:\s{0,8}/\s{0,8}(\d{1,9}))?\s{0,8}\]")
 _LOSS_NAMES = (
     "loss",
     "train_loss",
@@ -112,6 +59,16 @@ _LOSS_NAMES = (
     "avg_loss",
     "average_loss",
     "mean_loss",
+)
+# Measures of a training that are no loss by name; beside a counter of steps they make a step of a line.
+_LOSS_LIKE = re.compile(r"(?i)(?<![a-z])(?:xent|nll|ce|bce|mse|cost|elbo|cross[-_ ]?entropy)(?![a-z])|cross_?entropy")
+_PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:ppl|perplexity|bpc|bpd|bits[-_ ]per[-_ ]\w{1,16})(?![a-z])")
+# A score is of the training where the speed or the learning rate of a training stands beside it.
+_SCORE = re.compile(r"(?i)(?<![a-z])(?:acc|accuracy|top[-_]?[15]|auc|f1)(?![a-z])|acc$")
+_STORED_PACES = frozenset(["learning_rate", "samples_per_second", "tokens_per_second", "elapsed_time_per_iteration_ms"])
+_PACE = re.compile(
+    r"(?i)^(?:lr|learning[_ ]rate|speed|ips|fps|sps|throughput"
+    r"|(?:tokens?|samples?|words?|tok|imgs?|images?)[ _]?(?:/|per[ _])[ _]?s(?:ec(?:ond)?)?)$"
 )
 _GOALS = re.compile(
     r"(?i)reward|return|^train(?:ing)?[ _/.-]+(?:\w+[ _])?"
@@ -136,6 +93,12 @@ _OF_BLOCKS = frozenset(
         "eplenmean",
         "explained_variance",
         "fps",
+        "eprewmean",
+        "averageepret",
+        "stdepret",
+        "maxepret",
+        "minepret",
+        "eplen",
         "policy_entropy",
         "entropy",
         "rollout",
@@ -143,133 +106,164 @@ _OF_BLOCKS = frozenset(
         "returns",
     ]
 )
-_COUNTER_WORDS = frozenset(word.encode() for word in _COUNTERS)
+_COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS)
 _BLOCK_WORDS = frozenset(word.encode() for word in _OF_BLOCKS | {"total_timesteps", "nupdates", "n_updates"})
 _SCORES = frozenset(b"auc acc accuracy rmse mae mse logloss binary_logloss ppl perplexity".split())
+_MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr".split())
 _BESIDE_COUNTERS = _COUNTER_WORDS | frozenset(
     b"info debug warning root py train training time eta elapsed s ms sec seconds of total date".split()
 )
+# The words that may make a line one for this reader.
+WORDS = _COUNTER_WORDS | _MEASURES | _BLOCK_WORDS
 # A row of a table of keys and values, or a line of one number, has no more words.
 _WORDS_OF_CELLS = 4
+_STEPS_OF_CELLS = re.compile(r"(?i)timesteps|totalenvinteracts|env_steps")
 _CELLS = re.compile(r"\s*\|(?:[^|]{1,120}\|){2,6}\s*")
 # nanoGPT's estimate over held-out batches: its training loss is of other batches than those of the step.
 _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s,]{1,24}\s*$")
 # The name of a checkpoint may hold its step and loss.
 _FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
 _CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)")
-_SIGN = re.compile(r"[:=|,(\[/{]")
-_EVALUATION_WORD = re.compile(r"(?i)(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|test|dev)(?![A-Za-z])")
+_SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S")
+_EVALUATION_WORD = re.compile(
+    r"(?i)(?<![A-Za-z])(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing|dev|cv)(?![A-Za-z])"
+)
 # What the dictionaries of other jobs hold: a quantised layer, a trial of a search.
 _OF_OTHER_JOBS = frozenset(["layer", "module", "tid", "trial", "trial_id", "state", "misc"])
 
 
-def may_count(row: bytes, words: Collection[bytes]) -> bool:
+def may_count(row: bytes, words: Sequence[bytes], found: Set[bytes]) -> bool:
     """Whether a line may be for this reader, by its row (letters and underscores in lower case) and the row's words.
 
-    It has a counter and something that a training measures, or one of them and hardly a word beside it.
+    `found` has those of `WORDS` among the words. The line has a counter and something that a training measures, or one
+    of them and hardly a word beside it.
     """
-    measures = b"loss" in row or b"reward" in row or not _SCORES.isdisjoint(words)
-    if not _COUNTER_WORDS.isdisjoint(words):
-        return measures or sum(word not in _BESIDE_COUNTERS for word in words) <= 1
-    if measures:
-        return True
-    return len(words) <= _WORDS_OF_CELLS and not _BLOCK_WORDS.isdisjoint(words)
+    measures = b"loss" in row or b"reward" in row
+    if WORDS.isdisjoint(found):
+        return measures
+    measures = measures or not _SCORES.isdisjoint(found)
+    if not _COUNTER_WORDS.isdisjoint(found):
+        if measures or not _MEASURES.isdisjoint(found) or b"entropy" in row:
+            return True
+        return sum(word not in _BESIDE_COUNTERS for word in words) <= 1 or (b"time" in words and b"data" in words)
+    return measures or (len(words) <= _WORDS_OF_CELLS and not _BLOCK_WORDS.isdisjoint(found))
 
 
 class GeneralReader:
     """Reads counters and numbers; holds no state of a stream."""
 
     def __init__(self) -> None:
-        self._columns = Columns({}, _LOSS_NAMES)
+        self._columns = Columns({"l.r.": Field("learning_rate")}, _LOSS_NAMES)
 
     def parse_line(self, text: str) -> Reading | None:
         """Return the step, the announcement or the numbers of a line; None where it is nothing of these."""
+        found = self._read_or_reason(text)
+        return found if isinstance(found, Reading) else None
+
+    def why_not(self, text: str) -> str:
+        """Say why a line is no step for this reader; empty where it is one, or belongs to one."""
+        found = self._read_or_reason(text)
+        return found if isinstance(found, str) else ""
+
+    def _read_or_reason(self, text: str) -> Reading | str:
+        """The reading of a line, or why there is none."""
         text = text[:_MAX_CHARACTERS]
         if text[:200].lstrip()[:1] == "|" and _CELLS.fullmatch(text):
             return self._read_cells(text)
         if "{" in text:
             found = self._read_object(text)
-            if found is not None:
+            if isinstance(found, Reading):
                 return found
             if "':" in text or '":' in text:
-                return None  # a dictionary of another kind
+                return found or "it is a dictionary, but no JSON object"
         return self._read_pairs(text)
 
-    def _read_cells(self, text: str) -> Reading | None:
+    def _read_cells(self, text: str) -> Reading | str:
         """A row `| key | value |` of a table of keys and values; the table is one step, and one row has its counter."""
         cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
-        pairs = [(name, cell) for name, cell in zip(cells[::2], cells[1::2], strict=False) if _LABEL.fullmatch(name)]
+        pairs = [(name, cell) for name, cell in zip(cells[::2], cells[1::2], strict=False) if LABEL.fullmatch(name)]
         numbers = [(name, cell) for name, cell in pairs if parse_number(cell) is not None]
         if not numbers or len(numbers) != len(pairs):
-            return None
+            return "it is a row of a table whose values are no numbers"
         counted = {
-            kind: whole
+            kind: number
             for name, cell in numbers
-            if (kind := _counter_of(name.split("/")[-1])) and (whole := _whole_number(cell)) is not None
+            if (kind := counter_of(name.split("/")[-1])) and (number := parse_whole(cell)) is not None
         }
         values = self._columns.read_pairs(numbers)
-        iteration = counted.get("global") if "timesteps" in text else None
+        iteration = counted.get("global") if _STEPS_OF_CELLS.search(text) else None
         return Reading(format=CELL, iteration=iteration, values=values, joins="cell", text=text)
 
-    def _read_object(self, text: str) -> Reading | None:
+    def _read_object(self, text: str) -> Reading | str:
         begin = text.index("{")
         end = text.rfind("}")
-        if end < begin or _OTHER_WORK.search(text[:begin]):
-            return None
+        if end < begin:
+            return ""
+        if other := _OTHER_WORK.search(text[:begin]):
+            return f"`{other.group()}` stands before its object: that is other work than a training's step"
         try:
-            body = msgspec.json.decode(text[begin : end + 1])
+            body = msgspec.json.decode(text[begin : end + 1].replace("'", '"'))  # Python prints them so
         except (msgspec.DecodeError, UnicodeError):
-            return None
-        if not isinstance(body, dict) or not _OF_OTHER_JOBS.isdisjoint(body) or _is_of_evaluation(body):
-            return None
-        return self._judge(list(_flatten(body)), text, "")
+            return ""
+        if not isinstance(body, dict):
+            return ""
+        if others := sorted(_OF_OTHER_JOBS.intersection(body)):
+            return f"`{others[0]}` is among its keys: that is other work than a training's step"
+        if _is_of_evaluation(body):
+            return "it says that it is of an evaluation"
+        before = [pair for pair in find_labelled(TIMES.sub(" ", text[:begin]))[0] if counter_of(pair[0])]
+        return self._judge([*before, *_flatten(body)], text, "")
 
-    def _read_pairs(self, text: str) -> Reading | None:
-        printed = _TIMES.sub(" ", text)
-        pairs, before = _labelled(printed)
-        if not any(_counter_of(name) for name, _, _ in pairs) and "[" in printed:
-            pairs = [*_bracketed(printed), *pairs]
+    def _read_pairs(self, text: str) -> Reading | str:
+        printed = RANGE.sub(r"[\1]", TIMES.sub(" ", text))
+        pairs, before = find_labelled(printed)
+        if not any(counter_of(name) and parse_whole(value) is not None for name, value, _ in pairs):
+            pairs = [*find_nameless(printed), *pairs]
         return self._judge(pairs, text, before)
 
-    def _judge(self, pairs: list[tuple[str, str, str]], text: str, before: str) -> Reading | None:
-        counters: dict[str, tuple[int, int | None]] = {}
-        measures: dict[str, str] = {}
-        for name, value, total in pairs:
-            kind = _counter_of(name)
-            if kind:
-                whole = _whole_number(value)
-                if whole is not None and kind not in counters:
-                    counters[kind] = (whole, _whole_number(total) if total else None)
-            elif name and name not in measures and not (total and _whole_number(value) is not None):
-                measures[name] = value if not total else f"{value} ({total})"
-        if (before and _OTHER_WORK.search(before)) or _speaks_of_evaluation(text, measures):
-            return None
-        if _ESTIMATE.search(text) or _FILE.search(text) or _CALL.search(text) or _SIGN.search(text) is None:
-            return None
+    def _judge(self, pairs: list[tuple[str, str, str]], text: str, before: str) -> Reading | str:
+        counters, measures = _count_and_measure(pairs)
+        if reason := _why_no_step(text, before, measures):
+            return reason
         values = self._measured(measures, is_named=bool(counters))
-        is_measured = "lm_loss" in values or any(_GOALS.search(name) and not _eval_name(name) for name in values)
-        iteration, values_of_counters = _position(counters)
-        if not is_measured:
+        iteration, values_of_counters = find_position(counters)
+        if "lm_loss" not in values and not _measures_training(values, counters):
             is_alone = not measures or not any("loss" in name.lower() for name in measures)
-            if iteration is not None and is_alone and not _words_beside(text, pairs):
+            if iteration is not None and is_alone and not words_beside(text, pairs):
                 return Reading(
                     format=ANNOUNCEMENT, iteration=iteration, values=values_of_counters, joins="announces", text=text
                 )
             return self._of_block(values, counters, text)
-        if not counters and "progress" in values and "{" in text:
+        bar = last_bar(text) if set(counters) <= {"epoch"} else None
+        if bar is not None and bar[1]:
+            values.update(values_of_counters)
+            values.update(step_in_epoch=float(bar[0]), steps_per_epoch=float(bar[1]))
+            return Reading(format=FORMAT, values=values, epoch_base=1, text=text)
+        if (not counters and ("progress" in values and "{" in text)) or "Progress" in values:
             return Reading(format=FORMAT, values=values, text=text)
         if not counters:
             return self._of_block(values, counters, text)
         values.update(values_of_counters)
         sums_up = set(counters) == {"epoch"}
         return Reading(
-            format=FORMAT, iteration=iteration, values=values, sums_up_epoch=sums_up, epoch_base=1, text=text
+            format=EPOCH if sums_up else FORMAT,
+            iteration=iteration,
+            values=values,
+            sums_up_epoch=sums_up,
+            epoch_base=1,
+            text=text,
         )
 
-    def _of_block(self, values: dict[str, float], counters: Mapping[str, object], text: str) -> Reading | None:
+    def _of_block(self, values: dict[str, float], counters: Mapping[str, object], text: str) -> Reading | str:
         """Numbers of the step that a line above has announced."""
-        if counters or not values or _OTHER_WORK.search(text) or _words_beside(text, ()) > 2 + 4 * len(values):
-            return None
+        if counters:
+            return "it counts steps, but has no loss, reward or other measure of a training"
+        if not values:
+            return "no number on it has a name"
+        if other := _OTHER_WORK.search(text):
+            return f"it has no counter of steps, and `{other.group()}` speaks of other work"
+        if words_beside(text, ()) > 2 + 4 * len(values):
+            return "it has no counter of steps, and more words than numbers"
         return Reading(format=FORMAT, values=values, joins="announced", text=text)
 
     def _measured(self, measures: Mapping[str, str], *, is_named: bool) -> dict[str, float]:
@@ -289,6 +283,7 @@ class GeneralReader:
         if "lm_loss" not in values and is_named:
             named = [name for name in values if "loss" in name.lower() and not _NO_LOSS.search(name)]
             named = [name for name in named if not name.endswith("_avg")]
+            named = named or [name for name in values if _LOSS_LIKE.search(name) and not name.endswith("_avg")]
             if named:
                 values["lm_loss"] = values.pop(named[0])
                 if (average := values.pop(f"{named[0]}_avg", None)) is not None:
@@ -298,119 +293,55 @@ class GeneralReader:
         return values
 
 
-def _labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
-    """The (label, number, total) of a line in their order, and the words before its first counter."""
-    pairs: list[tuple[str, str, str]] = []
-    before = ""
-    last = 0
-    has_counter = False
-    for match in _NUMBER.finditer(printed):
-        if len(pairs) >= _MAX_NUMBERS:
-            break
-        between = printed[last : match.start()]
-        number = match.group()
-        last = match.end()
-        unit = _UNIT.match(printed, last)
-        if unit is not None:
-            last = unit.end()
-            number += unit.group()
-        if pairs and _OF_TOTAL.match(between) and between.strip():
-            name, value, _ = pairs[-1]
-            pairs[-1] = (name, value, number)
-            continue
-        if pairs and pairs[-1][0] and _AVERAGE.match(between):
-            if number.endswith("%"):
-                continue
-            pairs.append((f"{pairs[-1][0]}_avg", number, ""))
-            continue
-        label, rest = _label_of(between)
-        if label and not has_counter and _counter_of(label):
-            has_counter = True
-            before = printed[: match.start() - len(between)] + rest
-        pairs.append((label, number, ""))
-    return [pair for pair in pairs if pair[0]], before
+def _count_and_measure(
+    pairs: Iterable[tuple[str, str, str]],
+) -> tuple[dict[str, tuple[int, int | None]], dict[str, str]]:
+    """Divide the labelled numbers of a line into counters, with their totals, and what was measured."""
+    counters: dict[str, tuple[int, int | None]] = {}
+    measures: dict[str, str] = {}
+    for name, value, total in pairs:
+        kind = counter_of(name) or ("step" if total and name.lower() in SHORT_COUNTERS else "")
+        if kind:
+            number = parse_whole(value)
+            if number is not None and kind not in counters:
+                counters[kind] = (number, parse_whole(total) if total else None)
+        elif name and name not in measures and not (total and parse_whole(value) is not None):
+            measures[name] = value if not total else f"{value} ({total})"
+    return counters, measures
 
 
-def _label_of(between: str) -> tuple[str, str]:
-    """The label at the end of the text before a number, and what stands before the label."""
-    text = between.rstrip(" \t:='\"")
-    parts = _SEPARATOR.split(text)
-    label = parts[-1].strip(" \t'\"-#>~")
-    head = text[: len(text) - len(parts[-1])]
-    for sign in ("=", ":"):
-        left, found, right = label.rpartition(sign)
-        if found:
-            head, label = head + left + found, right.strip(" '\"")
-    label = label.removesuffix(" is")
-    if not _LABEL.fullmatch(label) or _PROSE.search(label):
-        return "", text
-    return label, head
+def _why_no_step(text: str, before: str, measures: Collection[str]) -> str:
+    """Say why a line cannot be a step of a training, whatever its numbers are; empty if it may."""
+    if before and (other := _OTHER_WORK.search(before)):
+        return f"`{other.group()}` stands before its counter: that is other work than a training's step"
+    if _speaks_of_evaluation(text, measures):
+        return "it speaks of an evaluation"
+    if _ESTIMATE.search(text):
+        return "it is an estimate over batches that are held back"
+    if _FILE.search(text):
+        return "it names a file of a checkpoint"
+    if _CALL.search(text):
+        return "it is a call in a program's code"
+    return "" if _SIGN.search(text) else "nothing separates its names from its numbers"
 
 
-def _normal(label: str) -> str:
-    words = re.split(r"[ _]+", label.lower().strip())
-    return "_".join(word for word in words if word and word not in _PLAIN_WORDS)
+def _measures_training(values: Collection[str], counters: Mapping[str, tuple[int, int | None]]) -> bool:
+    """Whether numbers other than a loss are what a training measures."""
+    own = [name for name in values if not _eval_name(name)]
+    if any(_GOALS.search(name) for name in own):
+        return True
+    if _is_placed(counters) and any(_PERPLEXITY.search(name) for name in own):
+        return True
+    if "epoch" in counters and "step" in counters and ("learning_rate" in own or {"time", "data"} <= set(own)):
+        return True
+    has_pace = any(_PACE.match(name) or name in _STORED_PACES for name in own)
+    return has_pace and any(_SCORE.search(name) for name in own)
 
 
-def _counter_of(label: str) -> str:
-    """Return the counter that a label names: `global`, `step`, `batch`, `epoch`, `total`; empty if there is none."""
-    plain = "_".join(label.lower().split())
-    if plain in _GLOBAL:
-        return "global"
-    if plain in _TOTALS:
-        return "total"
-    plain = _normal(label)
-    for kind, names in (("global", _GLOBAL), ("step", _STEP), ("batch", _BATCH), ("epoch", _EPOCH)):
-        if plain in names:
-            return kind
-    return ""
-
-
-def _bracketed(printed: str) -> Iterator[tuple[str, str, str]]:
-    """Counters without a name: `[1/3][100/1000]` is an epoch and a step, `[100/1000]` a step."""
-    found = list(_PAIR.finditer(printed))[:2]
-    if len(found) == 2 and found[0].end() == found[1].start():
-        yield "epoch", found[0].group(1), found[0].group(2) or ""
-        yield "step", found[1].group(1), found[1].group(2) or ""
-    elif found and found[0].group(2):
-        yield "step", found[0].group(1), found[0].group(2)
-
-
-def _position(counters: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, dict[str, float]]:
-    """The iteration, if a counter names it, and what the counters say else."""
-    values: dict[str, float] = {}
-    epoch = counters.get("epoch")
-    if epoch is not None:
-        values["epoch"] = float(epoch[0])
-        if epoch[1] is not None:
-            values["total_epochs"] = float(epoch[1])
-    goal = counters.get("total")
-    whole = counters.get("global")
-    step = counters.get("step")
-    batch = counters.get("batch")
-    if whole is None and step is not None and (batch is not None or epoch is None):
-        whole, step = step, None
-    within = step or batch
-    if whole is None and within is not None and epoch is None:
-        whole, within = within, None
-    if whole is not None:
-        total = whole[1] if whole[1] is not None else (goal[0] if goal is not None else None)
-        if total is not None:
-            values["target_iteration"] = float(total)
-        return whole[0], values
-    if within is not None:
-        values["step_in_epoch"] = float(within[0])
-        if within[1] is not None:
-            values["steps_per_epoch"] = float(within[1])
-    return None, values
-
-
-def _whole_number(text: str) -> int | None:
-    """A counter's value; None if it is no whole number."""
-    number = parse_number(text)
-    if number is None or not math.isfinite(number) or not 0 <= number < _MAX_STEP or not number.is_integer():
-        return None
-    return int(number)
+def _is_placed(counters: Mapping[str, tuple[int, int | None]]) -> bool:
+    """Whether a step stands beside its epoch or its total: more than somebody's `step: 5`."""
+    steps = [total for kind, (_, total) in counters.items() if kind in ("global", "step", "batch")]
+    return bool(steps) and ("epoch" in counters or any(total is not None for total in steps))
 
 
 def _eval_name(label: str) -> str:
@@ -426,14 +357,7 @@ def _eval_name(label: str) -> str:
 def _speaks_of_evaluation(text: str, measures: Collection[str]) -> bool:
     """Whether a line says that it is about an evaluation elsewhere than in the labels of its numbers."""
     in_labels = sum(len(_EVALUATION_WORD.findall(name)) for name in measures)
-    return len(_EVALUATION_WORD.findall(_TIMES.sub(" ", text))) > in_labels
-
-
-def _words_beside(text: str, pairs: Collection[tuple[str, str, str]]) -> int:
-    """Count the words of a line beside labels, levels, and those that follow a number closely."""
-    labels = {word for name, _, _ in pairs for word in re.split(r"[^a-z]+", name.lower())}
-    words = re.findall(r"(?<![\w.])[a-z]{3,}", _TIMES.sub(" ", text[:512]).lower().replace("_", " "))
-    return sum(word not in labels and word not in _PLAIN_WORDS and word not in _TIME_WORDS for word in words)
+    return len(_EVALUATION_WORD.findall(TIMES.sub(" ", text))) > in_labels
 
 
 def _flatten(body: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -444,7 +368,7 @@ def _flatten(body: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if isinstance(inner, dict) and isinstance(inner.get("value"), int | float):
             yield named, repr(float(inner["value"])), ""
             for key, value in inner.items():
-                if _counter_of(key) and isinstance(value, int | float) and not isinstance(value, bool):
+                if counter_of(key) and isinstance(value, int | float) and not isinstance(value, bool):
                     yield key, repr(value), ""
             return
     for key, value in body.items():

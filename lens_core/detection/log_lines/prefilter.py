@@ -16,7 +16,7 @@ import msgspec
 from .bars import BAR_TEXT
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .exceptions import may_fail
-from .general import may_count
+from .general import WORDS, may_count
 from .words import OF_PREFIXES, rarest, row_of, rows_of
 
 BAR_WORD = b"it"
@@ -69,6 +69,7 @@ class Prefilter:
         self._triggers = self._plain | {b"m" + word for word in self._plain}
         keys = {rarest(item.words) for item in declared.all() if item.words} | {BAR_WORD}
         self._keys = frozenset(keys | {b"m" + word for word in keys})
+        self._known = self._triggers | WORDS
         # Somebody's own pattern may hold no word at all; then every line is shown to it.
         self._wordless = any(not item.words for item in declared.all())
         self._numbers = itertools.count()
@@ -104,9 +105,10 @@ class Prefilter:
         """Return the candidates for a row that is new, or too long for the cache."""
         words = row.split()
         found = None
-        general, failure = may_count(row, words), may_fail(row)
-        if self._wordless or general or failure or not self._keys.isdisjoint(words):
-            found = self._of_words(self._triggers.intersection(words), general, failure)
+        known = self._known.intersection(words)
+        general, failure = may_count(row, words, known), may_fail(row)
+        if self._wordless or general or failure or not self._keys.isdisjoint(known):
+            found = self._of_words(self._triggers.intersection(known), general, failure)
         if len(row) > _ROW_BYTES:
             return found
         self._room -= 1

@@ -11,7 +11,7 @@ from ...model.records import Detection, Event, LogLine, Origin, Record, StepMetr
 from . import attempts, steps
 from . import log_events as log_events
 from .engine import Context, LineEngine
-from .general import ANNOUNCEMENT, CELL, FORMAT
+from .general import ANNOUNCEMENT, CELL, EPOCH, FORMAT
 from .loss_checks import check_loss
 from .readings import LogEvent, Reading
 from .rows import RowMerger
@@ -30,7 +30,7 @@ METHOD = "log_pattern"
 _SLOWING = 0.2
 _FILES_REMEMBERED = 64
 _MAX_CELLS = 128
-GENERAL = frozenset({ANNOUNCEMENT, CELL, FORMAT})
+GENERAL = frozenset({ANNOUNCEMENT, CELL, EPOCH, FORMAT})
 _MAX_PARTIAL_STREAMS = 16
 
 
@@ -243,6 +243,8 @@ class StreamReader:
     def _numbered(self, moment: _Moment, reading: Reading, now: float) -> None:
         """Store a row under its step, in its attempt."""
         stream, job = moment.stream, moment.job
+        if steps.is_beside_epoch(reading, stream):
+            return
         row_step, counter = steps.number(reading, stream, job)
         if reading.values.get("step_in_epoch") == 0.0 and row_step <= stream.last.get(counter, -1):
             return  # a bar that begins anew, before its epoch's name or its numbers have changed
@@ -268,6 +270,8 @@ class StreamReader:
             return False
         if any(counter not in GENERAL for counter in stream.last):
             return False
+        if reading.joins == "announced" and stream.announced is None and _sums_up_banner(reading, stream):
+            return True
         if reading.joins == "announced":
             names = set(stream.announced_names)
             return stream.announced is not None and names.isdisjoint(reading.values)
@@ -351,6 +355,15 @@ class StreamReader:
             data_source=DATA_SOURCE,
             details=details,
         )
+
+
+def _sums_up_banner(reading: Reading, stream: Stream) -> bool:
+    """Whether a loss without a counter is that of the epoch whose name stands above; makes it the epoch's row."""
+    if stream.epoch is None or "lm_loss" not in reading.values or stream.last.keys() - {EPOCH}:
+        return False
+    reading.values.setdefault("epoch", stream.epoch)
+    reading.format, reading.joins, reading.sums_up_epoch = EPOCH, "", True
+    return True
 
 
 def _newest_attempt(job: Job) -> int:

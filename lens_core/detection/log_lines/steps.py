@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from .general import ANNOUNCEMENT
+import re
+
+from .bars import BAR_TEXT, last_bar
+from .general import ANNOUNCEMENT, FORMAT
 from .readings import Reading
 from .stream_memory import Job, Stream
 
 _MAX_NAMES = 256
+_NAMELESS = re.compile(r"\s{0,8}\[?\d{1,12}/\d")
 
 
 def number(reading: Reading, stream: Stream, job: Job) -> tuple[int, str]:
@@ -18,6 +22,8 @@ def number(reading: Reading, stream: Stream, job: Job) -> tuple[int, str]:
     """
     values = reading.values
     if reading.iteration is not None and reading.bar is None:
+        if "target_iteration" in values and _may_begin_anew(reading, stream):
+            return _of_own_bar(reading, stream), reading.format
         return reading.iteration, reading.format
     if reading.bar is not None:
         reading.iteration = None
@@ -32,6 +38,22 @@ def number(reading: Reading, stream: Stream, job: Job) -> tuple[int, str]:
     return _of_neighbours(reading, epoch, stream, job)
 
 
+def is_beside_epoch(reading: Reading, stream: Stream) -> bool:
+    """Whether a row below the name of an epoch is of other work than its steps: an evaluation after the last epoch.
+
+    Its bar has another total; with the same total it is full once more, without a validation's numbers.
+    """
+    step, per_epoch = reading.values.get("step_in_epoch"), reading.values.get("steps_per_epoch")
+    if step is None or per_epoch is None or stream.epoch is None or "epoch" in reading.values:
+        return False
+    if stream.steps_per_epoch is None or stream.epoch_counted is None:
+        stream.steps_per_epoch = per_epoch
+    is_full_again = stream.epoch_counted == stream.epoch and step == per_epoch == stream.step_counted
+    is_other = per_epoch != stream.steps_per_epoch
+    stream.epoch_counted, stream.step_counted = stream.epoch, int(step) if not is_other else stream.step_counted
+    return is_other or (is_full_again and not any(name.startswith("val_") for name in reading.values))
+
+
 def _of_epoch_and_step(reading: Reading, epoch: float | None, step: int, stream: Stream, job: Job) -> int:
     """The step of the whole training, from the epoch and the step in it.
 
@@ -41,6 +63,8 @@ def _of_epoch_and_step(reading: Reading, epoch: float | None, step: int, stream:
     if per_epoch is not None and per_epoch == job.configured.get("target_iteration"):
         reading.values["target_iteration"] = reading.values.pop("steps_per_epoch")
         return step
+    if per_epoch is not None and epoch is None:
+        return _of_nameless_epoch(step, int(per_epoch), stream)
     if per_epoch is not None:
         return int(max(0.0, (epoch or 0.0) - reading.epoch_base) * per_epoch + step)
     if stream.epoch_counted is not None and epoch is not None and epoch > stream.epoch_counted:
@@ -49,6 +73,39 @@ def _of_epoch_and_step(reading: Reading, epoch: float | None, step: int, stream:
     elif epoch is not None and stream.epoch_counted is not None and epoch < stream.epoch_counted:
         stream.steps_before_epoch = 0
     stream.epoch_counted, stream.step_counted = epoch, step
+    return stream.steps_before_epoch + step
+
+
+def _may_begin_anew(reading: Reading, stream: Stream) -> bool:
+    """Whether a row's number may count within an epoch: a bar's, one without a name, one below an epoch's name."""
+    if reading.format == FORMAT and (stream.epoch is not None or _NAMELESS.match(reading.text)):
+        return True
+    return BAR_TEXT in reading.text and last_bar(reading.text) == (
+        reading.iteration,
+        reading.values.get("target_iteration"),
+    )
+
+
+def _of_own_bar(reading: Reading, stream: Stream) -> int:
+    """The step of the whole training for the number of a bar that may begin anew with each epoch."""
+    assert reading.iteration is not None
+    values, done = reading.values, reading.iteration
+    total = values["target_iteration"]
+    step = _of_nameless_epoch(done, int(total), stream)
+    if stream.epoch is not None or step != done:
+        reading.iteration = None
+        values.pop("target_iteration")
+        values.update(step_in_epoch=float(done), steps_per_epoch=total)
+        if stream.epoch is not None:
+            values.setdefault("epoch", stream.epoch)
+    return step
+
+
+def _of_nameless_epoch(step: int, per_epoch: int, stream: Stream) -> int:
+    """The step of the whole training where no line names the epoch: one that was full is followed by the next."""
+    if step < stream.step_counted:
+        stream.steps_before_epoch = stream.steps_before_epoch + per_epoch if stream.step_counted >= per_epoch else 0
+    stream.step_counted = step
     return stream.steps_before_epoch + step
 
 

@@ -21,7 +21,9 @@ _CRI = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d
 # What containers, launchers, ranks and Ray put before each line of a process, as often as there are of them.
 _LAUNCHERS = re.compile(
     r"(?:\d{4}-\d\d-\d\dT\S{1,40} (?:stdout|stderr) [FP] |\[(?:default|rank)\d+\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
-    r"|\([^()]{0,80}\bpid=\d{1,10}[^()]{0,80}\) |(?:[\w.-]{0,80}\d|stderr|stdout): |"
+    # A number before two values is no host's, but the step of a loop that has no other name for it (Darknet).
+    r"|\([^()]{0,80}\bpid=\d{1,10}[^()]{0,80}\) |"
+    r"(?:[\w.-]{0,80}\d|stderr|stdout): (?![-\d.na]{1,24}, [-\d.na]{1,24} avg)|"
     r"(?:DEBUG|INFO|WARNING|ERROR):(?:root|__main__):)+"
 )
 _REPEATED = re.compile(r" ?\[repeated \d+x across cluster\][^\r\n]{0,200}$")

@@ -18,7 +18,7 @@ from ...detection.verdict import fuse
 from ...model.queries import SHORTEST_SPAN_SECONDS, MetricInfo, MetricPoint, PointQuery, Progress, RunSummary
 from ...plugin_api.store import Store
 from ..detection import all_opinions
-from ..point_json import special_name
+from ..point_text import special_name
 from ..state import ApiState
 
 SPARK_POINTS = 60

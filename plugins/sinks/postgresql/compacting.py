@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from .address import NotReady
+from .address import NotReady, describe_error
 from .blocks import BLOCK_ROWS, HIGHEST_STEP, LOWEST_STEP, PARTIAL_ROWS, Block, Rows, build_block
 from .database import Database
 from .encoding import StreamChange
-from .errors import describe_error
 from .identity import Connection
 from .retention import Policy, retain
 from .retention import describe_removal as describe_retained

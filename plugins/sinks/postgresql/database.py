@@ -16,9 +16,8 @@ from psycopg_pool import PoolTimeout
 
 from lens_core import Context, Unavailable
 
-from .address import Address, NotReady
+from .address import Address, NotReady, describe_error
 from .embedded import EmbeddedPostgres
-from .errors import describe_error
 from .identity import Connection
 from .migrate import DatabaseTooNew, migrate
 from .readers import Readers

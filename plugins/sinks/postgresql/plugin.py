@@ -35,20 +35,18 @@ from lens_core import (
 )
 
 from . import deleting, upkeep
-from .address import NotReady
+from .address import DATA_ERRORS, NotReady, StreamsGone, answer_for, describe_error
 from .asking import Asking
 from .compacting import Compactor
 from .database import Database
-from .diagnoses import write_diagnoses
 from .embedded import check_installed, running_dsn
-from .errors import DATA_ERRORS, StreamsGone, answer_for, describe_error
-from .facts import write_detections, write_events, write_evidence, write_pods, write_told_memberships
+from .facts import write_detections, write_diagnoses, write_events, write_evidence, write_pods, write_told_memberships
 from .figures import touch_subjects
 from .grouping import NameCache
 from .identity import Connection, Identities
 from .metrics import StoreMetrics
-from .progress import already_written, move_cursor, read_position
 from .retention import policy_of
+from .sessions import already_written, move_cursor, read_position
 from .settings import PostgreSQLSettings
 from .sorting import Sorted, sort_batch, source_label
 from .text import clean, refuse_nul
@@ -173,7 +171,7 @@ class PostgreSQL(Asking):
         self._identities.trim()
         sessions = [stream for _, stream, _ in sorted_.events if stream.session]
         subjects = await self._identities.subjects(connection, grouped.subjects)
-        wanted = {key: grouped.pod_uids[key] for key in (*grouped.streams, *sessions)}
+        wanted = {key: grouped.pods[key] for key in (*grouped.streams, *sessions)}
         streams = await self._identities.streams(connection, grouped.subjects, wanted)
         async with connection.transaction():
             await move_cursor(connection, batch)

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from .address import READER, Address, NotReady
-from .errors import describe_error
+from .address import READER, Address, NotReady, describe_error
 from .identity import Connection
 from .migrate import migrations
 from .readers import Readers

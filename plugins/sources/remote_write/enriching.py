@@ -62,7 +62,7 @@ class Enricher:
         keys = self._finder.keys(read_labels(telling))
         pod = self.pod(keys)
         of_pod, of_workload = _labels_of(pod, self._settings.workload)
-        return _encode_labels(of_pod), _encode_labels(of_workload), pod
+        return _encode_labels(of_pod), _encode_labels(of_workload), pod, keys
 
     def make_label_set(self, block: bytes) -> LabelSet | None:
         """An entry; None for a label set that is damaged or refused."""

@@ -17,8 +17,10 @@ cdef class LabelSet:
     cdef public tuple copies, keys
     cdef public str reason
     cdef public object pod
-    cdef public Py_ssize_t epoch
-    cdef public bint negative, is_stored
+    cdef public bytes pod_labels, workload_labels
+    cdef public Py_ssize_t epoch, pod_at, workload_at
+    cdef public int negative
+    cdef public bint is_stored
     cdef LabelSet next
 
     @cython.locals(rest=Py_ssize_t)
@@ -31,17 +33,12 @@ cdef class Output:
     cdef public Py_ssize_t size
 
     @cython.locals(end=Py_ssize_t, source="const char*", target="char*")
-    cpdef Py_ssize_t append(self, bytes data, Py_ssize_t start, Py_ssize_t stop) except -1
+    cpdef Py_ssize_t append_bytes(self, bytes data, Py_ssize_t start, Py_ssize_t stop) except -1
     cdef append_series(self, bytes labels, bytes data, Py_ssize_t start, Py_ssize_t stop)
+    @cython.locals(pod_at=Py_ssize_t, workload_at=Py_ssize_t)
+    cdef append_attached(self, LabelSet entry, bytes data, Py_ssize_t start, Py_ssize_t stop)
     @cython.locals(head=bytes)
     cdef append_head(self, Py_ssize_t size)
-
-
-@cython.final
-cdef class Placed:
-    cdef Py_ssize_t name_from, name_to, pod_at, workload_at
-    cdef bytes telling, pod_labels, workload_labels
-    cdef object pod
 
 
 @cython.final
@@ -52,13 +49,17 @@ cdef class LabelSets:
     cdef dict _entries, _layouts, _pod_labels
     cdef set _once
     cdef tuple _last_layout
-    cdef Placed placed
+    cdef LabelSet placed
+    cdef bytes _telling
+    cdef Py_ssize_t name_from, name_to
     cdef public Py_ssize_t looks
 
     @cython.locals(stored=LabelSet, rest=Py_ssize_t, block=bytes)
     cdef LabelSet find(self, bytes body, Py_ssize_t start, Py_ssize_t stop)
     @cython.locals(entry=LabelSet, size=Py_ssize_t)
-    cdef LabelSet _store(self, bytes block)
+    cdef LabelSet _remember_entry(self, bytes block)
+    @cython.locals(placed=LabelSet, entry=LabelSet)
+    cdef LabelSet _make_entry(self, bytes block)
     @cython.locals(entry=LabelSet)
     cdef _clear(self)
     @cython.locals(number=Py_ssize_t)
@@ -70,11 +71,12 @@ cdef class LabelSets:
     @cython.locals(
         starts=list, tells=list, name_index=Py_ssize_t, pod_index=Py_ssize_t, workload_index=Py_ssize_t,
         pod_at=Py_ssize_t, workload_at=Py_ssize_t, telling_from=Py_ssize_t, index=Py_ssize_t, value=Py_ssize_t,
-        end=Py_ssize_t, telling=bytes, start=bytes, placed=Placed,
+        end=Py_ssize_t, telling=bytes, start=bytes, labels_from=Py_ssize_t,
     )
     cdef Py_ssize_t _walk(self, tuple layout, bytes body, Py_ssize_t place, Py_ssize_t stop) except -2
-    @cython.locals(telling=bytes, pod_labels=tuple)
-    cdef _place_pod(self, Placed placed)
+    cdef bint watches_placed(self, bytes body) except -1
+    @cython.locals(telling=bytes, placed=LabelSet, pod_labels=tuple)
+    cdef _place_pod(self)
 
 
 @cython.locals(
@@ -86,13 +88,9 @@ cpdef Py_ssize_t forward(
     bytes body, Py_ssize_t place, Py_ssize_t count, LabelSets table, object parser, object batch
 ) except -1
 @cython.locals(found=Py_ssize_t, labels=bytes)
-cdef Py_ssize_t _forward_entry(
-    LabelSet entry, bytes body, Py_ssize_t place, Py_ssize_t rest, Py_ssize_t stop, Output output
-) except -1
-@cython.locals(found=Py_ssize_t)
-cdef Py_ssize_t _forward_placed(
-    Placed placed, bytes body, Py_ssize_t place, Py_ssize_t start, Py_ssize_t rest, Py_ssize_t stop, Output output,
-    object parser,
+cdef Py_ssize_t _forward_by(
+    LabelSet entry, LabelSets table, bytes body, Py_ssize_t place, Py_ssize_t start, Py_ssize_t rest, Py_ssize_t stop,
+    Output output,
 ) except -1
 cdef Py_ssize_t _check(bytes data, Py_ssize_t start, Py_ssize_t stop) except -1
 @cython.locals(pointer="const char*")

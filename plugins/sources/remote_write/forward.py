@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         """C's own; only the compiled form calls it."""
 
 
-# The labels that a pod gives to its series, in two pieces, and the pod.
-PodLabels: TypeAlias = "tuple[bytes, bytes, Pod | None]"
+# The labels that a pod gives to its series, in two pieces; the pod, and the keys that it was found by.
+PodLabels: TypeAlias = "tuple[bytes, bytes, Pod | None, Keys]"
 # Of a label set's names: each encoded with the tag behind it, and whether such a label may tell the pod; then indices:
 # of the metric's name, and where the labels of a pod and of its workload belong.
 Layout: TypeAlias = "tuple[list[bytes], list[bool], int, int, int]"
@@ -55,24 +55,33 @@ _LARGEST_ENTRY_BYTES = 64 * 1024
 class LabelSet:
     """The entry of one label set, valid for one epoch of the directory.
 
-    `received` are the label bytes as they came, `forwarded` as they go on (None: only copies do), `copies` the labels
-    of further series. `negative`: negative samples are dropped; `reason`: why nothing of it is forwarded. `pod` was
-    found by `keys`. `next` is the entry that came behind it the last time: senders repeat their order.
+    `received` are the label bytes as they came. They are forwarded with the labels of their pod before `pod_at` and of
+    its workload before `workload_at`, or where that is -1, as `forwarded` (None: only copies are). `copies` are the
+    labels of further series. `negative`: negative samples are dropped (-1: the metric's name tells it); `reason`: why
+    nothing of it is forwarded. `pod` was found by `keys`. `next` is the entry that came behind it the last time:
+    senders repeat their order.
     """
-
-    __slots__ = ("copies", "epoch", "forwarded", "is_stored", "keys", "negative", "next", "pod", "reason", "received")
 
     def __init__(self) -> None:
         self.received = b""
-        self.forwarded: bytes | None = None
+        self.forwarded: bytes | None = self.received
+        self.pod_at = self.workload_at = -1
+        self.pod_labels = self.workload_labels = b""
         self.copies: tuple[bytes, ...] = ()
         self.keys: Keys = ()
         self.pod: Pod | None = None
-        self.negative = False
+        self.negative = 0
         self.reason = ""
         self.epoch = 0
         self.is_stored = False
         self.next: LabelSet | None = None
+
+    def forwarded_labels(self) -> bytes | None:
+        """The labels that are forwarded."""
+        if self.pod_at < 0:
+            return self.forwarded
+        before, between = self.received[: self.pod_at], self.received[self.pod_at : self.workload_at]
+        return before + self.pod_labels + between + self.workload_labels + self.received[self.workload_at :]
 
     def matches(self, epoch: int, body: bytes, start: int, stop: int) -> bool:
         """Whether it is of this epoch and of the labels of a series."""
@@ -93,7 +102,7 @@ class Output:
 
     def append_bytes(self, data: bytes, start: int, stop: int) -> int:
         """Append a part of bytes; returns the size."""
-        end = self.size + _checked_size(data, start, stop)
+        end = self.size + _check(data, start, stop)
         if end > len(self.buffer):
             self.buffer.extend(bytes(end))
         if _COMPILED:
@@ -110,22 +119,20 @@ class Output:
         self.append_bytes(labels, 0, len(labels))
         self.append_bytes(data, start, stop)
 
+    def append_attached(self, entry: LabelSet, data: bytes, start: int, stop: int) -> None:
+        """Append a series, a part of bytes that begins with its labels, with those of its pod."""
+        pod_at, workload_at = start + entry.pod_at, start + entry.workload_at
+        self.append_head(len(entry.pod_labels) + len(entry.workload_labels) + stop - start)
+        self.append_bytes(data, start, pod_at)
+        self.append_bytes(entry.pod_labels, 0, len(entry.pod_labels))
+        self.append_bytes(data, pod_at, workload_at)
+        self.append_bytes(entry.workload_labels, 0, len(entry.workload_labels))
+        self.append_bytes(data, workload_at, stop)
+
     def append_head(self, size: int) -> None:
         """Append tag and length of a series."""
         head = _HEADS[size] if size < 4096 else b"\x0a" + varint(size)
         self.append_bytes(head, 0, len(head))
-
-
-class Placed:
-    """The places in the labels of a series whose layout is known, and what its pod adds there.
-
-    The labels of the pod belong before `pod_at`, those of its workload before `workload_at`.
-    """
-
-    def __init__(self) -> None:
-        self.name_from = self.name_to = self.pod_at = self.workload_at = 0
-        self.telling = self.pod_labels = self.workload_labels = b""
-        self.pod: Pod | None = None
 
 
 class LabelSets:
@@ -151,7 +158,12 @@ class LabelSets:
         self.looks = 8
         self._layouts: dict[int, Layout] = {}
         self._last_layout: Layout | None = None
-        self.placed = Placed()
+        # Of the labels that were placed last: the entry in place of a stored one, the value of the metric's name, and
+        # the labels that tell the pod.
+        self.placed = LabelSet()
+        self.placed.negative = -1
+        self.name_from = self.name_to = 0
+        self._telling = b""
         self._pod_labels: dict[bytes, PodLabels] = {}
         enricher.learn = self.learn_layout
 
@@ -189,7 +201,7 @@ class LabelSets:
 
     def _remember_entry(self, block: bytes) -> LabelSet | None:
         """Make an entry, and store it in place of an older one if it is not too large."""
-        entry = self._enricher.make_label_set(block)
+        entry = self._make_entry(block)
         if entry is None:
             return None
         entry.epoch = self.epoch
@@ -202,6 +214,20 @@ class LabelSets:
             self._bytes += 0 if block in self._entries else size
             entry.is_stored = True
             self._entries[block] = entry
+        return entry
+
+    def _make_entry(self, block: bytes) -> LabelSet | None:
+        """An entry, by its layout where that is known; None for labels that are damaged or refused."""
+        if self.place_labels(block, 0, len(block)) != len(block):
+            made: LabelSet | None = self._enricher.make_label_set(block)
+            return made
+        placed = self.placed
+        entry = LabelSet()
+        entry.received = entry.forwarded = block
+        entry.pod, entry.keys = placed.pod, placed.keys
+        entry.pod_at, entry.workload_at = placed.pod_at, placed.workload_at
+        entry.pod_labels, entry.workload_labels = placed.pod_labels, placed.workload_labels
+        entry.negative = self.watches_placed(block)
         return entry
 
     def _clear(self) -> None:
@@ -239,7 +265,7 @@ class LabelSets:
             rest = self._walk(layout, body, start, stop)
         if rest < 0 or not _is_ascii(body, start, rest):
             return -1
-        self._place_pod(self.placed)
+        self._place_pod()
         return rest
 
     def _signature(self, body: bytes, start: int, stop: int) -> int:
@@ -262,7 +288,7 @@ class LabelSets:
     def _walk(self, layout: Layout, body: bytes, place: int, stop: int) -> int:
         """Find the end of labels that are laid out so; -1 for others. Notes their places, if they are ASCII."""
         starts, tells, name_index, pod_index, workload_index = layout
-        placed = self.placed
+        labels_from = place
         pod_at = workload_at = telling_from = -1
         telling = b""
         for index, start in enumerate(starts):
@@ -278,8 +304,8 @@ class LabelSets:
             if index == workload_index:
                 workload_at = place
             if index == name_index:
-                placed.name_from = value + 1
-                placed.name_to = end
+                self.name_from = value + 1
+                self.name_to = end
             if not tells[index]:
                 if telling_from >= 0:
                     telling += _slice(body, telling_from, place)
@@ -291,14 +317,19 @@ class LabelSets:
             return -1
         if telling_from >= 0:
             telling += _slice(body, telling_from, place)
-        placed.telling = telling
-        placed.pod_at = place if pod_at < 0 else pod_at
-        placed.workload_at = place if workload_at < 0 else workload_at
+        self._telling = telling
+        self.placed.pod_at = (place if pod_at < 0 else pod_at) - labels_from
+        self.placed.workload_at = (place if workload_at < 0 else workload_at) - labels_from
         return place
 
-    def _place_pod(self, placed: Placed) -> None:
-        """Note what a series gets by those of its labels that tell its pod."""
-        telling = placed.telling
+    def watches_placed(self, body: bytes) -> bool:
+        """Whether negative samples of the series are dropped whose labels were placed."""
+        watched: bool = self._enricher.watches(_slice(body, self.name_from, self.name_to).decode())
+        return watched
+
+    def _place_pod(self) -> None:
+        """Note what the series gets that was placed, by those of its labels that tell its pod."""
+        telling, placed = self._telling, self.placed
         pod_labels = self._pod_labels.get(telling)
         if pod_labels is None:
             pod_labels = self._enricher.pod_labels(telling)
@@ -306,7 +337,9 @@ class LabelSets:
                 self._pod_labels.clear()
             if len(telling) <= _MEMO_ITEM_BYTES:
                 self._pod_labels[telling] = pod_labels
-        placed.pod_labels, placed.workload_labels, placed.pod = pod_labels
+        placed.pod_labels, placed.workload_labels, placed.pod, placed.keys = pod_labels
+        if placed.pod is None:
+            placed.pod_at = -1
 
 
 def forward(body: bytes, place: int, count: int, table: LabelSets, parser: GenericParser, batch: ForwardedBatch) -> int:
@@ -335,20 +368,21 @@ def forward(body: bytes, place: int, count: int, table: LabelSets, parser: Gener
         if entry is None and (looks or not done % _LOOK_EVERY):
             looks -= looks > 0
             entry = table.find(body, start, stop)
-        if entry is not None:
+        if entry is None:
+            rest = table.place_labels(body, start, stop)
+            if rest >= 0:
+                entry = table.placed
+        else:
+            rest = start + len(entry.received)
             if entry.is_stored:
                 if previous is not None:
                     previous.next = entry
                 previous = entry
                 looks = _LOOKS_BEHIND_KNOWN
-            found = _forward_entry(entry, body, place, start + len(entry.received), stop, output)
+        if entry is not None:
+            found = _forward_by(entry, table, body, place, start, rest, stop, output)
             unattached += found > 0 and entry.pod is None
             known += found > 0 and entry.is_stored
-        else:
-            rest = table.place_labels(body, start, stop)
-            if rest >= 0:
-                found = _forward_placed(table.placed, body, place, start, rest, stop, output, parser)
-                unattached += found > 0 and table.placed.pod is None
         if found:
             series += 1
             samples += found
@@ -363,16 +397,20 @@ def forward(body: bytes, place: int, count: int, table: LabelSets, parser: Gener
     return place
 
 
-def _forward_entry(entry: LabelSet, body: bytes, place: int, rest: int, stop: int, output: Output) -> int:
+def _forward_by(
+    entry: LabelSet, table: LabelSets, body: bytes, place: int, start: int, rest: int, stop: int, output: Output
+) -> int:
     """Forward a series with the labels of an entry; returns its number of samples, 0 if it is not a usual one."""
     if entry.reason:
         return 0
     found = _usual_samples(body, rest, stop)
-    if found < 0 and not entry.negative:
+    if found < 0 and not (table.watches_placed(body) if entry.negative < 0 else entry.negative):
         found = -found
     if found <= 0:
         return 0
-    if entry.forwarded is entry.received:
+    if entry.pod_at >= 0:
+        output.append_attached(entry, body, start, stop)
+    elif entry.forwarded is entry.received:
         output.append_bytes(body, place, stop)
     elif entry.forwarded is not None:
         output.append_series(entry.forwarded, body, rest, stop)
@@ -381,35 +419,7 @@ def _forward_entry(entry: LabelSet, body: bytes, place: int, rest: int, stop: in
     return found
 
 
-def _forward_placed(
-    placed: Placed,
-    body: bytes,
-    place: int,
-    start: int,
-    rest: int,
-    stop: int,
-    output: Output,
-    parser: GenericParser,
-) -> int:
-    """Forward a series whose labels are placed; returns its number of samples, 0 if it is not a usual one."""
-    found = _usual_samples(body, rest, stop)
-    if found < 0 and not parser.watches(_slice(body, placed.name_from, placed.name_to)):
-        found = -found
-    if found <= 0:
-        return 0
-    if placed.pod is None:
-        output.append_bytes(body, place, stop)
-        return found
-    output.append_head(len(placed.pod_labels) + len(placed.workload_labels) + stop - start)
-    output.append_bytes(body, start, placed.pod_at)
-    output.append_bytes(placed.pod_labels, 0, len(placed.pod_labels))
-    output.append_bytes(body, placed.pod_at, placed.workload_at)
-    output.append_bytes(placed.workload_labels, 0, len(placed.workload_labels))
-    output.append_bytes(body, placed.workload_at, stop)
-    return found
-
-
-def _checked_size(data: bytes, start: int, stop: int) -> int:
+def _check(data: bytes, start: int, stop: int) -> int:
     """The size of a part of bytes; raises IndexError if it is not within them: pointers know no end."""
     if not 0 <= start <= stop <= len(data):
         raise IndexError("a part that is not within the bytes")
@@ -418,14 +428,14 @@ def _checked_size(data: bytes, start: int, stop: int) -> int:
 
 def _slice(data: bytes, start: int, stop: int) -> bytes:
     """A part of bytes."""
-    _checked_size(data, start, stop)
+    _check(data, start, stop)
     pointer = data
     return pointer[start:stop]
 
 
 def _is_ascii(data: bytes, start: int, stop: int) -> bool:
     """Whether a part of bytes is ASCII."""
-    _checked_size(data, start, stop)
+    _check(data, start, stop)
     if not _COMPILED:
         return data[start:stop].isascii()
     pointer = data

@@ -51,17 +51,13 @@ class GenericParser:
         self._enricher = enricher
         self._drops = drops
 
-    def watches(self, name: bytes) -> bool:
-        """Whether negative samples of this metric are dropped."""
-        return self._enricher.watches(name.decode())
-
     def parse(self, series: bytes, entry: LabelSet | None, batch: ForwardedBatch) -> None:
         """Forward one series; with the entry of the labels that it begins with, if that is known. Raises WireError."""
         try:
             block, rest = split_labels(series)
             if entry is None or entry.received != block:
                 entry = self._enricher.label_set(block)
-            examined = examine(rest, drop_negative=entry.negative)
+            examined = examine(rest, drop_negative=entry.negative > 0)
         except RefusedSeries as error:
             batch.refused[error.reason] += 1
             self._drops.drop(error.reason, 1, lambda: self._labels(series))
@@ -78,7 +74,7 @@ class GenericParser:
             batch.dropped += held
             self._drops.drop(entry.reason, held, lambda: self._enricher.labels(block))
             return
-        for labels in (entry.forwarded, *entry.copies):
+        for labels in (entry.forwarded_labels(), *entry.copies):
             if labels is not None:
                 batch.append_series(delimited(1, labels + examined.rest))
         batch.series += 1

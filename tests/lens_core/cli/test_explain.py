@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from lens_core.cli.explain import command
@@ -64,9 +65,24 @@ def test_people_see_what_was_missing() -> None:
     first, second, third = result.stdout.splitlines()
     assert "megatron" in first
     assert "lm_loss=NaN" in first
-    assert "nearest plain_loop.step: none of lm_loss is on it" in second
-    assert "it is about validation or a test" in third
+    assert "it counts steps, but has no loss, reward or other measure of a training" in second
+    assert "`validation` stands before its counter" in third or "it speaks of an evaluation" in third
     assert "1 steps, 0 events, 2 other lines" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("step 5 | loss 2.5", "no detector's format; counted by iteration, measured by lm_loss"),
+        ("Epoch [1/3], Step [2/9], Loss: 0.5", "counted by step_in_epoch, measured by lm_loss"),
+        ("Epoch 0 | Validation | Steps: 3 | Loss: 2", "it speaks of an evaluation"),
+        ("resuming, step: 3, loss: 4", "`resuming` stands before its counter"),
+        ("step 2000: train loss 2.1, val loss 2.2", "an estimate over batches that are held back"),
+        ('{"trial": 3, "iters": 5, "main_loss": 2}', "`trial` is among its keys"),
+    ],
+)
+def test_people_see_why_the_general_reader_reads_a_line_or_does_not(line: str, reason: str) -> None:
+    assert reason in run(f"{line}\n").stdout
 
 
 def test_a_file_and_a_configuration(tmp_path: Path) -> None:

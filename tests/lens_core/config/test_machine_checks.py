@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lens_core.config.hints import number_hint
-from lens_core.config.loading import InvalidConfiguration, load_config
+from lens_core import IngestRequest, Reply, Route, Source
+from lens_core.config.loading import InvalidConfiguration, load_config, parse_config
+from lens_core.config.problems import number_hint
 from lens_core.plugin_host.host import PluginHost
+from lens_core.testing import host_with
 from tests.certificates import write_certificate
 
 HOST = PluginHost.load()
@@ -124,6 +127,30 @@ def test_a_hint_in_seconds_is_what_was_meant(number: int, unit: str) -> None:
     found = re.search(r"write (\d+)$", number_hint("timeout_seconds", f"{number}{unit}"))
     assert found is not None
     assert int(found[1]) == number * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[unit.strip()]
+
+
+class Twin(Source):
+    """Takes the path of another source, and is there although nobody wrote it down."""
+
+    name = "a_twin"
+
+    def routes(self) -> Sequence[Route]:
+        return [Route(paths=["/records"], handler=self.answer)]
+
+    async def answer(self, request: IngestRequest) -> Reply:
+        return Reply()
+
+
+def test_an_installed_source_with_a_path_of_another_is_left_out(tmp_path: Path) -> None:
+    host = host_with(Twin)
+    config = parse_config("", "f", host, {"HOME": "/"}, folder=tmp_path)
+    assert "a_twin" not in config.sources
+    assert "records_api" in config.sources
+    assert "a_twin" not in config.pipelines["default"].sources
+    (notice,) = [notice for notice in config.notices if "a_twin" in notice]
+    assert "POST /records is answered by the source records_api too" in notice
+    alone = parse_config("sources: {a_twin: {}}", "f", host, {"HOME": "/"}, folder=tmp_path)
+    assert [*alone.sources] == ["a_twin"]
 
 
 def test_two_sources_on_one_path_are_refused(tmp_path: Path) -> None:

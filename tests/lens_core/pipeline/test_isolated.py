@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -91,7 +92,7 @@ async def test_a_batch_is_stored_by_another_process(lens: LensFactory, tmp_path:
     ],
 )
 async def test_no_trouble_of_the_process_loses_or_doubles_anything(
-    lens: LensFactory, tmp_path: Path, trouble: str, error: str
+    lens: LensFactory, tmp_path: Path, trouble: str, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery = {"send_timeout_seconds": 2.0, "retry_base_seconds": 0.01, "retry_cap_seconds": 0.05}
     running = await lens(ApartSink, config=apart(tmp_path, delivery=delivery))
@@ -104,6 +105,8 @@ async def test_no_trouble_of_the_process_loses_or_doubles_anything(
     starts = (tmp_path / "starts").read_text().splitlines()
     assert len(starts) == (2 if trouble in ("die", "sleep") else 1)
     assert (await process_status(running))["restarts"] == len(starts) - 1
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def test_refused_records_keep_their_places(lens: LensFactory, tmp_path: Path) -> None:

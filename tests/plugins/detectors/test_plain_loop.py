@@ -1,4 +1,4 @@
-"""Lines of loops that people wrote themselves, and lines that only look like them."""
+"""Lines of loops that people wrote themselves, read without a format, and lines that only look like them."""
 
 from __future__ import annotations
 
@@ -76,5 +76,5 @@ OF_FIXED_FORM = [(kind, form) for kind in (CommonLoops, Generic) for form in kin
 @pytest.mark.parametrize(("kind", "form"), OF_FIXED_FORM, ids=[form.name for _, form in OF_FIXED_FORM])
 def test_no_loop_has_a_form_of_its_own_that_is_read_as_well_without(kind: type[Detector], form: LogFormat) -> None:
     (own, *_) = read_line(kind, form.example)
-    plain = [(reading.iteration, reading.values) for reading in read_line(PlainLoop, form.example)]
-    assert (own.iteration, own.values) not in plain
+    plain = [(reading.iteration, reading.values, reading.joins) for reading in read_line(PlainLoop, form.example)]
+    assert (own.iteration, own.values, own.joins) not in plain

@@ -39,17 +39,21 @@ FAULTS = {
     "text is not looked at": (" or not _is_ascii(body, start, rest):", ":"),
     "a pod's labels are put where a workload's belong": ("if index == pod_index:", "if index == workload_index:"),
     "the last label tells nothing": (
-        "telling += _slice(body, telling_from, place)\n        placed",
-        "pass\n        placed",
+        "telling += _slice(body, telling_from, place)\n        self",
+        "pass\n        self",
     ),
-    "the labels of a workload are not in the length": (" + len(placed.workload_labels) + stop", " + stop"),
-    "the labels of a workload are added with those of its pod": (
-        "output.append(body, placed.pod_at, placed.workload_at)",
-        "output.append(body, placed.pod_at, placed.pod_at)",
+    "the labels of a workload are not in the length": (" + len(entry.workload_labels) + stop", " + stop"),
+    "what is between the labels of a pod and of its workload is lost": (
+        "self.append(data, pod_at, workload_at)",
+        "pass",
     ),
     "new series go on whatever their values are": (
-        " and not parser.watches(_slice(body, placed.name_from, placed.name_to))",
-        "",
+        "(table.watches_placed(body) if entry.negative < 0 else entry.negative)",
+        "entry.negative > 0",
+    ),
+    "an entry has the places of labels by turns": (
+        "entry.pod_at, entry.workload_at = placed.pod_at, placed.workload_at",
+        "entry.pod_at, entry.workload_at = placed.pod_at, placed.pod_at",
     ),
     "all series count as unattached": ("unattached += found > 0 and entry.pod is None", "unattached += 1"),
     "samples are counted by series": ("samples += found", "samples += 1"),

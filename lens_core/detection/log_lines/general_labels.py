@@ -1,0 +1,242 @@
+"""The labels, numbers and counters of a line, for the general reader: what counts, and how far it is."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+from .numbers import parse_number
+
+_MAX_NUMBERS = 256
+_MAX_STEP = 2**53
+# Labels of counters, from the one that counts the whole training to those that count within an epoch.
+_GLOBAL = frozenset(
+    [
+        "global_step",
+        "global_steps",
+        "globalstep",
+        "global_iter",
+        "global_iteration",
+        "acc_iter",
+        "num_updates",
+        "num_update",
+        "nupdates",
+        "n_updates",
+        "total_timesteps",
+        "timesteps_total",
+        "training_iteration",
+        "training_step",
+        "step_i",
+        "train_step",
+        "train_iter",
+        "env_steps",
+        "total_env_steps",
+        "num_timesteps",
+        "totalenvinteracts",
+        "step_num",
+        "gstep",
+    ]
+)
+_STEP = frozenset(
+    [
+        "step",
+        "steps",
+        "iter",
+        "iters",
+        "iteration",
+        "iterations",
+        "update",
+        "updates",
+        "minibatch_step",
+        "optimizer_step",
+        "up.",
+    ]
+)
+_BATCH = frozenset(["batch", "batches", "minibatch", "batch_idx", "batch_index"])
+_EPOCH = frozenset(["epoch", "epochs", "ep", "ep."])
+# These count only where their total stands behind them: `i = 10 / 17800`.
+SHORT_COUNTERS = frozenset(["i", "it", "idx", "n"])
+COUNTERS = _GLOBAL | _STEP | _BATCH | _EPOCH
+_TOTALS = frozenset(["max_steps", "total_steps", "max_iter", "max_iters", "total_iters", "num_training_steps"])
+# Words that may stand before a counter without changing what it counts.
+_PLAIN_WORDS = frozenset(
+    [
+        "train",
+        "training",
+        "learning",
+        "current",
+        "curr",
+        "cur",
+        "the",
+        "at",
+        "in",
+        "of",
+        "on",
+        "log",
+        "metrics",
+        "results",
+    ]
+)
+_TIME_WORDS = frozenset(
+    ["time", "eta", "elapsed", "remaining", "date", "performace", "performance", "sec", "secs", "seconds"]
+)
+TIMES = re.compile(
+    r"\b[IWEF]\d{4}(?:\d{4})? \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9}\b|\b\d{1,3}%\|[^|\r\n]{0,200}\|"
+    r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|\d{1,2}/\d{1,2}(?:/\d{2,4})?[ ,]+(?=\d\d:)|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,6})?\b(?!:)"
+    r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b|\[?\b[\w./-]{1,80}\.(?:py|cc|cpp|cu|h): ?\d{1,6}\]?"
+    r"|\([\w.-]{1,40}[: ]\d{1,6}\)|\b\d{1,9}(?:\.\d{1,9})? ?m?s/\d{1,6} ?[a-z]{1,8}\b"
+)
+_NUMBER = re.compile(
+    r"(?<![\w.])(?<![A-Za-z]-)[-+]?(?:\d+(?:,\d{3})*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf)\b)"
+    r"(?:%|(?!\w)|(?=[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?(?![\w.])))"
+)
+_UNIT = re.compile(r"[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?")
+_OF_TOTAL = re.compile(r"\s{0,8}(?:/|of|out of)\s{0,8}$")
+_AVERAGE = re.compile(r"\s{0,4}\((?:avg:? ?)?\s{0,4}$")
+_SEPARATOR = re.compile(r"[,;|(){}\[\]\t<>]|\.\s(?=\S)|\s:\s|\s-+\s|\s{2,}|\*{2,}")
+LABEL = re.compile(r"[A-Za-z_][\w ./%@-]{0,80}")
+# A label is a name; what has one of these is a sentence.
+_PROSE = re.compile(r"(?i)\b(?:of|with|for|by|and|a|the|was|due|to|than)\b")
+# The batches of an interval: the last one is where the training is.
+RANGE = re.compile(r"\[ {0,8}\d{1,12} {0,4}- {0,8}(\d{1,12}) {0,8}\]")
+# A line may begin with its step: `100/21150 (epoch 0.236), train_loss = 2.19`, `[100 | 34.56] loss=3.12`.
+_FIRST = re.compile(
+    r"\s{0,8}(?:(?P<step>\d{1,12})/(?P<total>\d{1,12})\s{0,4}[(,;|]|\[(?P<alone>\d{1,12}) \| [\d.]{1,16}\])"
+)
+_BESIDE = re.compile(r"\s{0,4}\]\s{0,4}\[\s{0,8}")
+_PAIR = re.compile(r"\[\s{0,8}(\d{1,9})(?:\s{0,8}/\s{0,8}(\d{1,9}))?\s{0,8}\]")
+
+
+def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
+    """The (label, number, total) of a line in their order, and the words before its first counter."""
+    pairs: list[tuple[str, str, str]] = []
+    before = ""
+    last = 0
+    has_counter = False
+    for match in _NUMBER.finditer(printed):
+        if len(pairs) >= _MAX_NUMBERS:
+            break
+        between = printed[last : match.start()]
+        number = match.group()
+        last = match.end()
+        unit = _UNIT.match(printed, last)
+        if unit is not None:
+            last = unit.end()
+            number += unit.group()
+        if pairs and _OF_TOTAL.match(between) and between.strip():
+            name, value, _ = pairs[-1]
+            pairs[-1] = (name, value, number)
+            continue
+        if pairs and pairs[-1][0] and _AVERAGE.match(between):
+            if number.endswith("%") or counter_of(pairs[-1][0]):
+                continue
+            pairs.append((f"{pairs[-1][0]}_avg", number, ""))
+            continue
+        label, rest = _label_of(between)
+        if not label and pairs and _BESIDE.fullmatch(between) and counter_of(pairs[-1][0]) == "epoch":
+            label = "step"  # Epoch: [0] [  0/1234]
+        if label and not has_counter and counter_of(label):
+            has_counter = True
+            before = printed[: match.start() - len(between)] + rest
+        pairs.append((label, number, ""))
+    return [pair for pair in pairs if pair[0]], before
+
+
+def _label_of(between: str) -> tuple[str, str]:
+    """The label at the end of the text before a number, and what stands before the label."""
+    text = between.rstrip(" \t:='\"")
+    if text[-1:] in ("[", "("):
+        inner = text[:-1].rstrip()
+        # A list's first number is named as the list is; a counter may stand in brackets behind its name.
+        if inner[-1:] in ("=", ":") or counter_of(_SEPARATOR.split(inner)[-1].strip(" -")):
+            text = inner.rstrip(" \t:='\"")
+    parts = _SEPARATOR.split(text)
+    label = parts[-1].strip(" \t'\"-#>~")
+    head = text[: len(text) - len(parts[-1])]
+    for sign in ("=", ":"):
+        left, found, right = label.rpartition(sign)
+        if found:
+            head, label = head + left + found, right.strip(" '\"")
+    label = label.removesuffix(" is")
+    if not LABEL.fullmatch(label) or _PROSE.search(label):
+        return "", text
+    return label, head
+
+
+def _normal(label: str) -> str:
+    words = re.split(r"[ _]+", label.lower().strip())
+    return "_".join(word for word in words if word and word not in _PLAIN_WORDS)
+
+
+def counter_of(label: str) -> str:
+    """Return the counter that a label names: `global`, `step`, `batch`, `epoch`, `total`; empty if there is none."""
+    plain = "_".join(label.lower().split())
+    if plain in _GLOBAL:
+        return "global"
+    if plain in _TOTALS:
+        return "total"
+    plain = _normal(label)
+    for kind, names in (("global", _GLOBAL), ("step", _STEP), ("batch", _BATCH), ("epoch", _EPOCH)):
+        if plain in names:
+            return kind
+    return ""
+
+
+def find_nameless(printed: str) -> Iterator[tuple[str, str, str]]:
+    """Counters without a name: `[1/3][100/1000]` is an epoch and a step; `[100/1000]` and `100/1000 (` are a step."""
+    if (first := _FIRST.match(printed)) is not None:
+        yield "step", first.group("step") or first.group("alone"), first.group("total") or ""
+        return
+    found = list(_PAIR.finditer(printed))[:2]
+    if len(found) == 2 and found[0].end() == found[1].start():
+        yield "epoch", found[0].group(1), found[0].group(2) or ""
+        yield "step", found[1].group(1), found[1].group(2) or ""
+    elif found and found[0].group(2):
+        yield "step", found[0].group(1), found[0].group(2)
+
+
+def find_position(counters: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, dict[str, float]]:
+    """The iteration, if a counter names it, and what the counters say else."""
+    values: dict[str, float] = {}
+    epoch = counters.get("epoch")
+    if epoch is not None:
+        values["epoch"] = float(epoch[0])
+        if epoch[1] is not None:
+            values["total_epochs"] = float(epoch[1])
+    goal = counters.get("total")
+    whole = counters.get("global")
+    step = counters.get("step")
+    batch = counters.get("batch")
+    names_step_first = next(iter(counters), "") == "step"  # a step within an epoch stands behind it
+    if whole is None and step is not None and (batch is not None or epoch is None or names_step_first):
+        whole, step = step, None
+    within = step or batch
+    if whole is None and within is not None and epoch is None:
+        whole, within = within, None
+    if whole is not None:
+        total = whole[1] if whole[1] is not None else (goal[0] if goal is not None else None)
+        if total is not None:
+            values["target_iteration"] = float(total)
+        return whole[0], values
+    if within is not None:
+        values["step_in_epoch"] = float(within[0])
+        if within[1] is not None:
+            values["steps_per_epoch"] = float(within[1])
+    return None, values
+
+
+def parse_whole(text: str) -> int | None:
+    """A counter's value; None if it is no whole number."""
+    number = parse_number(text)
+    if number is None or not math.isfinite(number) or not 0 <= number < _MAX_STEP or not number.is_integer():
+        return None
+    return int(number)
+
+
+def words_beside(text: str, pairs: Collection[tuple[str, str, str]]) -> int:
+    """Count the words of a line beside labels, levels, and those that follow a number closely."""
+    labels = {word for name, _, _ in pairs for word in re.split(r"[^a-z]+", name.lower())}
+    words = re.findall(r"(?<![\w.])[a-z]{3,}", TIMES.sub(" ", text[:512]).lower().replace("_", " "))
+    return sum(word not in labels and word not in _PLAIN_WORDS and word not in _TIME_WORDS for word in words)
