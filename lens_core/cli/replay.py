@@ -27,7 +27,7 @@ LONGEST_REASON = 500
 @data_dir_option
 @config_option
 def command(sink: str, is_list: bool, as_json: bool, url: str | None, data_dir: Path | None) -> None:
-    """Send the records again that a sink refused, after what was wrong with them, or with the sink, is mended.
+    """Send the records that a sink refused again, once the cause is fixed.
 
     \b
     Examples:

@@ -125,4 +125,4 @@ def _announce(daemon: Daemon) -> None:
             click.echo(f"  plugin {plugin.name} is {plugin.state}: {plugin.reason}", err=True)
     click.echo("Next, in another terminal:")
     click.echo("  lens run --workload my-run -- python train.py    your training, unchanged; it shows up on the page")
-    click.echo("  lens doctor --send                               whether data arrives, and what mends it if not")
+    click.echo("  lens doctor --send                               whether data arrives, and what fixes it if not")

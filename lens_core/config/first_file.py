@@ -88,7 +88,7 @@ def _source_lines(host: PluginHost, primus: bool) -> Iterator[str]:
 def _sinks(host: PluginHost, primus: bool) -> Iterator[str]:
     yield from (
         "",
-        "sinks:                      # where it goes; `required: false`: a sink that is behind closes no door",
+        "sinks:                      # where it goes; `required: false`: a slow sink does not block ingestion",
     )
     dsn = f'\n    dsn: "{_PRIMUS_DSN}"' if primus else ""
     yield _comment("  store:", "answers the queries; without a dsn Lens starts a PostgreSQL of its own")

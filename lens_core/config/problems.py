@@ -1,4 +1,4 @@
-"""Mistakes of a configuration, each with its place and how to mend it."""
+"""Mistakes of a configuration, each with its place and how to fix it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ NO_PLACE = Place(0, 0)
 
 
 class Problem(NamedTuple):
-    """One thing to mend; sorts by its place."""
+    """One thing to fix; sorts by its place."""
 
     file: str
     place: Place

@@ -1,4 +1,4 @@
-"""From a configuration to running components: sinks, pipelines, doors, sources, collectors, analyzers."""
+"""From a configuration to running components: sinks, pipelines, gates, sources, collectors, analyzers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon: from a configuration to running pipelines, until somebody says stop."""
+"""Runs the pipelines that a configuration describes, until stopped."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class Daemon:
         return build_metrics_app(self._api_state(self.assembly))
 
     async def _watch_plugins(self) -> None:
-        """Look again and again for plugins that take more memory or processor than they should."""
+        """Look repeatedly for plugins that take more memory or processor than they should."""
         while True:  # at once, too: what grows within the first seconds is compared with the start
             self.memory.check_memory()
             self.threads.check_threads()
@@ -382,7 +382,7 @@ def _signals(stop: asyncio.Event, reload: asyncio.Event, count_down: Callable[[]
             with contextlib.suppress(ValueError, RuntimeError):
                 loop.add_signal_handler(number, action)
                 set_up.append(number)
-                if number != signal.SIGHUP:  # the loop hears of it as before
+                if number != signal.SIGHUP:  # the loop receives it as before
                     signal.signal(number, lambda *_: count_down())
         yield
     finally:

@@ -1,7 +1,7 @@
 """Advice after a failure: restart the processes, replace the node, or stop; with the reason in words.
 
 A node is blamed only for what a node can cause. A Python exception of the training's own is never the node's fault, and
-a mistake that is made before the first step is not mended by making it again.
+a mistake that is made before the first step is not fixed by making it again.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class ExportJobs:
                 export.state, export.error = "failed", f"the file cannot be written: {error.strerror}"
             except Exception:
                 logger.exception("An export failed. id=%s", export.id)
-                export.state, export.error = "failed", "something went wrong inside; the daemon's log has the details"
+                export.state, export.error = "failed", "internal error; details are in the daemon's log"
             finally:
                 export.finished = int(time.time() * 1000)
                 part.unlink(missing_ok=True)

@@ -88,7 +88,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class RemoteDoor:
-    """The door of a source whose gate is in the parent."""
+    """The client of a source's gate, which is in the parent."""
 
     def __init__(self, served: Served) -> None:
         self._served = served

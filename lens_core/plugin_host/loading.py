@@ -86,7 +86,7 @@ def plugin_files(folder: Path) -> list[PluginFile]:
     """The plugins of a folder, by name; the folder is on the search path afterwards. Raises PluginError without it."""
     folder = folder.expanduser().absolute()
     if not folder.is_dir():
-        raise PluginError(f"the folder of plugins, {folder}, is not there; mend --plugins-dir or {FOLDER_VARIABLE}")
+        raise PluginError(f"the folder of plugins, {folder}, is not there; fix --plugins-dir or {FOLDER_VARIABLE}")
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     importlib.invalidate_caches()  # a file may have come while this process runs
@@ -101,7 +101,7 @@ _FRAMES_SHOWN = 4
 
 @dataclass
 class Plugin:
-    """One entry point and what became of it."""
+    """One entry point and its state."""
 
     name: str
     module: str

@@ -53,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def lint(plugin: Plugin) -> list[Finding]:
-    """Everything that the linter says about one plugin, in the order in which an author would mend it."""
+    """Everything that the linter says about one plugin, in the order in which an author would fix it."""
     if plugin.state != "loaded":
         return [Finding("state", "failed", plugin.name, f"{plugin.state}: {plugin.reason}")]
     found = [Finding("state", "ok", plugin.name, f"loaded, {len(plugin.classes)} of its classes announced")]

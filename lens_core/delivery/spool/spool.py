@@ -89,7 +89,7 @@ class Spool:
         self.marks = ProcessingMarks(path)
 
     async def open(self, sinks: Mapping[str, bool]) -> None:
-        """Open or create it for these sinks (name to whether it is required); mends a damaged file.
+        """Open or create it for these sinks (name to whether it is required); repairs a damaged file.
 
         Raises SpoolError when another process has it, when it cannot be written or when a newer Lens wrote it.
         """
@@ -113,7 +113,7 @@ class Spool:
             engine.closed_reader = self._reader.closed
 
     async def close(self) -> None:
-        """Finish what is queued, tidy up and close the file."""
+        """Finish what is queued, clean up and close the file."""
         if self._engine is None or self._writer is None:
             return
         if self._reader is not None:
@@ -255,7 +255,7 @@ class Spool:
         """Return the next chunk of a sink, behind all that it has already, within the limits; None when there is none.
 
         Whole batches, at least one of them, unless a single batch has more than `max_records`. The records are the
-        caller's until `advance` is told what became of them.
+        caller's until `advance` records their outcome.
         """
         while True:
             chunk = await self.peek(sink, limits)
@@ -397,7 +397,7 @@ __all__ = ["Chunk", "DeadLetter", "NewBatch", "Pending", "Spool", "SpoolStatus"]
 
 
 def _translate_reading(writer: CommitThread, engine: SpoolEngine, error: Exception) -> Exception:
-    """Tell a reader what its error means, and have the writer mend a damaged file."""
+    """Tell a reader what its error means, and have the writer repair a damaged file."""
     told = engine.translate(error)
     writer.poke()
     return told

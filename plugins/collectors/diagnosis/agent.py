@@ -284,7 +284,7 @@ class DiagnosisAgent:
         def report_failure() -> None:
             try:
                 report(text, restart_count, "process_error")
-            except Exception as error:  # noqa: BLE001 - the advice stands, whoever hears of it
+            except Exception as error:  # noqa: BLE001 - the advice stands, whoever receives it
                 logger.error("Failed to report the failure to master: %s", error)
 
         threading.Thread(target=report_failure, name="lens-diagnosis-failure", daemon=True).start()

@@ -209,7 +209,7 @@ class Database:
         if problem != self._problem or now - self._said_at > _SAY_AGAIN_SECONDS:
             self._said_at = now
             hint = "" if self._embedded is not None else "; `lens validate --connect FILE` tries the dsn alone"
-            self._logger.warning("PostgreSQL is not available and is tried again and again: %s%s", problem, hint)
+            self._logger.warning("PostgreSQL is unavailable; retrying: %s%s", problem, hint)
         self._problem = problem
 
     async def _bring_up(self) -> None:

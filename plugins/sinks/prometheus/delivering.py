@@ -1,4 +1,4 @@
-"""One request to the store, until it is certain what became of each of its series.
+"""One request to the store, retried until the outcome of each of its series is known.
 
 Tried again: no answer, and every answer that is not about the series (5xx, 429, a wrong key or address). A store that
 answers 400 may have refused one sample and thrown the whole request away (Prometheus does), so the request is sent
