@@ -82,7 +82,7 @@ def paired_figures(size: Size) -> list[Figure]:
 
 
 def interval(values: Sequence[float]) -> str:
-    """The interval that holds the true median with 95 %, by drawing the values again and again."""
+    """The interval that holds the true median with 95 %, by drawing the values repeatedly."""
     chance = random.Random(1)
     medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(2000))
     return f"{medians[50]:.1f} to {medians[1949]:.1f}"

@@ -34,7 +34,7 @@ from lens_plugins.sinks.postgresql.settings import PostgreSQLSettings
 
 from benchmarks.harness import Figure, options, peer_environment, postgres, report, spread_of, temporary_folder
 from lens_core import Batch, BatchLimits, Delivered, Origin, Position, Record, Secret, Sink, StepMetrics
-from lens_core.base.allocator import freeze_gc, keep_large_blocks
+from lens_core.base.process import freeze_gc, keep_large_blocks
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.config.loading import load_config
 from lens_core.delivery.sending.sender import SinkSlot

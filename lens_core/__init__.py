@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .base.data_dir import load_state, save_state
 from .base.deprecation import LensDeprecationWarning, deprecated, deprecated_names
 from .base.errors import (
     BadRequest,
@@ -15,9 +16,8 @@ from .base.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
-from .base.secrets import Secret
+from .base.redaction import Secret
 from .base.self_metrics import MetricGroup, SelfMetrics
-from .base.state_file import load_state, save_state
 from .directory.directory import Directory
 from .directory.index import Index, workload_of
 from .model.event_types import ATTENTION_EVENTS, EVENT_TYPES, STATE_EVENTS

@@ -86,6 +86,11 @@ def slowness() -> float:
     return max(1.0, min(_work() for _ in range(5)) / _WORK_SECONDS)
 
 
+def is_within(seconds: float, limit: float) -> bool:
+    """Whether a test's CPU seconds are below a limit, which is higher on a slower processor."""
+    return seconds < limit or seconds < limit * slowness()
+
+
 def _work() -> float:
     begun = thread_time()
     sum(number * number for number in range(400_000))

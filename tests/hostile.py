@@ -79,7 +79,7 @@ class Watch:
         self.failed: list[str] = []
 
     async def ask(self, client: httpx.AsyncClient) -> None:
-        """Ask again and again, until cancelled."""
+        """Ask repeatedly, until cancelled."""
         while True:
             began = time.perf_counter()
             await client.get("/livez")

@@ -29,7 +29,7 @@ from lens_core import (
 
 
 def is_broken() -> bool:
-    """Whether what can be mended is still broken: while the file that PLANTED_BROKEN names is there."""
+    """Whether what can be fixed is still broken: while the file that PLANTED_BROKEN names is there."""
     return os.path.exists(os.environ.get("PLANTED_BROKEN", "/nonexistent"))
 
 

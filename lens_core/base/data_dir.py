@@ -1,4 +1,4 @@
-"""The data directory: where it is, who holds it, and where its daemon listens."""
+"""The data directory: its lock, the address of the daemon that runs on it, state files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,29 @@ import os
 import pwd
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from .errors import LensError
+
+AnyState = TypeVar("AnyState", bound=msgspec.Struct)
+
+
+def load_state(path: Path, kind: type[AnyState]) -> AnyState:
+    """Return the stored state, or a new one of its kind. Raises msgspec.DecodeError for a file in another format."""
+    return msgspec.json.decode(path.read_bytes(), type=kind) if path.exists() else kind()
+
+
+def save_state(path: Path, state: msgspec.Struct) -> None:
+    """Store it for good; returns when it is on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".new")
+    with temporary.open("wb") as file:
+        file.write(msgspec.json.encode(state))
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 class DaemonAddress(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The tree of Lens' errors; catch at any level.
 
 LensError
-├── ConfigurationError      the file, an option, a secret: what, where, how to mend it
+├── ConfigurationError      the file, an option, a secret: what, where, how to fix it
 ├── PluginError             a plugin that cannot be used; names its distribution
 ├── RequestError            something a client sent; has an HTTP status and a code of the contract
 │   ├── BadRequest              400 RequestParameterInvalid
@@ -25,7 +25,7 @@ class LensError(Exception):
 
 
 class ConfigurationError(LensError):
-    """The configuration cannot be used; the text says what, where and how to mend it."""
+    """The configuration cannot be used; the text says what, where and how to fix it."""
 
 
 class PluginError(LensError):

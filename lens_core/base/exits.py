@@ -35,10 +35,10 @@ def run_until_complete(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any
                     raise
                 logger.exception("A task called sys.exit(%r); it has ended, and the rest goes on.", error.code)
     finally:
-        _close(loop)
+        _close_loop(loop)
 
 
-def _close(loop: asyncio.AbstractEventLoop) -> None:
+def _close_loop(loop: asyncio.AbstractEventLoop) -> None:
     try:
         tasks = asyncio.all_tasks(loop)
         for task in tasks:

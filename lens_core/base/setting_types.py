@@ -1,16 +1,161 @@
-"""Types of settings that are written as texts and that msgspec does not know: `Secret` and the paths of pathlib."""
+"""The types that settings may have, and the words for what they expect."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import enum
+import re
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from .expectations import field_types, is_struct, split_annotation
-from .redaction import remember
-from .secrets import Secret
+from .redaction import Secret, remember
+
+_PLAIN_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Secret: "a secret text",
+    bytes: "text",
+}
+_SENTENCE_END = re.compile(r"\.(?:\s|$)")
+
+
+def split_annotation(kind: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
+    """A type without its `Annotated`, and the msgspec.Meta that were in it."""
+    if get_origin(kind) is Annotated:
+        inner, *notes = get_args(kind)
+        bare, metas = split_annotation(inner)
+        return bare, (*metas, *(note for note in notes if isinstance(note, msgspec.Meta)))
+    return kind, ()
+
+
+def members(kind: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, or the type alone."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return get_args(kind)
+    return (kind,)
+
+
+def is_struct(kind: Any) -> bool:
+    """Whether the type is a msgspec.Struct class."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def is_mapping(kind: Any) -> bool:
+    """Whether the type is a dict or a Mapping, with or without parameters."""
+    origin = get_origin(kind) or kind
+    return isinstance(origin, type) and issubclass(origin, Mapping) and not issubclass(origin, str)
+
+
+def is_sequence(kind: Any) -> bool:
+    """Whether the type is a list, a tuple, a set or a Sequence of something."""
+    origin = get_origin(kind) or kind
+    if not isinstance(origin, type) or issubclass(origin, (str, bytes)):
+        return False
+    return issubclass(origin, (Sequence, set, frozenset))
+
+
+def is_secret(kind: Any) -> bool:
+    """Whether a value of this type must not be shown."""
+    bare, _ = split_annotation(kind)
+    if bare is Secret:
+        return True
+    return any(is_secret(member) for member in (*get_args(bare), *members(bare)) if member is not bare)
+
+
+def choices(kind: Any) -> list[Any]:
+    """The values that a Literal or an Enum allows; empty for other types."""
+    found: list[Any] = []
+    for member in members(split_annotation(kind)[0]):
+        if get_origin(member) is Literal:
+            found += get_args(member)
+        elif isinstance(member, type) and issubclass(member, enum.Enum):
+            found += [item.value for item in member]
+    return found
+
+
+def describe_type(kind: Any) -> str:
+    """A type in words: `a whole number of at least 1`, `text`, `a list of text`, `one of: disk, memory`."""
+    bare, metas = split_annotation(kind)
+    allowed = choices(bare)
+    if allowed:
+        return "one of: " + ", ".join(str(value) for value in allowed)
+    words = " or ".join(_describe_bare(member) for member in members(bare) if member is not type(None))
+    return words + "".join(_describe_limits(meta) for meta in metas)
+
+
+def _describe_bare(kind: Any) -> str:
+    kind, metas = split_annotation(kind)
+    if is_struct(kind):
+        return "settings (a mapping)"
+    if is_mapping(kind):
+        arguments = get_args(kind)
+        return f"a mapping of names to {describe_type(arguments[1])}" if len(arguments) == 2 else "a mapping"
+    if is_sequence(kind):
+        arguments = tuple(argument for argument in get_args(kind) if argument is not ...)
+        return f"a list of {describe_type(arguments[0])}" if arguments else "a list"
+    if isinstance(kind, type) and issubclass(kind, PurePath):
+        return "a path"
+    words = _PLAIN_WORDS.get(kind, getattr(kind, "__name__", str(kind)))
+    return words + "".join(_describe_limits(meta) for meta in metas)
+
+
+def _describe_limits(meta: msgspec.Meta) -> str:
+    parts = []
+    for limit, words in ((meta.ge, "of at least"), (meta.gt, "above"), (meta.le, "of at most"), (meta.lt, "below")):
+        if limit is not None:
+            parts.append(f"{words} {limit:g}" if isinstance(limit, float) else f"{words} {limit}")
+    if meta.min_length is not None:
+        parts.append("that is not empty" if meta.min_length == 1 else f"of {meta.min_length} or more")
+    if meta.max_length is not None:
+        parts.append(f"of {meta.max_length} or fewer")
+    if meta.pattern is not None:
+        parts.append(f"like {meta.examples[0]}" if meta.examples else f"matching {meta.pattern}")
+    return "".join(f" {' and '.join(parts)}" if parts else "")
+
+
+def field_types(settings: type[msgspec.Struct]) -> dict[str, Any]:
+    """The settings' fields by the name that a file uses, with their annotated types."""
+    hints = typing.get_type_hints(settings, include_extras=True)
+    return {field.encode_name: hints.get(field.name, field.type) for field in msgspec.structs.fields(settings)}
+
+
+def field_documentation(settings: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the meaning of each field: its msgspec.Meta description, else the class docstring's text behind its name.
+
+    In a docstring a field stands in backquotes, before a colon or as the beginning of a clause, alone or with others:
+    `url`: where to. `user`, `password`: the login. `limit` is how many are kept.
+    """
+    types = field_types(settings)
+    documented = _documented(" ".join((settings.__doc__ or "").split()), [*types])
+    for name, kind in types.items():
+        descriptions = [meta.description for meta in split_annotation(kind)[1] if meta.description]
+        if descriptions:
+            documented[name] = descriptions[-1]
+    return documented
+
+
+def _documented(text: str, names: Sequence[str]) -> dict[str, str]:
+    if not names:
+        return {}
+    pieces = re.split(rf"`({'|'.join(map(re.escape, names))})`", text)
+    found: dict[str, str] = {}
+    together: list[str] = []
+    for name, after in zip(pieces[1::2], pieces[2::2], strict=True):
+        together.append(name)
+        if after.strip() in (",", "and", ", and"):
+            continue
+        words = re.sub(r"^(?::|,| is| are)\s+", "", _SENTENCE_END.split(after)[0])
+        for one in together:
+            found.setdefault(one, words.strip().rstrip(".,;"))
+        together = []
+    return found
+
 
 _PLAIN = frozenset({bool, int, float, str, bytes, list, dict, set, tuple, type(None)})
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..base.proxies import keep_off_proxies
+from ..base.process import keep_off_proxies
 from ..plugin_api.commands import OWN_COMMANDS
 
 EXIT_FAILED = 1
@@ -59,8 +59,8 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None, **extra: Any) -> None:
     """Entry point of the command `lens`; exits with 0 ok, 1 failed, 2 wrong usage, 78 bad configuration."""
-    from ..base.allocator import collect_rarely
     from ..base.errors import ConfigurationError, LensError
+    from ..base.process import collect_rarely
     from ..base.redaction import hide
 
     if arguments is None:  # the process is the command's own

@@ -27,7 +27,7 @@ _CLOCKS_DIFFER_SECONDS = 10.0
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at; `remedy` is a command or a setting that mends it."""
+    """One thing that was looked at; `remedy` is a command or a setting that fixes it."""
 
     step: str
     state: State
@@ -180,7 +180,7 @@ def pipelines(status: Mapping[str, Any]) -> Iterator[Finding]:
         spool = pipeline["spool"]
         share = spool.get("bytes", 0) / spool["max_bytes"] if spool.get("max_bytes") else 0.0
         if share > FULL_SHARE:
-            remedy = "mend the sink below, or raise spool.max_bytes"
+            remedy = "fix the sink below, or raise spool.max_bytes"
             yield Finding(f"pipeline {pipeline['name']}", "warning", f"its queue is {share:.0%} full", remedy)
         if pipeline["processor_errors"]:
             told = f"detectors failed {pipeline['processor_errors']:,} times: {pipeline['last_processor_error']}"
@@ -211,7 +211,7 @@ def _sink(step: str, sink: Mapping[str, Any], remedy: str) -> Iterator[Finding]:
         told = f"{sink['dead_letters']:,} records were refused for good"
         if reason := sink.get("dead_letter_reason"):
             told += f", the newest because: {reason}"
-        yield Finding(step, "warning", told, f"lens replay --sink {sink['name']}, once the reason is mended")
+        yield Finding(step, "warning", told, f"lens replay --sink {sink['name']}, once the reason is fixed")
 
 
 def _losses(step: str, ledger: Mapping[str, Any]) -> Iterator[Finding]:

@@ -72,18 +72,23 @@ def _in_cluster(environ: Mapping[str, str]) -> bool:
 
 def silent(status: Mapping[str, Any]) -> Iterator[Finding]:
     """Sources that nothing has come to, collectors that found nothing, and what no sink takes."""
-    collectors = {
-        component["name"]
-        for plugin in status["plugins"]
-        for component in plugin["components"]
-        if component["kind"] == "collector"
-    }
+    collectors, analyzers = (
+        {
+            component["name"]
+            for plugin in status["plugins"]
+            for component in plugin["components"]
+            if component["kind"] == kind
+        }
+        for kind in ("collector", "analyzer")
+    )
     for source in status["sources"]:
         step = f"source {source['name']}"
         if source["type"] in collectors:
             if not source["received"] and source["state"] != "failed":
                 remedy = f"lens collect {source['name']} --config FILE --verbose names what has no data"
                 yield Finding(f"collector {source['name']}", "warning", "has found nothing so far", remedy)
+        elif source["type"] in analyzers:  # most of the time there is nothing to find
+            continue
         elif not source["received"]:
             remedy = _senders(source["type"])
             yield Finding(step, "ok", f"nothing has come here since the start ({remedy})")

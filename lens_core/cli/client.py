@@ -113,12 +113,12 @@ def request_json(method: str, url: str, path: str, **parameters: str) -> Any:
     return _request_json(method, url, path, list(parameters.items()))
 
 
-def ask_long(method: str, url: str, path: str, **parameters: str) -> Any:
+def request_without_limit(method: str, url: str, path: str, **parameters: str) -> Any:
     """As `request_json`, for what may take any time; a daemon that goes away meanwhile is noticed all the same."""
     return _request_json(method, url, path, list(parameters.items()), answer_within_seconds=None)
 
 
-def ask_many(url: str, path: str, parameters: list[tuple[str, str]]) -> Any:
+def request_with_parameters(url: str, path: str, parameters: list[tuple[str, str]]) -> Any:
     """As `request_json` with GET, with parameters that may come several times."""
     return _request_json("GET", url, path, parameters)
 

@@ -1,9 +1,18 @@
-"""Tables that fit their terminal: what matters least goes first, and nothing is cut but names and texts."""
+"""Tables in the terminal: columns, and counts that add up.
+
+Counts of the records that a component received, and of their outcomes; the figures add up.
+
+In every row `in + derived = out + filtered + refused + dropped + merged + pending`; `dead` are those of the refused
+that are kept as dead letters now, `lost` are all that nobody can bring back: dropped, or discarded dead letters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .wording import ago, plain
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,3 +81,81 @@ def _width(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], place: int
     from rich.cells import cell_len
 
     return max(cell_len(text) for text in (columns[place].title, *(row[place][0] for row in rows)))
+
+
+Counts = Mapping[str, int]
+
+# Left out where they are 0 in every row; never for want of room, because the others would not add up then.
+RARE = ("derived", "filtered", "refused", "dropped", "merged", "pending", "dead", "lost")
+
+
+def source_counts(source: Mapping[str, Any]) -> Counts:
+    """The figures of a source or collector."""
+    return {
+        "in": source["received"],
+        "out": source["accepted"],
+        "filtered": source["filtered"],
+        "refused": sum(source["rejected"].values()),
+    }
+
+
+def pipeline_counts(pipeline: Mapping[str, Any]) -> Counts:
+    """The figures of a pipeline, between its sources and its spool."""
+    ledger = pipeline["ledger"]
+    dropped = sum(ledger["dropped"].values())
+    return {
+        "in": ledger["received"],
+        "out": ledger["accepted"],
+        "filtered": ledger["filtered"],
+        "dropped": dropped,
+        "derived": ledger["derived"],
+        "merged": ledger["merged"],
+        "lost": dropped,
+    }
+
+
+def sink_counts(sink: Mapping[str, Any]) -> Counts:
+    """The figures of a sink; what its spool held at the start came in, too."""
+    ledger = sink["ledger"]
+    dropped = sum(ledger["dropped"].values())
+    return {
+        "in": ledger["accepted"] + ledger["recovered"],
+        "out": ledger["delivered"],
+        "filtered": ledger["filtered"],
+        "refused": sum(ledger["rejected"].values()),
+        "dropped": dropped,
+        "pending": sink["pending_records"],
+        "dead": sink["dead_letters"],
+        "lost": dropped + ledger.get("discarded", 0),
+    }
+
+
+def is_worth_a_row(pipeline: Mapping[str, Any]) -> bool:
+    """Whether a pipeline itself changes the number of records, so that its sources and sinks differ."""
+    counts = pipeline_counts(pipeline)
+    return any(counts[name] for name in ("filtered", "dropped", "derived", "merged"))
+
+
+def count_columns(rows: Sequence[Counts]) -> list[Column]:
+    """The columns of these figures: `in`, `out`, and what is not 0 everywhere."""
+    names = ["in", "out", *(name for name in RARE if any(row.get(name) for row in rows))]
+    return [Column(name, right=True) for name in names]
+
+
+def count_cells(columns: Sequence[Column], counts: Counts) -> list[Cell]:
+    """One row's cells of those columns; what is lost is red."""
+    cells = []
+    for column in columns:
+        number = counts.get(column.title)
+        text = "" if number is None else f"{number:,}"
+        cells.append((text, "bold red" if column.title in ("dropped", "lost", "dead") and number else ""))
+    return cells
+
+
+def error_cell(component: Mapping[str, Any], longest: int, now: float | None = None) -> Cell:
+    """The last error with its age."""
+    if not component["last_error"]:
+        return "", ""
+    at = component.get("last_error_at")
+    age = "" if at is None else f"{ago(((time.time() if now is None else now) - at) * 1000)}: "
+    return f"{age}{plain(component['last_error'], longest)}", "red"

@@ -60,7 +60,7 @@ def command(
 
 async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
     """Look at processes through the installed stacks collector, with the rules of the daemon on a shorter time."""
-    from ..diagnosis import Facts, Limits, decode_report, judge, merge_stacks
+    from ..diagnosis import Facts, Limits, decode_report, judge_hang, merge_stacks
     from ..http.diagnosis import newest_stacks
 
     diagnoses = []
@@ -73,7 +73,7 @@ async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
     if not [rank for rank in found if rank.frames]:
         raise LensError("; ".join(errors) or "no rank runs on this machine; name processes with --pid")
     limits = Limits(stack_samples=_SAMPLES, stack_confirm_seconds=min(40.0, 0.9 * seconds))
-    verdict = judge(Facts(now=time.time(), diagnoses=diagnoses), limits)
+    verdict = judge_hang(Facts(now=time.time(), diagnoses=diagnoses), limits)
     return {
         "watched_seconds": round(diagnoses[-1].timestamp - diagnoses[0].timestamp, 1),
         "hang": msgspec.to_builtins(verdict),

@@ -1,4 +1,4 @@
-"""`lens doctor`: from the hook to the database, where does it stop, and what mends it."""
+"""`lens doctor`: from the hook to the database, where does it stop, and what fixes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from ..base.errors import LensError
-from ..base.proxies import keep_off_proxies
+from ..base.process import keep_off_proxies
 from ..plugin_api.commands import data_dir_option, json_option
 from . import checks, checks_symptoms
 from .checks import Finding
@@ -41,9 +41,9 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "brigh
 @data_dir_option
 @config_option
 def command(send: bool, as_json: bool, url: str | None, data_dir: Path | None) -> None:
-    """Look at the whole road, hook, network, daemon, pipelines, sinks, store: where does it stop?
+    """Check every hop from hook to store and say what is broken.
 
-    Each finding has the command that mends it. Ends with 1 when something failed. Run it in the shell, container or
+    Each finding has the command that fixes it. Ends with 1 when something failed. Run it in the shell, container or
     pod in which the training runs: it looks at the same variables.
 
     \b
@@ -63,7 +63,7 @@ def command(send: bool, as_json: bool, url: str | None, data_dir: Path | None) -
         click.echo(msgspec.json.format(msgspec.json.encode(findings)).decode())
     failed = [finding for finding in findings if finding.state == "failed"]
     if failed and not as_json:
-        # A daemon that takes nothing says so because of a sink behind it, which is what has to be mended.
+        # A daemon that takes nothing says so because of a sink behind it, which is what has to be fixed.
         cause = next((finding for finding in failed if finding.step not in ("daemon", "sending")), failed[0])
         click.echo(f"\nIt stops at: {cause.step}. Try: {cause.remedy}")
     sys.exit(1 if failed else 0)
@@ -80,7 +80,7 @@ def _examine_named(url: str | None, data_dir: Path | None, *, send: bool) -> Ite
 
 
 def examine(daemon: str, *, given: bool, send: bool) -> Iterator[Finding]:
-    """All findings, in the order of the road; what lies behind a break is not looked at."""
+    """All findings, in the order of the path; what lies behind a break is not looked at."""
     environ = os.environ
     yield from checks.hook(environ)
     yield from checks_symptoms.reporting(environ)

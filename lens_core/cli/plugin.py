@@ -93,7 +93,7 @@ def check(name: str, strict: bool, as_json: bool) -> None:
     bad = ("failed", "warning") if strict else ("failed",)
     count = sum(finding.state in bad for finding in findings)
     if not as_json:
-        click.echo(f"\n{count} to mend" if count else "\nIn order")
+        click.echo(f"\n{count} to fix" if count else "\nIn order")
     if count:
         raise SystemExit(EXIT_FAILED)
 

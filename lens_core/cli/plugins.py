@@ -41,7 +41,7 @@ def command(name: str | None, kind: ComponentKind | None, deprecated: bool, as_j
       lens plugins --kind sink       the sinks
       lens plugins --json | jq '.[] | select(.state != "loaded")'
       lens plugins --plugins-dir .   the files of this folder too
-      lens plugins --deprecated      what to mend before the next major version
+      lens plugins --deprecated      what to fix before the next major version
 
     A plugin is switched off by LENS_DISABLED_PLUGINS=name,name.
     """

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..plugin_api.commands import data_dir_option
-from .client import ask_long, config_option, daemon_url, request_json, url_option
+from .client import config_option, daemon_url, request_json, request_without_limit, url_option
 from .screen import progress
 from .wording import ago, plain
 
@@ -27,7 +27,7 @@ LONGEST_REASON = 500
 @data_dir_option
 @config_option
 def command(sink: str, is_list: bool, as_json: bool, url: str | None, data_dir: Path | None) -> None:
-    """Send the records again that a sink refused, after what was wrong with them, or with the sink, is mended.
+    """Send the records that a sink refused again, once the cause is fixed.
 
     \b
     Examples:
@@ -64,7 +64,9 @@ def _replay(address: str, sink: str) -> int:
     """Ask for it, and show meanwhile how many letters are left."""
     letters = _dead_letters(address, sink)
     with ThreadPoolExecutor(1) as pool, progress("Sending again", letters) as show:
-        asked = pool.submit(ask_long, "POST", address, "/api/v1/replay", **({"sink": sink} if sink else {}))
+        asked = pool.submit(
+            request_without_limit, "POST", address, "/api/v1/replay", **({"sink": sink} if sink else {})
+        )
         while wait([asked], LOOK_EVERY_SECONDS).not_done:
             show(letters - _dead_letters(address, sink))
         replayed: int = asked.result()["replayed"]

@@ -52,7 +52,7 @@ def command(
     if base_url is None:
         address = daemon_url(url, data_dir)
         base_url = f"{address}/api/v1"
-        _say_where(address, environment, known=named or running_address(resolve_data_dir(data_dir)) is not None)
+        _print_target(address, environment, known=named or running_address(resolve_data_dir(data_dir)) is not None)
     environment = run_environment(environment, base_url)
     if log:
         raise SystemExit(_run_and_log(program, arguments, environment))
@@ -60,7 +60,7 @@ def command(
     os.execve(program, list(arguments), environment)
 
 
-def _say_where(address: str, environment: Mapping[str, str], *, known: bool) -> None:
+def _print_target(address: str, environment: Mapping[str, str], *, known: bool) -> None:
     """One line on standard error: where the data will be found, or that nobody is there to take it."""
     if known:
         names = ("WORKLOAD_UID", "POD_UID", "POD_NAME")

@@ -11,11 +11,13 @@ import msgspec
 from ..base.durations import duration
 from ..plugin_api.commands import data_dir_option, json_option
 from .client import config_option, daemon_url, request_json, url_option
-from .columns import Cell, Column, fitting_table
-from .counts import (
+from .columns import (
+    Cell,
+    Column,
     count_cells,
     count_columns,
     error_cell,
+    fitting_table,
     is_worth_a_row,
     pipeline_counts,
     sink_counts,

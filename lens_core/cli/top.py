@@ -15,12 +15,14 @@ import msgspec
 from ..base.durations import duration
 from ..base.errors import LensError
 from ..plugin_api.commands import data_dir_option, json_option
-from .client import ask_many, config_option, daemon_url, request_json, url_option
-from .columns import Cell, Column, fitting_table
-from .counts import (
+from .client import config_option, daemon_url, request_json, request_with_parameters, url_option
+from .columns import (
+    Cell,
+    Column,
     count_cells,
     count_columns,
     error_cell,
+    fitting_table,
     is_worth_a_row,
     pipeline_counts,
     sink_counts,
@@ -60,7 +62,7 @@ def command(
     url: str | None,
     data_dir: Path | None,
 ) -> None:
-    """Show what trains and how the pipeline is doing, again and again; Ctrl-C ends it.
+    """Live view of running jobs and pipeline health; Ctrl-C ends it.
 
     Failed and stalled workloads come first. In a pipe it prints once.
 
@@ -108,7 +110,9 @@ def fetch_view(address: str, search: str, limit: int) -> dict[str, Any]:
         for first in range(0, len(workloads), MOST_GLANCES):
             part = workloads[first : first + MOST_GLANCES]
             asked = [("uid", line["workload_uid"]) for line in part]
-            for line, glance in zip(part, ask_many(address, "/api/v1/glance", asked)["glances"], strict=True):
+            for line, glance in zip(
+                part, request_with_parameters(address, "/api/v1/glance", asked)["glances"], strict=True
+            ):
                 line["glance"] = glance
             for uid, share in _goodput(address, asked).items():
                 next(line for line in part if line["workload_uid"] == uid)["goodput"] = share
@@ -120,7 +124,7 @@ def fetch_view(address: str, search: str, limit: int) -> dict[str, Any]:
 def _goodput(address: str, asked: list[tuple[str, str]]) -> dict[str, float]:
     """The goodput of the last week by workload; empty where nobody keeps the ledgers."""
     try:
-        answer = ask_many(address, "/api/v1/goodput", [("by", "workload"), ("since", "7d"), *asked])
+        answer = request_with_parameters(address, "/api/v1/goodput", [("by", "workload"), ("since", "7d"), *asked])
     except LensError:
         return {}
     return {group["name"]: group["goodput"] for group in answer["groups"] if group["goodput"] is not None}

@@ -43,8 +43,7 @@ def command(
       lens up
       lens up --config lens.yaml --listen 0.0.0.0:8080
     """
-    from ..base.allocator import freeze_gc
-    from ..base.logging_setup import configure_logging
+    from ..base.process import configure_logging, freeze_gc
     from ..daemon.daemon import Daemon
     from ..plugin_host.host import PluginHost
 
@@ -93,9 +92,8 @@ def _load_config(config: Path | None, listen: str | None, data_dir: Path | None,
 def _run_daemon(daemon: Daemon, exit_with_parent: int | None) -> None:
     import uvloop
 
-    from ..base.allocator import keep_large_blocks
     from ..base.exits import run_until_complete
-    from ..base.process_limits import allow_many_files
+    from ..base.process import allow_many_files, keep_large_blocks
 
     keep_large_blocks()
     allow_many_files()
@@ -127,4 +125,4 @@ def _announce(daemon: Daemon) -> None:
             click.echo(f"  plugin {plugin.name} is {plugin.state}: {plugin.reason}", err=True)
     click.echo("Next, in another terminal:")
     click.echo("  lens run --workload my-run -- python train.py    your training, unchanged; it shows up on the page")
-    click.echo("  lens doctor --send                               whether data arrives, and what mends it if not")
+    click.echo("  lens doctor --send                               whether data arrives, and what fixes it if not")

@@ -31,7 +31,7 @@ CHECK_TIMEOUT_SECONDS = 15.0
 @click.option("--data-dir", type=click.Path(path_type=Path), help="As for `lens up`.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
 def command(file: Path | None, config: Path | None, connect: bool, data_dir: Path | None, as_json: bool) -> None:
-    """Report everything that is wrong with FILE, as file:line:column: what; how to mend it.
+    """Report everything that is wrong with FILE, as file:line:column: what; how to fix it.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def command(file: Path | None, config: Path | None, connect: bool, data_dir: Pat
             {"file": found.file, "line": found.place.line, "column": found.place.column, "message": found.message}
             for found in error.problems
         ]
-        _print_answer(answer, as_json, [*map(str, error.problems), f"{len(error.problems)} to mend"])
+        _print_answer(answer, as_json, [*map(str, error.problems), f"{len(error.problems)} to fix"])
         raise SystemExit(EXIT_CONFIGURATION) from None
     answer.update(valid=True, notices=settings.notices)
     checked = asyncio.run(_check_connections(settings)) if connect else []
@@ -100,7 +100,7 @@ async def _check_connections(config: Config) -> list[dict[str, Any]]:
         for component in section.values()
         if component.written
     ]
-    errors = await asyncio.gather(*(_check(component, config) for _, component in components))
+    errors = await asyncio.gather(*(_check_component(component, config) for _, component in components))
     return [
         {
             "kind": kind,
@@ -113,7 +113,7 @@ async def _check_connections(config: Config) -> list[dict[str, Any]]:
     ]
 
 
-async def _check(component: ComponentConfig, config: Config) -> str | None:
+async def _check_component(component: ComponentConfig, config: Config) -> str | None:
     """Why a component cannot reach what it needs; '' if it can, None if its plugin has no check."""
     from ..daemon.assembly import make_component  # only here: it brings the whole daemon along
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from ..base.deprecation import deprecation_in
 from ..base.errors import PluginError
-from ..base.expectations import field_types, split_annotation
+from ..base.setting_types import field_types, split_annotation
 from ..delivery.sending.policy import DeliverySettings
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component

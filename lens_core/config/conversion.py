@@ -8,23 +8,21 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from ..base.expectations import (
+from ..base.redaction import Secret, remember
+from ..base.setting_types import (
     choices,
     describe_type,
     field_types,
+    from_text,
     is_mapping,
     is_secret,
     is_sequence,
     is_struct,
     members,
 )
-from ..base.expectations import split_annotation as split
-from ..base.redaction import remember
-from ..base.secrets import Secret
-from ..base.setting_types import from_text
+from ..base.setting_types import split_annotation as split
 from .document import Node
-from .hints import number_hint
-from .problems import Problems, suggestion
+from .problems import Problems, number_hint, suggestion
 
 AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
 

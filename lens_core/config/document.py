@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from .hints import yaml_hint
-from .problems import NO_PLACE, Place, Problems
+from .problems import NO_PLACE, Place, Problems, yaml_hint
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_NODES = 100_000

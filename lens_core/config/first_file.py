@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..base.expectations import field_documentation
+from ..base.setting_types import field_documentation
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind, needs_settings, settings_of, summary_of
 from .settings import ServerSettings, SpoolSettings
@@ -88,7 +88,7 @@ def _source_lines(host: PluginHost, primus: bool) -> Iterator[str]:
 def _sinks(host: PluginHost, primus: bool) -> Iterator[str]:
     yield from (
         "",
-        "sinks:                      # where it goes; `required: false`: a sink that is behind closes no door",
+        "sinks:                      # where it goes; `required: false`: a slow sink does not block ingestion",
     )
     dsn = f'\n    dsn: "{_PRIMUS_DSN}"' if primus else ""
     yield _comment("  store:", "answers the queries; without a dsn Lens starts a PostgreSQL of its own")

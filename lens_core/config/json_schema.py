@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ..base.expectations import field_documentation, field_types
-from ..base.setting_types import schema_of
+from ..base.setting_types import field_documentation, field_types, schema_of
 from ..delivery.sending.policy import DeliverySettings
 from ..model.records import RECORD_KINDS
 from ..plugin_api.components import API_VERSION, Component

@@ -1,12 +1,82 @@
-"""Problems of a configuration: all at once, each with its place and a way to fix it."""
+"""Mistakes of a configuration, each with its place and how to fix it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
 from ..base.errors import ConfigurationError
+
+_SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "day": 86400, "days": 86400}
+_BYTES = {
+    "b": 1,
+    **{f"{letter}{end}": 1024**power for power, letter in enumerate("kmgt", 1) for end in ("", "i", "ib")},
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+}
+_WITH_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
+
+
+def number_hint(field: str, written: str) -> str:
+    """Return the plain number to write in place of `10s` or `10GiB`, in the unit that the field's name says; or ''."""
+    found = _WITH_UNIT.fullmatch(written)
+    if found is None:
+        return ""
+    number, unit = float(found[1]), found[2].lower()
+    if field.endswith("_seconds") and unit in _SECONDS:
+        return f"it is a number of seconds: write {_format_number(number * _SECONDS[unit])}"
+    if field.endswith("_days") and unit in _SECONDS:
+        return f"it is a number of days: write {_format_number(number * _SECONDS[unit] / 86400)}"
+    if field.endswith("_bytes") and unit in _BYTES:
+        return f"it is a number of bytes: write {_format_number(number * _BYTES[unit])}"
+    return f"write the number without its unit: {found[1]}"
+
+
+def _format_number(number: float) -> str:
+    return f"{number:.0f}" if number == round(number) else f"{number:g}"
+
+
+def yaml_hint(text: str, line_number: int, column: int, problem: str) -> str:
+    """Return a hint for a line that is not YAML."""
+    lines = text.splitlines()
+    line = lines[line_number - 1] if 0 < line_number <= len(lines) else ""
+    if "escape" in problem:
+        return r" in double quotes a backslash begins an escape; write the text in single quotes, as in '\d'"
+    if "${" in line and "{" in line.replace("${", ""):
+        return ' inside {…} put "${NAME}" in quotes'
+    if line[: max(column, 1)].strip(" ") == "\t" or line.startswith("\t"):
+        return " indent with spaces, not with tabs"
+    if odd := _indentation(lines, line_number):
+        return odd
+    if ": " in line.partition(": ")[2]:
+        return ' put a text that holds ": " in quotes'
+    if re.search(r"[:\-]\s+[%@`*&!]", line):
+        return " put a text that begins with a special character in quotes"
+    return " check the indentation and the quotes of this line and of the one before"
+
+
+def _indentation(lines: list[str], number: int) -> str:
+    """Whether a line, or the one before it, is indented as no line above it, and how those are."""
+    for place in (number, number - 1):
+        if not 0 < place <= len(lines) or not lines[place - 1].strip():
+            continue
+        indent = _indent(lines[place - 1])
+        above = [line for line in lines[: place - 1] if line.strip() and not line.lstrip().startswith("#")]
+        if not above:
+            continue
+        last = above[-1]
+        levels = sorted({_indent(line) for line in above if _indent(line) <= max(indent, _indent(last))})
+        is_new = indent > _indent(last) and last.rstrip().endswith((":", "-"))
+        if indent in levels or is_new:
+            continue
+        told = " or ".join(str(level) for level in levels[-2:])
+        return f" line {place} is indented by {indent} spaces; the lines above it by {told}"
+    return ""
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
 
 
 class Place(NamedTuple):
@@ -20,7 +90,7 @@ NO_PLACE = Place(0, 0)
 
 
 class Problem(NamedTuple):
-    """One thing to mend; sorts by its place."""
+    """One thing to fix; sorts by its place."""
 
     file: str
     place: Place

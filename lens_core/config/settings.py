@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from ..base.secrets import Secret
+from ..base.redaction import Secret
 from ..delivery.sending.policy import DeliverySettings
 from ..model.records import RECORD_KINDS
 from ..plugin_api.instance import ComponentConfig
@@ -120,7 +120,7 @@ class AnalyzerConfig(ComponentConfig, frozen=True, kw_only=True):
 
 
 class SinkConfig(ComponentConfig, frozen=True, kw_only=True):
-    """A sink; the door closes (503) when a required one is behind, an optional one skips the oldest instead.
+    """A sink; the gate answers 503 when a required one is behind, an optional one skips the oldest instead.
 
     `limits` are the fields of BatchLimits that are written, in place of the sink's own; `delivery` is complete.
     """
@@ -132,7 +132,7 @@ class SinkConfig(ComponentConfig, frozen=True, kw_only=True):
 
 
 class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A road from sources (and collectors and analyzers) to sinks; its name is the name of its spool."""
+    """A path from sources (and collectors and analyzers) to sinks; its name is the name of its spool."""
 
     name: str
     sources: list[str]

@@ -1,4 +1,4 @@
-"""From a configuration to running components: sinks, pipelines, doors, sources, collectors, analyzers."""
+"""From a configuration to running components: sinks, pipelines, gates, sources, collectors, analyzers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ..detection.detectors import EvidenceRules, make_detectors
 from ..detection.log_lines.processor import DetectorProcessor
 from ..detection.verdict import fuse
 from ..directory.directory import API_FEED, RECORDS_FEED, Directory
+from ..model.processing import Verdict
 from ..model.record_filter import RecordFilter
 from ..model.records import Evidence
-from ..model.verdict import Verdict
 from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate
@@ -90,7 +90,7 @@ class Assembly:
             return named
         return [pipeline.name for pipeline in pipelines if self.config.store in pipeline.sinks]
 
-    def judge(self, evidence: Evidence) -> Verdict:
+    def judge_evidence(self, evidence: Evidence) -> Verdict:
         """Return the verdict of one piece of evidence alone."""
         return fuse(self.rules.detect(evidence), self.rules.relations)
 
@@ -306,7 +306,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
         )
         assert isinstance(source, Source)
         source.door = _ingest_gate(assembly, component, metrics, directory)
-        source.judge = assembly.judge
+        source.judge = assembly.judge_evidence
         await _starter(assembly, source, "source").tried()
         assembly.guards[component.name] = Guard(
             assembly.host,
@@ -383,7 +383,7 @@ async def _start_analyzer(
         why_not_started=lambda name=config.name: assembly.why_not_started(name),  # type: ignore[misc]
     )
     gate = _ingest_gate(assembly, config, metrics, directory)
-    _run_polled(assembly, config, AnalyzerPoll(analyzer), gate, starter)
+    _run_polled(assembly, config, AnalyzerPoll(analyzer, gate.wants), gate, starter)
 
 
 def _run_polled(

@@ -7,6 +7,7 @@ process of its own (`isolate: true`) shows all of its memory.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
@@ -121,7 +122,7 @@ class MemoryWatch:
             self.meters[component] = found
         return found
 
-    def check(self) -> None:
+    def check_memory(self) -> None:
         """Look once; what is found is logged and stays in `growth`."""
         now = self._read_memory()
         self._least = min(self._least or now, now)
@@ -146,19 +147,19 @@ class MemoryWatch:
         return sorted(self.growth.values(), key=lambda one: -one.grown_bytes)
 
 
-def _open_statm() -> int | None:
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@functools.cache
+def _statm(pid: int) -> int | None:
+    """Open the figures of this process; its own, even if it was forked from one that has read them before."""
     try:
-        return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # not on this system
         return None
 
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_statm = _open_statm()
-
-
 def memory_bytes() -> int:
     """Return the resident memory of this process; 0 where the system does not tell."""
-    if _statm is None:
-        return 0
-    return int(os.pread(_statm, 128, 0).split()[1]) * _PAGE_BYTES
+    file = _statm(os.getpid())
+    return 0 if file is None else int(os.pread(file, 128, 0).split()[1]) * _PAGE_BYTES

@@ -1,4 +1,4 @@
-"""The daemon: from a configuration to running pipelines, until somebody says stop."""
+"""Runs the pipelines that a configuration describes, until stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ..plugin_host.host import PluginHost
 from .assembly import Assembly, assemble
 from .blame import Blame
 from .call_meter import MemoryWatch
-from .erasing import erase
+from .erasing import erase_workload
 from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
 from .stopping import ExitTimer
@@ -139,7 +139,7 @@ class Daemon:
         """
         assert self.assembly is not None
         said = self.directory.pods(API_FEED)
-        removed = await erase(self.assembly, self.directory, uid, run_id)
+        removed = await erase_workload(self.assembly, self.directory, uid, run_id)
         if said != (left := self.directory.pods(API_FEED)):
             await asyncio.to_thread(save_pods, self._directory_file, left)
         return removed
@@ -251,11 +251,11 @@ class Daemon:
         return build_metrics_app(self._api_state(self.assembly))
 
     async def _watch_plugins(self) -> None:
-        """Look again and again for plugins that take more memory or processor than they should."""
-        while True:
+        """Look repeatedly for plugins that take more memory or processor than they should."""
+        while True:  # at once, too: what grows within the first seconds is compared with the start
+            self.memory.check_memory()
+            self.threads.check_threads()
             await asyncio.sleep(WATCH_SECONDS)
-            self.memory.check()
-            self.threads.check()
 
     async def _reload_loop(self) -> None:
         while True:
@@ -382,7 +382,7 @@ def _signals(stop: asyncio.Event, reload: asyncio.Event, count_down: Callable[[]
             with contextlib.suppress(ValueError, RuntimeError):
                 loop.add_signal_handler(number, action)
                 set_up.append(number)
-                if number != signal.SIGHUP:  # the loop hears of it as before
+                if number != signal.SIGHUP:  # the loop receives it as before
                     signal.signal(number, lambda *_: count_down())
         yield
     finally:

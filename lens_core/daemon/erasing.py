@@ -13,13 +13,13 @@ from .assembly import Assembly
 SETTLE_SECONDS = 20.0
 
 
-async def erase(assembly: Assembly, directory: Directory, uid: str, run_id: str | None) -> Mapping[str, int]:
+async def erase_workload(assembly: Assembly, directory: Directory, uid: str, run_id: str | None) -> Mapping[str, int]:
     """Remove what waits of a workload, or of one of its runs; returns how much that was. Raises Unavailable."""
     erasure = await _find(assembly, directory, uid, run_id)
     if run_id is None:
         directory.forget_workload(uid)
     erased = await asyncio.gather(
-        *(pipeline.erase(erasure, SETTLE_SECONDS, assembly.store) for pipeline in assembly.pipelines)
+        *(pipeline.erase_records(erasure, SETTLE_SECONDS, assembly.store) for pipeline in assembly.pipelines)
     )
     return {
         "waiting_removed": sum(one.waiting for one in erased),

@@ -115,7 +115,7 @@ class LoopWatch:
             self._thread.join(timeout=1.0)
             self._thread = None
 
-    def status(self) -> LoopWatchStatus:
+    def loop_status(self) -> LoopWatchStatus:
         """Return the holds seen so far."""
         return LoopWatchStatus(
             holds=self._holds,

@@ -119,7 +119,7 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         sources=_source_statuses(assembly) if assembly else [],
         pipelines=[pipeline.pipeline_status() for pipeline in assembly.pipelines] if assembly else [],
         plugins=daemon.host.plugins(),
-        event_loop=daemon.loop_watch.status(),
+        event_loop=daemon.loop_watch.loop_status(),
         blockers=daemon.blame.blockers(),
         problems=dict(daemon.metrics.problems),
         processes=_processes(assembly) if assembly else [],

@@ -58,7 +58,7 @@ class ThreadWatch:
         self._before: dict[int, tuple[FrameType, float]] = {}
         self._busy: dict[tuple[str, str, str], BusyThread] = {}
 
-    def check(self) -> None:
+    def check_threads(self) -> None:
         """Look once; the same call that has computed for a good part of the time since the last look is named."""
         now, used = self._clock(), self._cpu_seconds()
         elapsed, self._looked_at = now - self._looked_at, now

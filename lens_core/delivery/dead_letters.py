@@ -113,7 +113,7 @@ class DeadLetters:
         if sink not in self._spool.engine.sink_states:
             raise LensError(f"there is no sink {sink!r} in this pipeline to replay to")
         last_id = records = 0
-        newest = await self._spool.run_in_reader(lambda connection: _newest(connection, sink))
+        newest = await self._spool.run_in_reader(lambda connection: _newest_id(connection, sink))
         while last_id < newest:
             done = await self._replay_step(sink, last_id, newest)
             if done.appended.reason:
@@ -148,9 +148,9 @@ class DeadLetters:
 
         return await self._spool.run_in_writer(replay_letters, after)
 
-    async def erase(self, erasure: Erasure) -> int:
+    async def erase_letters(self, erasure: Erasure) -> int:
         """Delete the dead letters of a deleted workload or run, whichever sink refused them; returns how many."""
-        newest = await self._spool.run_in_reader(_newest)
+        newest = await self._spool.run_in_reader(_newest_id)
         last_id = count = 0
         while last_id < newest:
             last_id, erased = await self._erase_some(erasure, last_id, newest)
@@ -187,7 +187,7 @@ def _is_covered(body: bytes, erasure: Erasure) -> bool:
     return bool(records) and all(erasure.covers(record) for record in records)
 
 
-def _newest(connection: sqlite3.Connection, sink: str = "") -> int:
+def _newest_id(connection: sqlite3.Connection, sink: str = "") -> int:
     found = connection.execute("SELECT max(id) FROM dead_letters WHERE ?1 = '' OR sink = ?1", (sink,)).fetchone()
     return int(found[0] or 0)
 

@@ -1,4 +1,4 @@
-"""Counts what each component received and what became of it, and logs periods of loss.
+"""Counts the records that each component received, by outcome, and logs periods of loss.
 
 Periods in which a component loses or refuses records: a warning when one begins, another with the sum when it ends.
 

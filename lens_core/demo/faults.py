@@ -39,7 +39,7 @@ class Planned:
         self._checkpoint = plan.checkpoint_every
 
     def spoil(self, batch: list[Point], elapsed: float) -> list[Point]:
-        """The batch, or what became of it: labels exchanged and points far away, or a value that is none."""
+        """Return the batch, or its faulty form: labels exchanged and points far away, or a NaN."""
         if elapsed >= self._spike:
             self._spike = math.inf
             return [(20.0 * x, 20.0 * y, 1 - label) for x, y, label in batch]

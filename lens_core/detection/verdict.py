@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from ..model.processing import Conflict, Verdict
 from ..model.records import Detection
-from ..model.verdict import Conflict, Verdict
 
 # Whom to believe first (contract, section 5); a source that is not here comes last.
 SOURCES: Mapping[str, int] = {"user": 100, "component": 80, "wandb": 70, "log": 60, "reuse": 50, "image": 40}

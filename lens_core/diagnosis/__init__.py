@@ -10,8 +10,8 @@ from .facts import Facts, Finding, HangVerdict, Happened, Limits, Progress
 from .failure_patterns import Cause
 from .failure_shapes import failures_of
 from .failures import Advice, Decision, RankFailure, advise
-from .hang import judge
-from .merging import StackGroup, merge_stacks, suspects_of
+from .hang import judge_hang
+from .stack_rules import StackGroup, merge_stacks, suspects_of
 from .stacks import RankStack, StackReport, ThreadStack, decode_report, encode_report
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "decode_report",
     "encode_report",
     "failures_of",
-    "judge",
+    "judge_hang",
     "merge_stacks",
     "suspects_of",
 ]

@@ -1,7 +1,7 @@
 """Advice after a failure: restart the processes, replace the node, or stop; with the reason in words.
 
 A node is blamed only for what a node can cause. A Python exception of the training's own is never the node's fault, and
-a mistake that is made before the first step is not mended by making it again.
+a mistake that is made before the first step is not fixed by making it again.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ _WORDS = {
 def _root(failures: Sequence[RankFailure], log: str) -> tuple[Match, int | None]:
     """The cause from which the others follow, and the rank that failed first."""
     ordered = sorted(failures, key=lambda failure: (failure.at is None, failure.at or 0.0))
-    told = [(match, failure.rank) for failure in ordered for match in [_told_by(failure)] if match is not None]
+    told = [(match, failure.rank) for failure in ordered for match in [_cause_of(failure)] if match is not None]
     from_log = _best(search_causes(log))
     if told:
         # The rank that failed first; others mostly report that they lost it.
@@ -173,7 +173,7 @@ def _before(one: Cause, other: Cause) -> bool:
     return _ROOTS.index(one) <= _ROOTS.index(other)
 
 
-def _told_by(failure: RankFailure) -> Match | None:
+def _cause_of(failure: RankFailure) -> Match | None:
     """The cause that a rank's own message or exit code tells; the message knows better."""
     by_message = _best(search_causes(failure.message))
     if by_message is not None:

@@ -28,18 +28,17 @@ from .collisions import refuse_collisions
 from .detection import DetectionRoutes
 from .diagnosis import DiagnosisRoutes
 from .direct_ingest import DirectIngest, ingest_routes
-from .directory import DirectoryRoutes
+from .directory import DirectoryRoutes, PodRoutes
 from .disconnects import CancelOnDisconnect
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .fair_share import FairShare
 from .ingest import ingest_endpoint
-from .openapi import PREFIX, DeclaredRoute, openapi_document
-from .openapi_routes import QUESTIONS, query_of
-from .page.headers import SecurityHeaders
+from .openapi import DeclaredRoute, openapi_document
+from .openapi_routes import PREFIX, QUESTIONS, query_of
+from .page.assets import SecurityHeaders
 from .page.live import LiveRoutes
 from .page.overview import OverviewRoutes
 from .page.routes import PageRoutes
-from .pods import PodRoutes
 from .query import QueryRoutes
 from .state import ApiState
 from .status import StatusRoutes

@@ -14,8 +14,8 @@ from starlette.routing import Route
 from ..base.errors import BadRequest, Unavailable
 from ..detection.detectors import EvidenceRules
 from ..detection.verdict import fuse
+from ..model.processing import Verdict
 from ..model.records import Detection, Evidence, Origin
-from ..model.verdict import Verdict
 from ..plugin_api.store import Store
 from .auth import require_role
 from .checking import decode_question, read_question
@@ -88,7 +88,7 @@ class DetectionRoutes:
 
 
 async def _evidence_with(store: Store, uid: str, said: Evidence) -> list[dict[str, Any]]:
-    """All evidence, once what was just said is in it: it takes the road of all records, which is not instant.
+    """All evidence, once what was just said is in it: it takes the path of all records, which is not instant.
 
     A store that is behind does not keep the person waiting: their word is safe, and is put in front of the rest.
     """

@@ -26,7 +26,7 @@ from ..diagnosis import (
     advise,
     decode_report,
     failures_of,
-    judge,
+    judge_hang,
     merge_stacks,
 )
 from ..model.event_types import DIAGNOSIS_EVENTS, FAILURE_EVENTS
@@ -73,7 +73,7 @@ def diagnosis_json(
     """The answer's body, but for the workload's name. Times in milliseconds."""
     telling = [event for event in events if event.type in DIAGNOSIS_EVENTS]
     happened = [Happened(event.type, event.timestamp / 1000) for event in telling]
-    verdict = judge(Facts(now=now, diagnoses=diagnoses, progress=progress, events=happened))
+    verdict = judge_hang(Facts(now=now, diagnoses=diagnoses, progress=progress, events=happened))
     return {
         "hang": _hang(verdict),
         "progress": _progress_json(progress, now),

@@ -34,9 +34,9 @@ class CancelOnDisconnect:
                 answering.cancel()
 
         # From 2.4 on Starlette's streams leave it to the server to see that a client is gone. What they do before that
-        # cancels again and again.
+        # cancels repeatedly.
         scope = {**scope, "asgi": {**scope["asgi"], "spec_version": "2.4"}}
-        answering = asyncio.create_task(_answer(self._app, scope, messages.get, send_and_note))
+        answering = asyncio.create_task(_run_app(self._app, scope, messages.get, send_and_note))
         watching = asyncio.create_task(watch())
         try:
             await asyncio.wait([answering])
@@ -49,5 +49,5 @@ class CancelOnDisconnect:
             answering.result()
 
 
-async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+async def _run_app(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     await app(scope, receive, send)

@@ -70,4 +70,4 @@ def _near_routes(request: Request) -> str:
 async def on_unexpected(request: Request, error: Exception) -> Response:
     """Handler of everything else: the log has the details, the client does not."""
     logger.error("Request failed. method=%s path=%s", request.method, request.url.path, exc_info=error)
-    return error_response(RequestError("something went wrong inside; the daemon's log has the details"))
+    return error_response(RequestError("internal error; details are in the daemon's log"))

@@ -27,9 +27,14 @@ from .grafana_query import (
     as_object,
     cluster_of,
     decode_request_body,
+    events_as_annotations,
+    frames,
+    lines_of,
     milliseconds,
+    series,
+    table,
+    wide_rows,
 )
-from .grafana_shapes import events_as_annotations, frames, lines_of, series, table, wide_rows
 from .headline import with_headline_loss
 from .parameters import ensure_answerable, is_another, is_elsewhere, point_query
 from .state import ApiState

@@ -79,11 +79,11 @@ def _hidden(body: Any) -> Any:
 async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> Reply:
     """Call the source; what it raises, other than a refusal, is its own defect and is counted as one."""
     if guard is None:
-        return await _answer(route, request)
+        return await _call_handler(route, request)
     if reason := guard.why_paused():
         raise Unavailable(f"this source is paused: {reason}", retry_after_seconds=max(1.0, guard.seconds_paused()))
     try:
-        reply: Reply = await guard.measure(_answer(route, request))
+        reply: Reply = await guard.measure(_call_handler(route, request))
     except RequestError:
         raise
     except Exception as error:
@@ -93,7 +93,7 @@ async def _handle(route: Route, request: IngestRequest, guard: Guard | None) -> 
     return reply
 
 
-async def _answer(route: Route, request: IngestRequest) -> Reply:
+async def _call_handler(route: Route, request: IngestRequest) -> Reply:
     return await without_exit(route.handler(request))
 
 

@@ -14,7 +14,7 @@ from typing import IO
 from xml.sax.saxutils import escape
 
 from ..model.queries import PointColumns
-from .point_json import special_name
+from .point_text import special_name
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 SHEET_ROWS = 1_048_576

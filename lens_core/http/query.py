@@ -32,8 +32,7 @@ from .parameters import (
     workload_uid,
 )
 from .point_arrow import ARROW, stream_arrow
-from .point_csv import CSV, stream_csv
-from .point_json import stream_json
+from .point_text import CSV, stream_csv, stream_json
 from .query_workloads import WorkloadFilter, WorkloadLines, describe_runs
 from .state import ApiState
 from .stream import StreamRoutes
@@ -90,11 +89,11 @@ class QueryRoutes:
         uid = workload_uid(request)
         store = self._state.required_store()
 
-        async def answer() -> Response:
+        async def answer_sources() -> Response:
             found = [] if self._is_elsewhere(request) else await store.metric_sources(uid)
             return json_response({"workload_uid": uid, "data_sources": found, "total_count": len(found)})
 
-        return await self._with_etag(request, uid, answer)
+        return await self._with_etag(request, uid, answer_sources)
 
     async def available(self, request: Request) -> Response:
         """Metrics of a workload, with their sources and numbers of points."""
@@ -102,22 +101,22 @@ class QueryRoutes:
         data_source = request.query_params.get("data_source", "").strip()
         store = self._state.required_store()
 
-        async def answer() -> Response:
+        async def answer_available() -> Response:
             found = [] if self._is_elsewhere(request) else await store.available_metrics(uid, data_source)
             return json_response({"workload_uid": uid, "metrics": found, "total_count": len(found)})
 
-        return await self._with_etag(request, uid, answer)
+        return await self._with_etag(request, uid, answer_available)
 
     async def data(self, request: Request) -> Response:
         """The points of metrics."""
         query = point_query(request)
         store = self._state.required_store()
 
-        async def answer() -> Response:
+        async def answer_data() -> Response:
             asked = query if self._is_elsewhere(request) else await with_headline_loss(store, query)
             return await self._points(request, asked, store.metric_columns)
 
-        return await self._with_etag(request, query.workload_uid, answer)
+        return await self._with_etag(request, query.workload_uid, answer_data)
 
     async def data_of_several(self, request: Request) -> Response:
         """The points of metrics, aggregated over all runs of several workloads: `uid`, repeated."""
@@ -138,11 +137,11 @@ class QueryRoutes:
         query = point_query(request)
         store = self._state.required_store()
 
-        async def answer() -> Response:
+        async def answer_times() -> Response:
             runs = [] if self._is_elsewhere(request) else describe_runs(await store.run_progress(query))
             return await self._points(request, query, store.iteration_columns, {"runs": runs})
 
-        return await self._with_etag(request, query.workload_uid, answer)
+        return await self._with_etag(request, query.workload_uid, answer_times)
 
     async def _points(
         self, request: Request, query: PointQuery, points: Points, more: Mapping[str, Any] | None = None
@@ -199,14 +198,14 @@ class QueryRoutes:
         uid = workload_uid(request)
         store = self._state.required_store()
 
-        async def answer() -> Response:
+        async def answer_workload() -> Response:
             found = None if self._is_elsewhere(request) else await store.workload(uid)
             if found is None:
                 raise NotFound(f"nothing is known about workload {uid!r}{_near_route(uid)}")
             (line,) = await self._lines.of([found.summary])
             return json_response({**line, "runs": found.runs})
 
-        return await self._with_etag(request, uid, answer)
+        return await self._with_etag(request, uid, answer_workload)
 
     async def delete_workload(self, request: Request) -> Response:
         """Remove a workload with all of its runs, events and evidence; what arrives afterwards is stored anew."""
@@ -245,13 +244,13 @@ class QueryRoutes:
         is_descending = ordered_descending(request, otherwise=True)
         store = self._state.required_store()
 
-        async def answer() -> Response:
+        async def answer_events() -> Response:
             found = [] if self._is_elsewhere(request) else await store.events(uid, limit=limit)
             found = found if is_descending else found[::-1]
             total = len(found) if len(found) < limit else await store.count_events(uid)
             return json_response({"workload_uid": uid, "events": found, "total_count": total})
 
-        return await self._with_etag(request, uid, answer)
+        return await self._with_etag(request, uid, answer_events)
 
     def _is_elsewhere(self, request: Request) -> bool:
         return is_elsewhere(request, self._state.cluster_name)

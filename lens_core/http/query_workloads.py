@@ -13,12 +13,12 @@ import msgspec
 
 from ..base.errors import BadRequest, RequestError
 from ..detection.verdict import fuse
+from ..model.processing import Verdict
 from ..model.queries import Progress, WorkloadPage, WorkloadSummary
-from ..model.verdict import Verdict
 from ..plugin_api.overview import State, states_of
 from ..plugin_api.store import Store
 from .detection import weigh
-from .point_json import special_name
+from .point_text import special_name
 from .state import ApiState
 
 logger = logging.getLogger("lens.http")

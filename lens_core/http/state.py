@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..base.allocator import MemoryRelease
 from ..base.errors import Unavailable
+from ..base.process import MemoryRelease
 from ..base.self_metrics import SelfMetrics
 from ..detection.detectors import EvidenceRules
 from ..directory.directory import Directory

@@ -17,7 +17,7 @@ from ..model.queries import News, PointQuery
 from ..plugin_api.store import Store
 from .auth import require_role
 from .parameters import is_elsewhere, point_query
-from .point_json import encode_points
+from .point_text import encode_points
 from .sse import EventStream
 from .state import ApiState
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ..base.errors import LensError
-from ..base.secrets import Secret
+from ..base.redaction import Secret
 
 ROLES = ("ingest", "read", "admin")
 

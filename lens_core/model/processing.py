@@ -1,4 +1,4 @@
-"""The contract between a pipeline and what understands its records before they are stored."""
+"""The results of detectors: verdicts on frameworks, and records with the state that made them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,32 @@ from typing import Protocol
 import msgspec
 
 from .records import Origin, Record
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """A source that names another framework in a layer than the verdict does."""
+
+    layer: str
+    source: str
+    framework: str
+    confidence: float
+    winner: str
+    winning_source: str
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The frameworks that a workload runs on. `framework` is the wrapper where there is one, else the base."""
+
+    framework: str = ""
+    framework_layer: str = ""
+    wrapper_framework: str = ""
+    base_framework: str = ""
+    confidence: float = 0.0
+    method: str = ""
+    workload_type: str = ""
+    status: str = "unknown"
+    sources: Sequence[str] = ()
+    conflicts: Sequence[Conflict] = ()
 
 
 class Processed(msgspec.Struct, frozen=True, kw_only=True):

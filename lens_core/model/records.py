@@ -1,6 +1,6 @@
 """The records that flow through Lens, and the envelope in which they travel. Read this file first.
 
-Everything that Lens sees becomes a record; every record takes the same road (source, identity, detectors,
+Everything that Lens sees becomes a record; every record takes the same path (source, identity, detectors,
 route, spool, sink). Times are seconds since the epoch, UTC, with their fraction. A name that is not known is the
 empty string, a number that is not known is None. Fields are only ever added, never renamed or removed.
 """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from ..base.data_dir import load_state, save_state
 from ..base.errors import LensError
-from ..base.state_file import load_state, save_state
 from ..model.records import Record
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector
@@ -28,9 +28,10 @@ class AnalyzerPoll(Collector):
     made again.
     """
 
-    def __init__(self, analyzer: Analyzer) -> None:
+    def __init__(self, analyzer: Analyzer, wants: Callable[[type[Record]], bool] = lambda kind: True) -> None:
         super().__init__(analyzer.settings, analyzer.context)
         self.analyzer = analyzer
+        self._wants = wants
         self._path = analyzer.context.data_dir / _FILE
         self._seen: _Seen | None = None
         self._next = ""
@@ -45,7 +46,10 @@ class AnalyzerPoll(Collector):
             raise
         except Exception as error:
             raise LensError(f"the store does not answer: {type(error).__name__}: {error}") from error
-        return await self.analyzer.analyze(changed)
+        records = await self.analyzer.analyze(changed)
+        # Series are for sinks that take them; without one they are no loss that anybody has to hear of.
+        unwanted = {kind for kind in map(type, records) if issubclass(kind, Record) and not self._wants(kind)}
+        return [record for record in records if type(record) not in unwanted] if unwanted else records
 
     async def stored(self) -> None:
         """Ask only for later changes from now on."""

@@ -10,8 +10,8 @@ from typing import Protocol
 import msgspec
 
 from ..base.errors import Overloaded, Unavailable
+from ..base.redaction import redact
 from ..base.self_metrics import SelfMetrics
-from ..base.sender_secrets import redact
 from ..delivery.ledger import GATE_REASONS, Ledger
 from ..delivery.spool.sink_state import Reservation
 from ..model.records import Event, Evidence, LogLine, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics

@@ -70,7 +70,7 @@ class IsolatedSource(Source):
         self.name = source.name  # type: ignore[misc]
         self.brings = source.brings  # type: ignore[misc]
         self.rejects = source.rejects  # type: ignore[misc]
-        self.process = ComponentProcess(source, owner, self._answer)
+        self.process = ComponentProcess(source, owner, self._answer_call)
 
     def routes(self) -> Sequence[Route]:
         """Return the source's routes, with handlers that ask its process."""
@@ -124,7 +124,7 @@ class IsolatedSource(Source):
         handle.__doc__ = route.handler.__doc__ or type(self._source).__doc__
         return handle
 
-    async def _answer(self, method: str, body: bytes) -> bytes:
+    async def _answer_call(self, method: str, body: bytes) -> bytes:
         if method != "submit":
             raise LensError(f"nothing is called {method}")
         records, submission = decode_submission(body)

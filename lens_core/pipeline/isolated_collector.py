@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from ..base.errors import ConfigurationError, LensError
-from ..base.logging_setup import HidingFormatter
+from ..base.process import HidingFormatter
 from ..base.redaction import hide
 from ..base.self_metrics import SelfMetrics
 from ..model.records import Record, encode_envelope

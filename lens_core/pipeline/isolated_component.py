@@ -67,11 +67,11 @@ async def _serve(job: Job, calls: BinaryIO, answers: int) -> None:
     loop = asyncio.get_running_loop()
     written = asyncio.Lock()
 
-    async def write(frame: bytes) -> None:
+    async def write_frame(frame: bytes) -> None:
         async with written:
             await asyncio.to_thread(_write_all, answers, frame)
 
-    served = Served(job, write)
+    served = Served(job, write_frame)
     threading.Thread(
         target=_read_calls,
         args=(calls, lambda frame: loop.call_soon_threadsafe(served.channel.receive, frame)),
@@ -88,7 +88,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 class RemoteDoor:
-    """The door of a source whose gate is in the parent."""
+    """The client of a source's gate, which is in the parent."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -102,7 +102,7 @@ class RemoteDoor:
         rejected: Mapping[str, int] | None = None,
     ) -> None:
         """As plugin_api.Door says; the parent's spools hold the records when it returns."""
-        await self._served.report()
+        await self._served.send_report()
         body = encode_submission(records, received, filtered, rejected)
         await self._served.channel.call("submit", body)
 
@@ -111,7 +111,7 @@ class Served:
     """The component with what its host may call."""
 
     def __init__(self, job: Job, write: Callable[[bytes], Any]) -> None:
-        self.channel = Channel(write, self._answer)
+        self.channel = Channel(write, self._answer_call)
         self.stopped = asyncio.Event()
         self._job = job
         self._metrics = SelfMetrics()
@@ -119,14 +119,14 @@ class Served:
         self._routes: Sequence[Route] = ()
         self._reported = Report()
 
-    async def report(self) -> None:
+    async def send_report(self) -> None:
         """Tell the host about problems and metrics of the component's own, where they have changed."""
         fresh = Report(problem=self._metrics.problems.get(self._job.name, ""), values=self._metrics.own_values())
         if fresh != self._reported:
             self._reported = fresh
             await self.channel.call("report", msgspec.msgpack.encode(fresh))
 
-    async def _answer(self, method: str, body: bytes) -> bytes:
+    async def _answer_call(self, method: str, body: bytes) -> bytes:
         if method == "start":
             await self._start()
             answer = b""
@@ -135,12 +135,12 @@ class Served:
         else:
             answer = await self._call(self._component, method, body)
         if method != "stop":
-            await self.report()
+            await self.send_report()
         return answer
 
     async def _start(self) -> None:
         if self._component is None:
-            self._component = self._make()
+            self._component = self._make_component()
         await self._component.start()
         if isinstance(self._component, Source):
             self._routes = self._component.routes()
@@ -171,7 +171,7 @@ class Served:
             raise LensError("the route is not there any more; routes() must answer the same before and after start()")
         return await self._routes[index].handler(request)
 
-    def _make(self) -> Component:
+    def _make_component(self) -> Component:
         job = self._job
         for path in job.search_path:
             if path not in sys.path:

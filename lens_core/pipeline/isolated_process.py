@@ -94,7 +94,7 @@ class ComponentProcess:
             self._killed_for = reason
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        self._end(self._killed_for or "its process was ended")
+        self._record_end(self._killed_for or "its process was ended")
 
     def memory_bytes(self) -> float:
         """Return the memory that the child holds; 0 while there is none."""
@@ -119,7 +119,7 @@ class ComponentProcess:
                 with contextlib.suppress(TimeoutError, asyncio.TimeoutError, ChannelClosed):
                     await asyncio.wait_for(self._channel.call("stop"), STOP_SECONDS)
         finally:
-            self._end("it is stopped")
+            self._record_end("it is stopped")
             await asyncio.shield(asyncio.ensure_future(self._clean_up()))
 
     async def _spawn(self) -> None:
@@ -132,13 +132,13 @@ class ComponentProcess:
             transport, _ = await asyncio.get_running_loop().connect_read_pipe(
                 lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", buffering=0)
             )
-            self._channel = Channel(self._write, self._answer, self._deaf)
+            self._channel = Channel(self._write, self._answer_call, self._deaf)
             self._reading = asyncio.create_task(
                 self._read(process, reader, transport, self._channel), name=f"pipe of {self._component.context.name}"
             )
             await self._write(framed(msgspec.msgpack.encode(job_of(self._component))))
         except BaseException:
-            self._end("it could not be started")
+            self._record_end("it could not be started")
             raise
 
     async def _write(self, frame: bytes) -> None:
@@ -170,9 +170,9 @@ class ComponentProcess:
             reason = f"it sent what is no message: {error}"
         finally:
             transport.close()
-        self._end(reason)
+        self._record_end(reason)
 
-    def _end(self, reason: str) -> None:
+    def _record_end(self, reason: str) -> None:
         if self.ended.is_set():
             return
         self.ended.set()
@@ -197,15 +197,15 @@ class ComponentProcess:
     def _deaf(self, method: str) -> None:
         self.kill(f"{method} ignored its cancellation, so its process was killed")
 
-    async def _answer(self, method: str, body: bytes) -> bytes:
+    async def _answer_call(self, method: str, body: bytes) -> bytes:
         if method == "report":
-            self._take_report(msgspec.msgpack.decode(body, type=Report))
+            self._apply_report(msgspec.msgpack.decode(body, type=Report))
             return b""
         if self._answer_more is None:
             raise LensError(f"nothing is called {method}")
         return await self._answer_more(method, body)
 
-    def _take_report(self, report: Report) -> None:
+    def _apply_report(self, report: Report) -> None:
         context = self._component.context
         if report.problem != context.metrics.problems.get(context.name, ""):
             context.report_problem(report.problem)

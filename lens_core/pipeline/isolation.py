@@ -43,7 +43,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of the child: an envelope of records, or what went wrong (`configuration`: a person must mend it)."""
+    """The answer of the child: an envelope of records, or what went wrong (`configuration`: a person must fix it)."""
 
     envelope: bytes = b""
     rejected: dict[str, int] = {}

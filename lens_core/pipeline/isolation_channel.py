@@ -133,7 +133,7 @@ class Channel:
     async def _serve(self, call: Message) -> None:
         try:
             answer = Message(number=call.number, body=await self._answer(call.method, call.body))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears of it
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it
             answer = encode_error(call.number, error)
         except asyncio.CancelledError:
             answer = encode_error(call.number, LensError("cancelled"))

@@ -253,7 +253,7 @@ class Pipeline:
             sender.ledger.count("accepted", unwanted)
             sender.ledger.count("filtered", unwanted)
 
-    async def erase(self, erasure: Erasure, deadline_seconds: float, store: Sink | None = None) -> Erased:
+    async def erase_records(self, erasure: Erasure, deadline_seconds: float, store: Sink | None = None) -> Erased:
         """Keep what waits of a deleted workload or run from all sinks, and delete its dead letters.
 
         Of what is being sent now only the store's answer is awaited (None: every sink's), because the store is asked to
@@ -266,7 +266,7 @@ class Pipeline:
         waiting = 0
         async for records in self.spool.waiting_records():
             waiting += sum(map(erasure.covers, records))
-        await self.spool.erase(erasure)
+        await self.spool.erase_batches(erasure)
         settling = [
             asyncio.ensure_future(sender.settle(waits_for_answer=store is None or sender.slot.sink is store))
             for sender in self.senders
@@ -277,7 +277,7 @@ class Pipeline:
                 task.cancel()
             if late:
                 raise Unavailable("a sink is still storing what was sent before; delete again", retry_after_seconds=5)
-        return Erased(waiting, await self.dead_letters.erase(erasure))
+        return Erased(waiting, await self.dead_letters.erase_letters(erasure))
 
     async def _end_jobs(self, processor: RecordProcessor, erasure: Erasure) -> None:
         async with self._order:

@@ -36,8 +36,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from ..base.errors import RequestError
 from ..base.self_metrics import SelfMetrics
 from ..directory.directory import Directory
+from ..model.processing import Verdict
 from ..model.records import AnyRecord, Evidence, Record, StepMetrics
-from ..model.verdict import Verdict
 from .log_formats import EventPattern, LogFormat, Mark, Table
 from .sink_answers import Answer, Batch, BatchLimits, Position
 

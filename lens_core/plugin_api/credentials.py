@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.errors import ConfigurationError, LensError
-from ..base.redaction import remember
-from ..base.secrets import Secret
+from ..base.redaction import Secret, remember
 
 # boto3's own would keep a start waiting for minutes where AWS cannot be reached.
 _PATIENCE: dict[str, Any] = {"connect_timeout": 5, "read_timeout": 10, "retries": {"max_attempts": 2}}

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from ..base.data_dir import load_state, save_state
 from ..base.errors import LensError
-from ..base.state_file import load_state, save_state
 from ..model.records import Record
 from .components import Collector
 

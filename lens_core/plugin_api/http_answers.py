@@ -13,7 +13,7 @@ import msgspec
 from .sink_answers import Poisoned, Retry
 
 # The only statuses by which a receiver can mean the records of a request. Every other failure is one of the way to it
-# (an address, a key, an account, a proxy) or of its health: a person mends it, or time; the records wait until then.
+# (an address, a key, an account, a proxy) or of its health: a person fixes it, or time; the records wait until then.
 ABOUT_RECORDS = frozenset({400, 409, 413, 422})
 _KEYS = frozenset({401, 403, 407})
 _ADDRESSES = frozenset({404, 405, 406, 410, 415, 421, 426})
@@ -39,7 +39,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Retry | Poi
 def outage(status: int, headers: Mapping[str, str], body: bytes) -> Retry | None:
     """The answer for a batch after a failure that says nothing about its records; None for one that may.
 
-    Its reason says what to mend: a key, an address, the receiver. Since API 1.3.
+    Its reason says what to fix: a key, an address, the receiver. Since API 1.3.
     """
     hint = ""
     if is_web_page(headers, body):

@@ -115,7 +115,7 @@ class Store(Sink):
 
     async def tidy(self) -> dict[str, Any]:
         """Do now what is else done in the background, for `lens db vacuum`; what was done."""
-        raise LensError(f"the store {self.name!r} cannot be tidied")
+        raise LensError(f"the store {self.name!r} cannot be cleaned up")
 
     async def origins(self, workload_uid: str) -> list[Origin]:
         """The workloads and pods whose records are shown under a uid, so that a deletion finds them in the spools."""

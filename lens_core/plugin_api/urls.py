@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ..base.errors import LensError
-from ..base.redaction import hide, passwords_in, remember
-from ..base.secrets import Secret
+from ..base.redaction import Secret, hide, passwords_in, remember
 
 __all__ = [
     "SplitUrl",

@@ -26,9 +26,8 @@ from ..base.deprecation import uses_of
 from ..base.errors import PluginError
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Detector, HookSpecs, Sink, Source
-from .files import FOLDER_VARIABLE, plugin_files
 from .info import KINDS, ComponentInfo, ComponentKind, PluginInfo, kind_of
-from .loading import Plugin, describe_entry_point, installed_entry_points, load_plugin
+from .loading import FOLDER_VARIABLE, Plugin, describe_entry_point, installed_entry_points, load_plugin, plugin_files
 
 GROUP = "lens"
 DISABLED_VARIABLE = "LENS_DISABLED_PLUGINS"

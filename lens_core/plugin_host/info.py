@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..base.deprecation import deprecation_in
-from ..base.expectations import describe_type, field_documentation, field_types, is_secret, split_annotation
+from ..base.setting_types import describe_type, field_documentation, field_types, is_secret, split_annotation
 from ..plugin_api.analyzer import Analyzer
 from ..plugin_api.components import Collector, Component, Detector, Sink, Source
 from ..plugin_api.store import Store

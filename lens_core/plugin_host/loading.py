@@ -1,10 +1,19 @@
-"""From one entry point to the classes that it announces, or to the reason why there are none."""
+"""Loads plugins one by one, from entry points and from files of a folder.
+
+Single files as plugins, for trying things out: every `*.py` of the folder that LENS_PLUGINS_DIR names.
+
+A file is imported as the module of its own name, from the end of the search path: so it may import its neighbours (a
+name that begins with `_` is never a plugin itself), a collector of it may be isolated, and it replaces nothing.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import inspect
 import re
+import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator
@@ -17,6 +26,7 @@ from importlib.metadata import (
     distributions,
     entry_points,
 )
+from pathlib import Path
 from typing import Any
 
 import click
@@ -28,11 +38,60 @@ from packaging.utils import canonicalize_name
 
 from ..base.deprecation import note_uses
 from ..base.errors import PluginError
-from ..base.expectations import field_types
-from ..base.setting_types import foreign_types
+from ..base.setting_types import field_types, foreign_types
 from ..plugin_api.commands import OWN_COMMANDS
 from ..plugin_api.components import API_VERSION, Component
-from .info import COMMANDS_HOOK, HOOKS, KINDS, ComponentInfo, PluginState, component_info, host_keys
+from .info import (
+    COMMANDS_HOOK,
+    HOOKS,
+    KINDS,
+    ComponentInfo,
+    PluginState,
+    component_info,
+    host_keys,
+)
+
+FOLDER_VARIABLE = "LENS_PLUGINS_DIR"
+
+
+class PluginFile(msgspec.Struct, frozen=True):
+    """One file of the folder."""
+
+    path: Path
+
+    @property
+    def entry_point(self) -> EntryPoint:
+        """The file as if a distribution announced it."""
+        return EntryPoint(name=self.path.stem, value=self.path.stem, group="lens")
+
+    def refused(self) -> Plugin | None:
+        """A failed plugin if the file cannot be imported under its name; None if it can."""
+        reason = self._why_not()
+        if not reason:
+            return None
+        plugin = Plugin(name=self.path.stem, module=self.path.stem, distribution="", version="")
+        plugin.end_with("failed", reason)
+        return plugin
+
+    def _why_not(self) -> str:
+        if not self.path.stem.isidentifier():
+            return f"{self.path.name} is no name for a module; take lower case letters, digits and underscores"
+        found = importlib.util.find_spec(self.path.stem)
+        if found is None or found.origin is None or Path(found.origin).resolve() != self.path.resolve():
+            return f"there is another module {self.path.stem}; rename the file"
+        return ""
+
+
+def plugin_files(folder: Path) -> list[PluginFile]:
+    """The plugins of a folder, by name; the folder is on the search path afterwards. Raises PluginError without it."""
+    folder = folder.expanduser().absolute()
+    if not folder.is_dir():
+        raise PluginError(f"the folder of plugins, {folder}, is not there; fix --plugins-dir or {FOLDER_VARIABLE}")
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    importlib.invalidate_caches()  # a file may have come while this process runs
+    return [PluginFile(path) for path in sorted(folder.glob("*.py")) if not path.name.startswith(("_", "."))]
+
 
 OWN_DISTRIBUTION = "lens-agent"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -42,7 +101,7 @@ _FRAMES_SHOWN = 4
 
 @dataclass
 class Plugin:
-    """One entry point and what became of it."""
+    """One entry point and its state."""
 
     name: str
     module: str

@@ -19,7 +19,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..base.deprecation import uses_of
-from ..base.expectations import field_types, is_secret, split_annotation
+from ..base.setting_types import field_types, is_secret, split_annotation
 from ..plugin_api.components import API_VERSION, Component, Detector, Source
 from ..plugin_host.info import settings_of, summary_of
 from ..plugin_host.loading import OWN_DISTRIBUTION, Plugin
@@ -53,7 +53,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def lint(plugin: Plugin) -> list[Finding]:
-    """Everything that the linter says about one plugin, in the order in which an author would mend it."""
+    """Everything that the linter says about one plugin, in the order in which an author would fix it."""
     if plugin.state != "loaded":
         return [Finding("state", "failed", plugin.name, f"{plugin.state}: {plugin.reason}")]
     found = [Finding("state", "ok", plugin.name, f"loaded, {len(plugin.classes)} of its classes announced")]

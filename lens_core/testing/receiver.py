@@ -68,13 +68,13 @@ class HttpReceiver:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close()
+        await self._close_server()
 
     async def trouble(self, kind: Trouble | None) -> None:
         """Misbehave like this from now on; None ends it."""
         self._trouble = kind
         if kind == "absent":
-            await self._close()
+            await self._close_server()
             return
         self._drop_connections()
         if self._server is None:
@@ -99,7 +99,7 @@ class HttpReceiver:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
 
-    async def _close(self) -> None:
+    async def _close_server(self) -> None:
         if self._server is not None:
             # A connection that is being accepted needs some turns of the loop, and a server that is closed meanwhile
             # forgets it with its socket open (asyncio up to 3.12): first no more is accepted, then it is closed.
@@ -134,10 +134,10 @@ class HttpReceiver:
 
     async def _serve_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while await self._serve(reader, writer):
+            while await self._serve_request(reader, writer):
                 pass
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _serve_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request; whether the connection stays open."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         method, target, _ = head[0].split(" ", 2)

@@ -1,4 +1,4 @@
-"""Contract checks for sinks, on the real road: a spool on disk, the delivery, the sink, its other side.
+"""Contract checks for sinks, on the real path: a spool on disk, the delivery, the sink, its other side.
 
 @pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
 async def test_contract(check, tmp_path):
@@ -263,7 +263,7 @@ async def check_a_full_spool_keeps_what_it_took(harness: SinkHarness, folder: Pa
     async with _road(harness, folder) as again:
         await again.drained()
     await _assert_stored(harness, accepted, once=harness.exactly_once)
-    assert max(await harness.stored()) < len(accepted), "records are stored that were refused at the door"
+    assert max(await harness.stored()) < len(accepted), "records are stored that were refused at the gate"
 
 
 async def check_a_batch_sent_again_changes_nothing(harness: SinkHarness, folder: Path) -> None:
@@ -330,7 +330,7 @@ def _make_batch(records: Sequence[Record], number: int) -> Batch:
 
 
 async def check_memory_does_not_grow(harness: SinkHarness, folder: Path) -> None:
-    """The same small batch again and again keeps nothing in memory."""
+    """The same small batch repeatedly keeps nothing in memory."""
     async with _started(harness.make_sink()) as sink:
         records = _records(harness, range(20))
         leaked = await grows(lambda: within(sink.send(_make_batch(records, 1)), "send()"))

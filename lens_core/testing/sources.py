@@ -13,7 +13,7 @@ import msgspec
 from ..base.errors import LensError, Overloaded, RequestError
 from ..base.self_metrics import SelfMetrics
 from ..http.app import routes_of
-from ..http.openapi_types import parameters_of, schemas_of
+from ..http.openapi import parameters_of, schemas_of
 from ..http.state import ApiState
 from ..http.tokens import TokenStore
 from ..model.records import Record, encode_envelope
@@ -46,7 +46,7 @@ _GARBAGE: tuple[bytes, ...] = (
 
 
 class RecordingDoor:
-    """A door that keeps what it is given and checks that the counts add up; `overloaded` makes it refuse."""
+    """A gate that keeps the records and checks that the counts add up; `overloaded` makes it refuse."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -80,7 +80,7 @@ class RecordingDoor:
 
 
 async def check_source(source: Source, good: Sequence[IngestRequest]) -> None:
-    """Run a source's routes through good requests, garbage, and a door that is shut.
+    """Run a source's routes through good requests, garbage, and a gate that refuses.
 
     `good` are requests that must be taken, at least one for each route that takes records.
     """

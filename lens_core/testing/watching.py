@@ -97,7 +97,7 @@ async def unblocked(check: Callable[[], Coroutine[Any, Any, None]], what: str, m
     def record(hold: LoopHold) -> None:
         holds.append(hold)
         if hold.seconds >= HELD_SECONDS and _frames_of(hold, module):
-            checking.cancel()  # it would be held again and again
+            checking.cancel()  # it would be held repeatedly
 
     watch = LoopWatch(threshold_seconds=BLOCKED_SECONDS, on_hold=record)
     watch.start()
@@ -142,7 +142,7 @@ async def check_idle(component: Component, what: str) -> None:
     place, seen = places.most_common(1)[0] if places else ("", 0)
     if max(computed.values(), default=0.0) < IDLE_SHARE * IDLE_SECONDS:
         return
-    if seen < taken * _SEEN_SHARE:  # a task that is woken again and again is hardly ever met at work
+    if seen < taken * _SEEN_SHARE:  # a task that is woken repeatedly is hardly ever met at work
         tasks = _tasks_of(module) if computed.get(own, 0.0) >= IDLE_SHARE * IDLE_SECONDS else []
         place = tasks[0] if tasks else ""
     assert not place, (
@@ -152,7 +152,7 @@ async def check_idle(component: Component, what: str) -> None:
 
 
 def _sample(module: str) -> tuple[int, Counter[str]]:
-    """Look again and again where code of a module computes, in whatever thread; how often, and what was seen."""
+    """Look repeatedly where code of a module computes, in whatever thread; how often, and what was seen."""
     own, ends = threading.get_ident(), time.monotonic() + IDLE_SECONDS
     taken, places = 0, Counter[str]()
     while time.monotonic() < ends:
@@ -191,7 +191,7 @@ def _running_in(frame: FrameType | None, module: str) -> Iterator[str]:
 
 
 async def grows(call: Callable[[], Awaitable[object]], times: int = 8) -> int:
-    """The bytes by which the memory of Python objects grows while something is called again and again."""
+    """The bytes by which the memory of Python objects grows while something is called repeatedly."""
     for _ in range(2):
         await call()
     tracemalloc.start()

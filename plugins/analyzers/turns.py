@@ -5,13 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+_ACTIVE_SECONDS = 3600.0
+
 
 class Turns:
-    """The workloads that changed and wait; one that took long to look at rests the longer."""
+    """The workloads that changed and wait; each rests after a look, so that all looks together keep to their share.
 
-    def __init__(self, rest_factor: float, longest_rest_seconds: float) -> None:
-        self._factor, self._longest = rest_factor, longest_rest_seconds
+    With few workloads a look comes again after seconds, with many after minutes: the rest is the time that the look
+    took, times the number of workloads that were looked at within the last hour, over the share.
+    """
+
+    def __init__(self, core_share: float, longest_rest_seconds: float) -> None:
+        self._share, self._longest = core_share, longest_rest_seconds
         self._waiting: dict[str, None] = {}
+        self._looked: dict[str, float] = {}
         self._earliest: dict[str, float] = {}
 
     def note(self, uids: Iterable[str]) -> None:
@@ -25,9 +32,12 @@ class Turns:
 
     def looked_at(self, uid: str, took_seconds: float) -> None:
         """Let a workload rest."""
-        self._waiting.pop(uid, None)
-        rest = min(self._longest, took_seconds * self._factor)
         now = time.monotonic()
-        self._earliest[uid] = now + rest
-        if len(self._earliest) > 10_000:
-            self._earliest = {one: at for one, at in self._earliest.items() if at > now}
+        self._waiting.pop(uid, None)
+        self._looked.pop(uid, None)
+        self._looked[uid] = now  # the newest at the end
+        while self._looked and next(iter(self._looked.values())) < now - _ACTIVE_SECONDS:
+            gone = next(iter(self._looked))
+            del self._looked[gone]
+            self._earliest.pop(gone, None)
+        self._earliest[uid] = now + min(self._longest, took_seconds * len(self._looked) / self._share)

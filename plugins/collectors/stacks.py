@@ -61,7 +61,7 @@ class Stacks(DiagnosisCollector):
 
     def _collect_jobs(self) -> list[Record]:
         if not self._jobs or self._runs % _LOOK_FOR_JOBS_EVERY == 0:
-            self._look_for_jobs()
+            self._find_jobs()
         self._runs += 1
         records: list[Record] = []
         for owner, collector in self._jobs.items():
@@ -70,7 +70,7 @@ class Stacks(DiagnosisCollector):
                 records.append(self.make_diagnosis(collector.to_text(data), owner))
         return records
 
-    def _look_for_jobs(self) -> None:
+    def _find_jobs(self) -> None:
         found: dict[Owner, list[int]] = defaultdict(list)
         for rank in find_ranks(limit=self.settings.local_world_size):
             found[rank.owner].append(rank.pid)
@@ -78,7 +78,7 @@ class Stacks(DiagnosisCollector):
         for owner, pids in found.items():
             collector = self._jobs.get(owner) or StackCollector(pids=pids, may_pause=self.settings.may_pause)
             if collector.pids != pids:
-                collector.look_at(pids)
+                collector.set_pids(pids)
             jobs[owner] = collector
         self._jobs = jobs
 

@@ -39,6 +39,7 @@ class Generic(Detector):
         LogFormat(
             name="plain_bar",
             words=("loss", "it", "s"),
+            reject=r"(?i)(?<![a-z])(?:find(?:ing|er)|valid|evaluat|testing|predict|sanity)[^|\r\n]{0,80}%\|",
             head=r"(?<=\d)%\|(?=[^|\[]{0,120}\| {0,12}\d{1,12}/\d{1,12} \[[^\]]{0,240}?\bloss=)",
             layout="bar",
             fields=_COUNTED,

@@ -123,7 +123,7 @@ _DEVICES = (
         ("amdgpu", "gpu", "reset", "begin"),
         r"amdgpu (?P<device>[\da-f:.]+): (?:amdgpu: )?(?P<reason>GPU reset begin!)",
     ),
-    _failure_pattern(  # NVLink reports what it has mended by the same numbers
+    _failure_pattern(  # NVLink reports what it has corrected by the same numbers
         ("nvrm", "xid"),
         r"NVRM: Xid \((?:PCI:)?(?P<device>[\w:.]+)\): (?P<xid>\d+),(?! *\w+ Nonfatal\b) *(?P<reason>.{0,160})",
     ),

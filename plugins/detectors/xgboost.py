@@ -34,19 +34,6 @@ class XgBoost(Detector):
             )
             for measure in (*_LOSSES, *_OTHERS)
         ),
-        # The sets that scikit-learn's interface evaluates; which of them, if any, is the training's it does not say.
-        *(
-            LogFormat(
-                name=f"evaluated_{measure}",
-                words=("validation_", measure),
-                head=rf"(?<!\S)\[(?P<iteration>\d+)\]\s+(?=validation_\d{{1,3}}-{measure}:)",
-                layout="spaced",
-                loss=(),
-                standalone=False,
-                example=f"[12]\tvalidation_0-{measure}:0.364576\tvalidation_1-{measure}:0.381200",
-            )
-            for measure in (*_LOSSES, *_OTHERS)
-        ),
         LogFormat(
             name="best",
             words=("stopping", "best", "iteration"),

@@ -43,7 +43,7 @@ _REFUSALS = _PERMANENT - {"UNIMPLEMENTED", "PERMISSION_DENIED"}
 class MasterError(LensError):
     """The master did not take a report; `permanent` when sending it again at once changes nothing.
 
-    `is_refusal`: it will never take this report; otherwise the way to it, or what answers there, has to be mended.
+    `is_refusal`: it will never take this report; otherwise the way to it, or what answers there, has to be fixed.
     """
 
     def __init__(self, message: str, *, permanent: bool = False, is_refusal: bool | None = None) -> None:

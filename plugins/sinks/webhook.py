@@ -53,6 +53,9 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     types: Annotated[tuple[str, ...], Meta(description="types of events that are told")] = (
         *ATTENTION_EVENTS,
         "loss_not_finite",
+        "loss_diverged",
+        "restore_differs",
+        "straggler",
     )
     page_url: Annotated[str, Meta(description="where people open the page; messages link to the job")] = ""
     quiet_seconds: Annotated[float, Meta(ge=0, description="the same of one job is not told again so soon")] = 300.0
@@ -180,7 +183,11 @@ class Webhook(Sink):
         pods = sorted({event.origin.pod_name for event in events if event.origin.pod_name})
         nodes = sorted({event.origin.node for event in events if event.origin.node})
         where = [_listed("rank", ranks), _listed("pod", pods), _listed("node", nodes)]
-        reason = _one_line(str(first.details.get("reason") or first.details.get("line") or "")[:_SHOWN_TEXT])
+        reason = _one_line(
+            str(first.details.get("reason") or first.details.get("line") or first.details.get("rule") or "")[
+                :_SHOWN_TEXT
+            ]
+        )
         text = f"{job.name}: {first.type.replace('_', ' ')}"
         text += "" if first.iteration is None else f" at iteration {first.iteration}"
         text += f" ({', '.join(filter(None, where))})" if any(where) else ""

@@ -74,7 +74,7 @@ _kubernetes = msgspec.json.Decoder(Kubernetes, strict=False)
 class EntryConverter:
     """Makes records of the entries of one body; `base` says what the request knows of all of them.
 
-    `complete` fills in what is known of an origin: here once for each, so that the door need not for every line.
+    `complete` fills in what is known of an origin: here once for each, so that the gate need not for every line.
     """
 
     def __init__(self, base: Origin, max_line_bytes: int, complete: Callable[[Origin], Origin]) -> None:

@@ -40,7 +40,7 @@ def published(data_dir: Path) -> str:
 
 @contextmanager
 def always_sending(lens: Callable[[], str]) -> Iterator[None]:
-    """A row and an event again and again, for whoever watches the records that pass."""
+    """A row and an event repeatedly, for whoever watches the records that pass."""
     over = threading.Event()
     envelope = {"version": 1, "origin": {"workload_uid": "llama-7b"}, "records": [ROW, EVENT]}
 

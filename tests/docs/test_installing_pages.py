@@ -146,6 +146,11 @@ def test_the_example_of_a_collector(installation: Installation, tmp_path: Path) 
     assert "checkpoints" in found
 
 
+def test_the_example_of_an_analyzer(installation: Installation, tmp_path: Path) -> None:
+    folder = copied("lens-budget-analyzer", tmp_path)
+    assert "budget: loaded" in installation.run(console(folder.name)[0], folder)[1]
+
+
 def test_the_example_of_a_source(installation: Installation, tmp_path: Path) -> None:
     folder = copied("lens-statsd-source", tmp_path)
     install, send = console(folder.name)

@@ -21,9 +21,11 @@ __all__ = ["make_lens"]
 
 
 def test_the_pages_detector_works() -> None:
-    (code,) = blocks("detectors.md", "python")
+    code, *others = blocks("detectors.md", "python")
     names: dict[str, Any] = {}
     exec(code, names)
+    for other in others:
+        exec(other, {})
     check_detector(names["Acme"])
     engine = LineEngine([names["Acme"]])
     (step,) = engine.read_line(names["Acme"].formats[0].example)

@@ -30,4 +30,4 @@ def test_a_followed_log_gives_every_step_once(make_lens: Callable[..., RunningLe
     assert [point["iteration"] for point in points] == list(range(1, 351))
     assert {point["attempt"] for point in points} == {1}
     received = [source["received"] for source in lens.get("/status")["sources"] if source["name"] == "files"]
-    assert received[0] <= 400  # a follower that forgets its place would read the file again and again
+    assert received[0] <= 400  # a follower that forgets its place would read the file repeatedly

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from lens_core.cli import cli
-from lens_core.cli.counts import pipeline_counts, sink_counts, source_counts
+from lens_core.cli.columns import pipeline_counts, sink_counts, source_counts
 from tests.end_to_end.running_lens import RunningLens, http_get, http_post, wait_for
 
 CLOSED = "http://127.0.0.1:9/api/v1/records"

@@ -17,7 +17,8 @@ DETECTOR = EXAMPLES / "lens-acme-detector"
 SINK = EXAMPLES / "lens-example-sink"
 SOURCE = EXAMPLES / "lens-statsd-source"
 COLLECTOR = EXAMPLES / "lens-checkpoints-collector"
-ALL = {"acme": DETECTOR, "influx": SINK, "statsd": SOURCE, "checkpoints": COLLECTOR}
+ANALYZER = EXAMPLES / "lens-budget-analyzer"
+ALL = {"acme": DETECTOR, "influx": SINK, "statsd": SOURCE, "checkpoints": COLLECTOR, "budget": ANALYZER}
 
 CONFIGURATION = """
 sinks:

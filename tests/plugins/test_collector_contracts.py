@@ -15,13 +15,12 @@ import yaml
 from lens_plugins.collectors.directory_file import DirectoryFile, DirectoryFileSettings
 from lens_plugins.collectors.directory_postgresql import DirectoryPostgresql, DirectoryPostgresqlSettings
 from lens_plugins.collectors.hook_spool import HookSpool, HookSpoolSettings
-from lens_plugins.collectors.kubernetes.plugin import Kubernetes
-from lens_plugins.collectors.kubernetes.settings import KubernetesSettings
+from lens_plugins.collectors.kubernetes import Kubernetes, KubernetesSettings
 from lens_plugins.collectors.pod_resources import PodResources, PodResourcesSettings
 from lens_plugins.collectors.slurm import Slurm, SlurmSettings
 from lens_plugins.collectors.stacks import Stacks, StacksSettings
-from lens_plugins.collectors.wandb_cloud.collector import WandbCloud
-from lens_plugins.collectors.wandb_cloud.settings import WandbCloudSettings
+from lens_plugins.collectors.wandb_cloud import WandbCloud
+from lens_plugins.collectors.wandb_cloud.figures import WandbCloudSettings
 
 from lens_core import Context, Secret
 from lens_core.plugin_host.host import PluginHost

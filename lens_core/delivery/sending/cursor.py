@@ -182,7 +182,7 @@ class Prefetcher:
             if unpacked is None or self._spool.hand_out(self._sink, unpacked.chunk):
                 return unpacked
 
-    def look_ahead(self, limits: BatchLimits) -> None:
+    def prefetch_batch(self, limits: BatchLimits) -> None:
         """Begin with what comes behind all that was taken, if it is a full batch and not too large."""
         if self._ahead is None and self.has_full_batch(limits) and self._bytes_of_next(limits) <= MAX_BYTES_AHEAD:
             self._ahead = asyncio.create_task(self._read_ahead(limits))

@@ -100,7 +100,7 @@ class Health:
             self.last_success_at = now
             self._last_success.set(now)
 
-    def record_failure(self, reason: str, now: float) -> bool:
+    def record_failed_try(self, reason: str, now: float) -> bool:
         """A try failed; whether that is worth a line in the log (the first of a row, and when it gets serious)."""
         self.failures += 1
         self.last_error, self.last_error_at = reason, now
@@ -278,14 +278,14 @@ class Sender:
                 if not isinstance(error, LensError):
                     logger.exception("%s failed in an unexpected way", self.ledger.component)
                 await self._committer.finish_commit()
-                going_on = await self._pause(self._backoff.next_delay()) and await self._take_back()
+                going_on = await self._pause(self._backoff.next_delay()) and await self._return_batches()
         await self._committer.finish_commit()
 
-    async def _take_back(self) -> bool:
+    async def _return_batches(self) -> bool:
         """Begin again behind what is accounted for; False when stopped before the spool could say where that is."""
         while True:
             try:
-                await self._spool.take_back(self.slot.name)
+                await self._spool.return_batches(self.slot.name)
             except LensError as error:
                 self._record_failure(f"the spool: {error}")
                 if not await self._pause(self._backoff.next_delay()):
@@ -298,7 +298,7 @@ class Sender:
         unpacked = await self._prefetcher.next_batch(self.limits)
         if unpacked is None:
             return True
-        self._prefetcher.look_ahead(self.limits)
+        self._prefetcher.prefetch_batch(self.limits)
         return await BatchDelivery(self._context, unpacked).deliver()
 
     async def _find_position(self) -> bool:
@@ -379,7 +379,7 @@ class Sender:
         return True
 
     def _record_failure(self, reason: str) -> None:
-        if self.health.record_failure(reason, self._clock()):
+        if self.health.record_failed_try(reason, self._clock()):
             logger.warning("%s cannot deliver: %s", self.ledger.component, reason)
 
 

@@ -140,7 +140,7 @@ class Segment(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The next records of a sink: segments in their order, read when the spool had been mended so often."""
+    """The next records of a sink: segments in their order, read when the spool had been repaired so often."""
 
     start: Position
     end: Position

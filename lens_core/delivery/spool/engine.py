@@ -1,4 +1,4 @@
-"""The spool's file in its whole life: opening, mending, tidying, closing; what its writer thread asks."""
+"""Life cycle of the spool's file: opening, repair, cleanup, closing; the interface for its writer thread."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SpoolEngine(SpoolTables):
     # Opening and closing
 
     def open(self) -> None:
-        """Lock, check, mend if needed, register the sinks and load the books."""
+        """Lock, check, repair if needed, register the sinks and load the books."""
         try:
             if self.path:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ class SpoolEngine(SpoolTables):
 
     def _load_file(self, fault: str) -> None:
         self._open_file(fault)
-        self._take_reserve()
+        self._allocate_reserve()
         connection = self._open_connection()
         connection.execute("BEGIN IMMEDIATE")
         self._register(connection)
@@ -147,13 +147,13 @@ class SpoolEngine(SpoolTables):
             sink_state.dead_letter_reason = spool_file.newest_dead_letter_reason(connection, name)
 
     def close(self) -> None:
-        """Tidy up and close; never raises, because what is committed is safe already."""
+        """Clean up and close; never raises, because what is committed is safe already."""
         if self._connection is not None:
             try:
                 self._clean_up(self._connection)
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             except sqlite3.Error as error:
-                logger.warning("the spool %s could not be tidied at the end: %s", self.path, error)
+                logger.warning("spool %s: cleanup at the end failed: %s", self.path, error)
             self._connection.close()
             self._connection = None
         if self._lock:
@@ -162,7 +162,7 @@ class SpoolEngine(SpoolTables):
     # What the commit thread asks
 
     def connection(self) -> sqlite3.Connection:
-        """The writer's connection; the file is mended first if a reader has found it damaged."""
+        """The writer's connection; the file is repaired first if a reader has found it damaged."""
         if self._repair_wanted:
             self._repair()
         return self._open_connection()
@@ -173,7 +173,7 @@ class SpoolEngine(SpoolTables):
         return self._connection
 
     def _repair(self) -> None:
-        """Mend the file in place of a restart; if that fails, the next transaction tries again."""
+        """Repair the file in place of a restart; if that fails, the next transaction tries again."""
         if self.path is None:
             self._repair_wanted = False
             return
@@ -217,10 +217,10 @@ class SpoolEngine(SpoolTables):
             return Overloaded(self.refusal, retry_after_seconds=5.0)
         if spool_file.is_damage(error):
             self._repair_wanted = True
-            return Overloaded("the spool was damaged and is being mended", retry_after_seconds=1.0)
+            return Overloaded("the spool was damaged and is being repaired", retry_after_seconds=1.0)
         return SpoolError(f"the spool {self.path or 'in memory'}: {error}")
 
-    def _take_reserve(self) -> None:
+    def _allocate_reserve(self) -> None:
         if self._reserve is None or self._reserve.allocate():
             self.refusal = ""
         else:
@@ -250,10 +250,10 @@ class SpoolEngine(SpoolTables):
         try:
             self.untidy = self._clean_up(self._connection)
             if self.refusal:
-                self._take_reserve()
+                self._allocate_reserve()
         except sqlite3.Error as error:
             self.untidy = bool(self.refusal)
-            logger.warning("the spool %s could not be tidied: %s", self.path, self.translate(error))
+            logger.warning("spool %s: cleanup failed: %s", self.path, self.translate(error))
         return TIDY_EVERY_SECONDS if self.untidy else None
 
     def _clean_up(self, connection: sqlite3.Connection) -> bool:

@@ -1,4 +1,4 @@
-"""Mending a damaged spool: what can still be read is copied into a new file, the old one is kept aside."""
+"""Repairs a damaged spool: copies the readable part into a new file and keeps the old one aside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("lens.spool")
 
 _HEADER = "SELECT created_at, records, bytes, checksum, only_sink FROM batches WHERE id = ?"
 
-# A check reads the whole file. In a larger one damage is found when it is read, which mends it as well.
+# A check reads the whole file. In a larger one damage is found when it is read, which repairs it as well.
 CHECK_WHOLE_FILE_BYTES = 256 * 1024 * 1024
 
 # A damaged file may have lost its count of batches: new numbers must still be larger than any that a sink has seen.

@@ -5,7 +5,7 @@ State of one sink that the spool keeps in memory: its cursor and the backlog beh
 The writer thread changes a state after each commit, the reader thread when it hands records out, so every change
 is made under the lock.
 
-Records that were handed out (up to `in_flight_end`) belong to the sender until it says what became of them: when
+Records that were handed out (up to `in_flight_end`) belong to the sender until it reports their outcome: when
 the spool is full and an optional sink has to skip, those are not counted as dropped here, because they may just be
 arriving.
 
@@ -130,7 +130,7 @@ class SinkState:
             self._recount(untouched)
             self.dead_letters = dead_letters
 
-    def take_back(self, untouched: Pending) -> None:
+    def restore_pending(self, untouched: Pending) -> None:
         """The sender has given up what it had and did not account for; the file has this behind the cursor.
 
         It is handed out again, but for what a repair or a full spool has taken from the file meanwhile.
@@ -161,7 +161,7 @@ class SinkState:
     def hand_out(self, start: Position, end: Position, records: int, size: int, repairs: int = 0) -> bool:
         """The sender gets everything up to `end`; False when the head has moved since `start` was read.
 
-        `repairs` is how often the file had been mended when it was read: what a repair has lost is counted already.
+        `repairs` is how often the file had been repaired when it was read: what a repair has lost is counted already.
         """
         with self._lock:
             if self._head() != start or self.repairs != repairs:
@@ -174,7 +174,7 @@ class SinkState:
     def settled(
         self, end: Position, records: int, size: int, oldest_at: float | None, dead_letters: int, outcome: Outcome
     ) -> None:
-        """The sender has said what became of everything up to `end`."""
+        """Record the outcome of everything up to `end`, which the sender has reported."""
         with self._lock:
             self._counts["delivered", ""] += outcome.delivered
             self._counts["filtered", ""] += outcome.filtered

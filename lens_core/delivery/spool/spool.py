@@ -89,7 +89,7 @@ class Spool:
         self.marks = ProcessingMarks(path)
 
     async def open(self, sinks: Mapping[str, bool]) -> None:
-        """Open or create it for these sinks (name to whether it is required); mends a damaged file.
+        """Open or create it for these sinks (name to whether it is required); repairs a damaged file.
 
         Raises SpoolError when another process has it, when it cannot be written or when a newer Lens wrote it.
         """
@@ -113,7 +113,7 @@ class Spool:
             engine.closed_reader = self._reader.closed
 
     async def close(self) -> None:
-        """Finish what is queued, tidy up and close the file."""
+        """Finish what is queued, clean up and close the file."""
         if self._engine is None or self._writer is None:
             return
         if self._reader is not None:
@@ -255,7 +255,7 @@ class Spool:
         """Return the next chunk of a sink, behind all that it has already, within the limits; None when there is none.
 
         Whole batches, at least one of them, unless a single batch has more than `max_records`. The records are the
-        caller's until `advance` is told what became of them.
+        caller's until `advance` records their outcome.
         """
         while True:
             chunk = await self.peek(sink, limits)
@@ -285,7 +285,7 @@ class Spool:
         engine.recent.drop_passed(min(sink_state.head for sink_state in engine.sink_states.values()))
         return True
 
-    async def take_back(self, sink: str) -> None:
+    async def return_batches(self, sink: str) -> None:
         """Offer a sink again the records that were handed out and not accounted for. Raises SpoolError, Overloaded."""
         engine = self.engine
 
@@ -293,7 +293,7 @@ class Spool:
             cursor = spool_file.cursor_of(connection, sink)
             return spool_file.pending_of(connection, sink, cursor)
 
-        await self._committer().submit(count, engine.sink_states[sink].take_back)
+        await self._committer().submit(count, engine.sink_states[sink].restore_pending)
 
     async def advance(
         self,
@@ -345,7 +345,7 @@ class Spool:
         """The deleted workloads and runs of which records may still wait."""
         return self.engine.erasures
 
-    async def erase(self, erasure: Erasure) -> None:
+    async def erase_batches(self, erasure: Erasure) -> None:
         """Mark what waits now of a deleted workload or run; it is not sent any more."""
         engine = self.engine
 
@@ -397,7 +397,7 @@ __all__ = ["Chunk", "DeadLetter", "NewBatch", "Pending", "Spool", "SpoolStatus"]
 
 
 def _translate_reading(writer: CommitThread, engine: SpoolEngine, error: Exception) -> Exception:
-    """Tell a reader what its error means, and have the writer mend a damaged file."""
+    """Tell a reader what its error means, and have the writer repair a damaged file."""
     told = engine.translate(error)
     writer.poke()
     return told

@@ -81,7 +81,7 @@ class Owner(Protocol):
         """A transaction or a job of it was taken back: the counts are as they were at the mark."""
 
     def idle(self) -> float | None:
-        """Tidy up a little; returns in how many seconds there is more to tidy, None for nothing."""
+        """Clean up a little; returns in how many seconds there is more to clean up, None for nothing."""
 
     def committed(self) -> None:
         """Called in the event loop after each group."""
@@ -218,11 +218,11 @@ class GroupCommitter(ABC):
                     logger.exception("the spool's counts are wrong until the next start")
 
     def _idle(self) -> float | None:
-        """Tidy up a little; returns in how many seconds there is more to tidy, None for nothing."""
+        """Clean up a little; returns in how many seconds there is more to clean up, None for nothing."""
         try:
             return self._owner.idle()
-        except Exception:  # tidying is never worth the commits that everybody waits for
-            logger.exception("the spool could not be tidied")
+        except Exception:  # cleanup must not delay the commits that callers wait for
+            logger.exception("spool cleanup failed")
             return None
 
     def _resolve(self, outcomes: Sequence[Outcome]) -> None:
@@ -261,7 +261,7 @@ class CommitThread(GroupCommitter):
         await asyncio.to_thread(self._thread.join)
 
     def _commit_until_stopped(self) -> None:
-        wait: float | None = 0.0  # there may be something to tidy from before
+        wait: float | None = 0.0  # there may be something to clean up from before
         running = True
         while running:
             group, running = self._next_group(wait)
@@ -303,7 +303,7 @@ class CommitLoop(GroupCommitter):
         return super().submit(work, after, size, repeatable=repeatable)
 
     async def stop(self) -> None:
-        """Finish what is queued; tidy no more."""
+        """Finish what is queued; clean up no more."""
         if self._turn is not None:
             self._turn.cancel()
             self._run()
@@ -316,13 +316,13 @@ class CommitLoop(GroupCommitter):
             group, _ = self._next_group(0.0)
             self._resolve(self._execute(group))
         if self._tidying is None:
-            self._tidy()
+            self._clean_up()
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         self._tidying = None
         wait = self._idle()
         if wait is not None:
-            self._tidying = self._loop.call_later(wait, self._tidy)
+            self._tidying = self._loop.call_later(wait, self._clean_up)
 
 
 class SpoolReader:

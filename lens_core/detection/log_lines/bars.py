@@ -43,16 +43,13 @@ def _is_of_other_work(before: str) -> bool:
     label = _LABEL.search(before.rpartition("\r")[2])
     if label is None:
         return False
-    words = [
-        word
-        for word in _NUMBERS.sub(" ", _PREFIX.sub("", label.group(1))).replace("(", " (").split()
-        if not _HOST.fullmatch(word)
-    ]
+    described = _NUMBERS.sub(" ", _PROCESS.sub(" ", _PREFIX.sub("", label.group(1)).replace("(", " (")))
+    words = [word for word in described.split() if not _HOST.fullmatch(word)]
     name = _PROCESS.sub("", " ".join(words)).strip(" -:,;")
     return bool(name) and _OF_TRAINING.match(name) is None
 
 
-def take_bar(reading: Reading, bar: Bar | None) -> None:
+def apply_bar(reading: Reading, bar: Bar | None) -> None:
     """Give a dictionary that names no step that of the bar before it; its stream decides whether it is (`steps.py`)."""
     if bar is None or reading.iteration is not None or "target_iteration" in reading.values:
         return

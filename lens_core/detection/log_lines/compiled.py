@@ -67,7 +67,7 @@ class CompiledFormat(_Declared):
         if match is None:
             return NO_HEAD
         before = text[start : match.start()]
-        reason = self._look_alike(before, text)
+        reason = self._similar_reading(before, text)
         if reason:
             return reason
         rest = text[match.end() :]
@@ -81,7 +81,7 @@ class CompiledFormat(_Declared):
         iteration = values.pop("iteration", None)
         return self._judge(values, iteration, text), match.end()
 
-    def _look_alike(self, before: str, text: str) -> str:
+    def _similar_reading(self, before: str, text: str) -> str:
         if self._rejects is not None and self._rejects(text):
             return "it looks like something else (rejected by the format)"
         if self._requires is not None and not self._requires(text):

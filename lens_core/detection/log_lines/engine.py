@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from ...plugin_api.log_formats import EventPattern, LogFormat, Mark, Table
-from .bars import Bar, last_bar, take_bar
+from .bars import Bar, apply_bar, last_bar
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .exceptions import TracebackState, read_exception
 from .general import GeneralReader
@@ -214,7 +214,7 @@ class LineEngine:
         if candidates.formats and not readings:
             readings = self._steps(text, candidates, bar)
         if candidates.tables and not readings and context is not None:
-            self._take_header(text, candidates, context)
+            self._open_table(text, candidates, context)
         for event in candidates.events:
             log_event = event.parse_event(text)
             if log_event is not None:
@@ -252,7 +252,7 @@ class LineEngine:
                 reading, end = result
                 if fmt.is_mapping:
                     bar = last_bar(text[start:end]) or bar
-                    take_bar(reading, bar)
+                    apply_bar(reading, bar)
                 if not fmt.lacks(reading):
                     readings.append(reading)
                 start = end
@@ -262,7 +262,7 @@ class LineEngine:
                 return readings
         return []
 
-    def _take_header(self, text: str, candidates: Candidates, context: Context) -> None:
+    def _open_table(self, text: str, candidates: Candidates, context: Context) -> None:
         for table in candidates.tables:
             names = table.header(text)
             if names is not None:

@@ -43,7 +43,7 @@ _EVALUATION = re.compile(r"(?i)^(val|valid|validation|eval|evaluation|test|dev|c
 # What stands before the counter of a line that is no step of a training.
 _OTHER_WORK = re.compile(
     r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
-    r"|average|finder|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
+    r"|average|finder|finding|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
     r"|skip(?:ped|ping)?|early|no|not|until|after|every|warmup|from)\b"
 )
 _LOSS_NAMES = (
@@ -125,7 +125,9 @@ _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s
 _FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
 _CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)")
 _SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S")
-_EVALUATION_WORD = re.compile(r"(?i)(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|test|dev|cv)(?![A-Za-z])")
+_EVALUATION_WORD = re.compile(
+    r"(?i)(?<![A-Za-z])(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing|dev|cv)(?![A-Za-z])"
+)
 # What the dictionaries of other jobs hold: a quantised layer, a trial of a search.
 _OF_OTHER_JOBS = frozenset(["layer", "module", "tid", "trial", "trial_id", "state", "misc"])
 
@@ -155,15 +157,15 @@ class GeneralReader:
 
     def parse_line(self, text: str) -> Reading | None:
         """Return the step, the announcement or the numbers of a line; None where it is nothing of these."""
-        found = self._look(text)
+        found = self._read_or_reason(text)
         return found if isinstance(found, Reading) else None
 
     def why_not(self, text: str) -> str:
         """Say why a line is no step for this reader; empty where it is one, or belongs to one."""
-        found = self._look(text)
+        found = self._read_or_reason(text)
         return found if isinstance(found, str) else ""
 
-    def _look(self, text: str) -> Reading | str:
+    def _read_or_reason(self, text: str) -> Reading | str:
         """The reading of a line, or why there is none."""
         text = text[:_MAX_CHARACTERS]
         if text[:200].lstrip()[:1] == "|" and _CELLS.fullmatch(text):

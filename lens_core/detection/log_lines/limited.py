@@ -114,7 +114,7 @@ class LimitedPattern:
 
 
 def why_not(pattern: str) -> str:
-    """Why a pattern cannot be used to read metrics, and how to mend it; '' if it can."""
+    """Why a pattern cannot be used to read metrics, and how to fix it; '' if it can."""
     try:
         re.compile(pattern)
         compiled = regex.compile(pattern)

@@ -1,6 +1,6 @@
 """Prefilter of lines: a look-up, instead of a search, of the formats to try on a line.
 
-What a line says depends on its words, and a process prints the same few sentences again and again with other numbers
+What a line says depends on its words, and a process prints the same few sentences repeatedly with other numbers
 in them. So a line's *row* (its letters in lower case, blanks for all else) is looked up first among the rows that were
 nobody's before, at the speed of C. A new row is cut into words; it is nobody's if no declaration asks for them.
 """

@@ -83,7 +83,7 @@ class DetectorProcessor:
         place = self._only_place(lines)
         hits = self.engine.filter_lines([line.text for line in lines], place.context if place is not None else None)
         if place is not None and len(lines) == len(records) and _are_plain(lines, place):
-            out, reported, dropped = self._take_hits(lines, place, hits, now)
+            out, reported, dropped = self._process_hits(lines, place, hits, now)
         else:
             out, reported, dropped = self._go_through(records, dict(hits), now)
         made = self._reader.drain_records()
@@ -105,7 +105,7 @@ class DetectorProcessor:
         first = lines[0].origin
         return self._place(first) if all(line.origin is first for line in lines) else None
 
-    def _take_hits(
+    def _process_hits(
         self, lines: Sequence[LogLine], place: StreamContext, hits: Sequence[tuple[int, Candidates]], now: float
     ) -> tuple[list[Record], int, int]:
         """As `_go_through`, for plain lines of one place: only those that may say something are looked at."""

@@ -161,7 +161,7 @@ class StreamReader:
         """The event of a job's silence."""
         details = {"silent_seconds": round(now - job.stepped_at, 3), "usual_seconds": job.usual_seconds}
         return self._make_event(
-            job.origin, job, LogEvent("stalled", "", job.last_iteration, None, details), _newest(job), now
+            job.origin, job, LogEvent("stalled", "", job.last_iteration, None, details), _newest_attempt(job), now
         )
 
     def _make_moment(self, place: StreamContext, line: LogLine, now: float) -> _Moment:
@@ -218,7 +218,7 @@ class StreamReader:
 
     def _process_step(self, moment: _Moment, reading: Reading, now: float) -> None:
         stream = moment.stream
-        if reading.format in GENERAL and not self._take_general(moment, reading, now):
+        if reading.format in GENERAL and not self._process_general(moment, reading, now):
             return
         if reading.joins == "table":
             self._cell(moment, reading, now)
@@ -250,7 +250,7 @@ class StreamReader:
             return  # a bar that begins anew, before its epoch's name or its numbers have changed
         attempt = attempts.of_step(job, stream, counter, row_step, moment.time)
         if attempt == stream.attempt:
-            steps.take_held(reading, stream)
+            steps.apply_held(reading, stream)
             self._advance(moment, counter, row_step, now)
         self._merge_row(moment, reading, row_step, attempt)
         own = check_loss(reading)
@@ -258,7 +258,7 @@ class StreamReader:
             self._happen(moment, own)
         job.is_not_finite = own is not None and own.type == "loss_not_finite"
 
-    def _take_general(self, moment: _Moment, reading: Reading, now: float) -> bool:
+    def _process_general(self, moment: _Moment, reading: Reading, now: float) -> bool:
         """Whether a reading of the general reader is a step of its own; its neighbours get what is theirs.
 
         It stands behind the formats of detectors: a stream that has rows of theirs needs none of its own.
@@ -306,7 +306,7 @@ class StreamReader:
         if counter == "ordinal":
             stream.ordinal = row_step
         if job.last_step_time is not None and job.last_iteration is not None and row_step > job.last_iteration:
-            self._keep_pace(job, moment.time - job.last_step_time)
+            self._update_interval(job, moment.time - job.last_step_time)
         if job.last_step_time is None or moment.time >= job.last_step_time:
             job.last_step_time, job.last_iteration = moment.time, row_step
         job.stepped_at = now
@@ -315,7 +315,7 @@ class StreamReader:
             job.is_stalled = False
             self._happen(moment, LogEvent("resumed", "", row_step, None, {}))
 
-    def _keep_pace(self, job: Job, interval: float) -> None:
+    def _update_interval(self, job: Job, interval: float) -> None:
         """The usual time from step to step: a mean that follows slowly; a stall itself does not count."""
         if interval <= 0.0 or job.is_stalled:
             return
@@ -366,5 +366,5 @@ def _sums_up_banner(reading: Reading, stream: Stream) -> bool:
     return True
 
 
-def _newest(job: Job) -> int:
+def _newest_attempt(job: Job) -> int:
     return job.attempts[-1].number if job.attempts else 1

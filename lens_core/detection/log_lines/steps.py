@@ -152,7 +152,7 @@ def _counts_rows(bar: tuple[int, int | None], stream: Stream, job: Job) -> bool:
     return total is not None and total > stream.bar_total and last < done < total
 
 
-def take_held(reading: Reading, stream: Stream) -> None:
+def apply_held(reading: Reading, stream: Stream) -> None:
     """Give a step what lines before it said about it; what it says itself stays."""
     for name, value in stream.held.items():
         reading.values.setdefault(name, value)

@@ -18,7 +18,7 @@ from ...base.errors import BadRequest
 from ...model.records import RECORD_KINDS, LogLine, Record, SeriesBatch, StepMetrics, kind_of
 from ...pipeline.tap import ChangeListener, RecordListener, Tap, Wanted, subject_name
 from ..auth import require_role
-from ..point_json import special_name
+from ..point_text import special_name
 from ..sse import EventStream
 from ..state import ApiState
 

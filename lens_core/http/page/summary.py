@@ -18,7 +18,7 @@ from ...detection.verdict import fuse
 from ...model.queries import SHORTEST_SPAN_SECONDS, MetricInfo, MetricPoint, PointQuery, Progress, RunSummary
 from ...plugin_api.store import Store
 from ..detection import all_opinions
-from ..point_json import special_name
+from ..point_text import special_name
 from ..state import ApiState
 
 SPARK_POINTS = 60
@@ -125,7 +125,7 @@ async def _metric_values(
     points = await _newest_points(store, PointQuery(workload_uid=uid, metrics=wanted, max_points=SPARK_POINTS), runs)
     return {
         "loss_name": loss,
-        "loss": _newest(points[loss]) if loss else None,
+        "loss": _newest_value(points[loss]) if loss else None,
         "spark": spark(points[loss]) if loss else [],
         "throughput_name": speed,
         "throughput": _last(points[speed]) if speed else None,
@@ -193,7 +193,7 @@ def _telling(share: Sequence[float]) -> float | str:
     return float(f"{max(share, key=lambda value: abs(value - mean)):.5g}")
 
 
-def _newest(points: Sequence[MetricPoint]) -> float | str | None:
+def _newest_value(points: Sequence[MetricPoint]) -> float | str | None:
     """Return the newest value; a loss that is no number any more must not look like the last one that was."""
     if not points:
         return None

@@ -22,6 +22,9 @@ plugin = sys.modules[__name__]
 
 __all__ = ["Goodput", "command", "lens_analyzers", "lens_commands", "plugin"]
 
+# An entry point can only say which extra it needs when it names an object of its module.
+plugin = sys.modules[__name__]
+
 
 @hookimpl
 def lens_commands() -> Sequence[click.Command]:

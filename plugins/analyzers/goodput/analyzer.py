@@ -13,10 +13,12 @@ from msgspec import Meta
 
 from lens_core import Analyzer, BadRequest, Context, IngestRequest, Measurement, Origin, Record, Reply, Route
 
+from ..turns import Turns
 from .answers import as_whole_answer, days_of
 from .facts import Ledger
 from .fleet import GROUPS, INTERRUPTION_GROUPS, FleetBooks, Job
 from .ledger import Books, books_of, close
+from .rows import MICRO
 from .spans import seconds_of_span
 from .store_facts import facts_of
 
@@ -29,13 +31,15 @@ _MOST_UIDS = 500
 class GoodputSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the goodput analyzer."""
 
-    rest_factor: Annotated[
-        float,
-        Meta(ge=0, description="a job whose ledger took a second is not looked at again for so many seconds"),
-    ] = 20_000.0
+    core_share: Annotated[
+        float, Meta(gt=0, le=1, description="the share of a core that all looks together may take, on average")
+    ] = 0.005
     longest_rest_seconds: Annotated[
         float, Meta(ge=0, description="but a job that changes is looked at again after so long")
     ] = 3600.0
+    recent_seconds: Annotated[
+        float, Meta(gt=0, description="series are written of jobs that logged something within so long")
+    ] = 86400.0
 
 
 class WorkloadQuery(msgspec.Struct, frozen=True):
@@ -65,13 +69,14 @@ class Goodput(Analyzer):
         super().__init__(settings, context)
         self._options = settings
         self._fleet: FleetBooks | None = None
-        self._earliest: dict[str, float] = {}
+        self._turns = Turns(settings.core_share, settings.longest_rest_seconds)
         self._lock = asyncio.Lock()
         self._cached: dict[str, tuple[str, float, list[Books]]] = {}
 
     async def start(self) -> None:
         """Open the sums."""
         self._fleet = await asyncio.to_thread(FleetBooks, self.context.data_dir / "fleet.sqlite3")
+        self._turns.note(await asyncio.to_thread(self._fleet.pending))
 
     async def stop(self) -> None:
         """Close the sums."""
@@ -85,23 +90,24 @@ class Goodput(Analyzer):
         fleet = self._opened()
         async with self._lock:
             await asyncio.to_thread(fleet.note_changes, changed)
-            due = await asyncio.to_thread(fleet.due, time.time(), self._earliest)
+        self._turns.note(changed)
         ends = time.monotonic() + _LOOK_SECONDS
         records: list[Record] = []
-        for uid in due:
-            if time.monotonic() > ends:
+        for uid in self._turns.due():
+            began = time.monotonic()
+            if began > ends:
                 break
             records += await self._look_at(fleet, uid)
+            self._turns.looked_at(uid, time.monotonic() - began)
         return records
 
     async def _look_at(self, fleet: FleetBooks, uid: str) -> list[Record]:
-        began = time.monotonic()
         books = await self._books(uid)
         if not books:
             async with self._lock:
                 await asyncio.to_thread(fleet.forget, uid)
             return []
-        ledger, days = await asyncio.to_thread(_close, books[0])
+        ledger, days = await asyncio.to_thread(_close_books, books[0])
         detections = await self.store.detections(uid)
         best = max(detections, key=lambda one: one.confidence, default=None)
         detail = await self.store.workload(uid)
@@ -115,10 +121,9 @@ class Goodput(Analyzer):
         )
         async with self._lock:
             await asyncio.to_thread(fleet.book, job, days, ledger.interruptions)
-        took = time.monotonic() - began
-        rest = min(self._options.longest_rest_seconds, took * self._options.rest_factor)
-        self._earliest[uid] = time.time() + rest
-        return _measurements(uid, ledger, days, at_risk)
+        ended = (books[0].origin + max(account.life.end for account in books[0].accounts)) / MICRO
+        is_recent = time.time() - ended <= self._options.recent_seconds
+        return _measurements(uid, ledger, days, at_risk) if is_recent else []
 
     def routes(self) -> Sequence[Route]:
         """The ledgers of a workload, and of all."""
@@ -145,7 +150,8 @@ class Goodput(Analyzer):
     async def _answer_fleet(self, request: IngestRequest) -> Reply:
         """The ledger of all workloads: the sum of each bucket, and groups by cause, node or what jobs are."""
         _refuse_unknown(request, ("since", "by", "uid"))
-        uids = [value for name, value in request.parameters if name == "uid"]
+        several = [value for name, value in request.parameters if name == "uid"]
+        uids = several if request.query.get("uid") else []
         if len(uids) > _MOST_UIDS or (uids and request.query.get("by") != "workload"):
             raise BadRequest(f"uid goes with by=workload, and names at most {_MOST_UIDS} workloads")
         by = request.query.get("by", "cause")
@@ -176,7 +182,7 @@ class Goodput(Analyzer):
         return self._fleet
 
 
-def _close(books: Books) -> tuple[Ledger, list[Any]]:
+def _close_books(books: Books) -> tuple[Ledger, list[Any]]:
     return close(books), days_of(books)
 
 

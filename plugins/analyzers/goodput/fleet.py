@@ -31,7 +31,7 @@ create table if not exists interruption (
     gpu_hours real
 );
 create index if not exists interruption_uid on interruption (uid);
-create table if not exists pending (uid text primary key, due real not null) without rowid;
+create table if not exists pending (uid text primary key) without rowid;
 """
 _WORST_NODES = 20
 
@@ -77,13 +77,12 @@ class FleetBooks:
     def note_changes(self, uids: Iterable[str]) -> None:
         """Remember workloads that have to be looked at; one that waits already keeps its turn."""
         self._connection.execute("begin")
-        self._connection.executemany("insert or ignore into pending values (?, 0)", [(uid,) for uid in uids])
+        self._connection.executemany("insert or ignore into pending values (?)", [(uid,) for uid in uids])
         self._connection.execute("commit")
 
-    def due(self, now: float, last: dict[str, float]) -> list[str]:
-        """The workloads whose turn has come; `last` says when some may be looked at, at the earliest."""
-        found = [uid for (uid,) in self._connection.execute("select uid from pending order by due, uid")]
-        return [uid for uid in found if last.get(uid, 0.0) <= now]
+    def pending(self) -> list[str]:
+        """The workloads that have to be looked at."""
+        return [uid for (uid,) in self._connection.execute("select uid from pending order by uid")]
 
     def forget(self, uid: str) -> None:
         """Remove a workload that is gone."""

@@ -55,7 +55,7 @@ def books_of(facts: Facts) -> Books:
         _finish(account, origin, is_open=is_last and facts.now is not None and account.life.facts.end is None)
         if not is_last:
             _leave(account, lives[index + 1], facts, origin)
-    at_risk = _lose(accounts, facts)
+    at_risk = _mark_lost(accounts, facts)
     for account in accounts:
         account.buckets.update(account.divided.buckets)
         account.book("slow", float(account.divided.slow.sum()))
@@ -127,7 +127,7 @@ def _leave(account: Account, following: Life, facts: Facts, origin: int) -> None
     account.gap.update({"down": down, "queued": gap - down})
 
 
-def _lose(accounts: Sequence[Account], facts: Facts) -> float | None:
+def _mark_lost(accounts: Sequence[Account], facts: Facts) -> float | None:
     """Move the productive time of steps that were done again to `lost`; the seconds that are at risk now."""
     for index, account in enumerate(accounts):
         if not len(account.life.steps) or index == 0:

@@ -24,7 +24,7 @@ class _Silence:
     behind_longest: float | None = None
     behind_first: float | None = None
 
-    def hear(self, time: float) -> None:
+    def record_line(self, time: float) -> None:
         """A line at this time."""
         silent = time - self.latest
         if silent >= _SILENCE_SECONDS and self.behind_first is None:
@@ -45,9 +45,9 @@ class LogFacts:
         self._silence = _Silence(begun, begun)
         self.is_approximate = False
 
-    def hear(self, time: float) -> None:
+    def record_line(self, time: float) -> None:
         """A line was printed, whatever it says."""
-        self._silence.hear(time)
+        self._silence.record_line(time)
 
     def read(self, records: Iterable[Record]) -> None:
         """Take in the records."""

@@ -67,7 +67,7 @@ class _Dated:
                 self.found = LogFacts(moment, self._name)
                 yield from (msgspec.structs.replace(early, event_time=moment) for early in waiting)
             self.latest = moment
-            self.found.hear(moment)
+            self.found.record_line(moment)
             yield msgspec.structs.replace(line, event_time=moment)
 
     def _pairs(self) -> Iterator[tuple[LogLine, float | None]]:

@@ -18,6 +18,9 @@ plugin = sys.modules[__name__]
 
 __all__ = ["Regressions", "lens_analyzers", "plugin"]
 
+# An entry point can only say which extra it needs when it names an object of its module.
+plugin = sys.modules[__name__]
+
 
 @hookimpl
 def lens_analyzers() -> Sequence[type[Analyzer]]:

@@ -26,12 +26,12 @@ class RegressionsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     recent_seconds: Annotated[
         float, Meta(gt=0, description="findings that are older when they are found become no events")
     ] = 86400.0
-    rest_factor: Annotated[
-        float, Meta(ge=0, description="a job that took a second is not looked at again for so many seconds")
-    ] = 5_000.0
+    core_share: Annotated[
+        float, Meta(gt=0, le=1, description="the share of a core that all looks together may take, on average")
+    ] = 0.005
     longest_rest_seconds: Annotated[
         float, Meta(ge=0, description="but a job that changes is looked at again after so long")
-    ] = 900.0
+    ] = 1800.0
 
 
 class _Reported(msgspec.Struct):
@@ -50,7 +50,7 @@ class Regressions(Analyzer):
     def __init__(self, settings: RegressionsSettings, context: Context) -> None:
         super().__init__(settings, context)
         self._options = settings
-        self._turns = Turns(settings.rest_factor, settings.longest_rest_seconds)
+        self._turns = Turns(settings.core_share, settings.longest_rest_seconds)
         self._reported: dict[str, None] = {}
         self._new: list[str] = []
         self._path = context.data_dir / "reported.json"
@@ -75,7 +75,7 @@ class Regressions(Analyzer):
             if began > ends:
                 break
             for found in await self._find(uid):
-                records += self._events(uid, found)
+                records += self._events_of_findings(uid, found)
             self._turns.looked_at(uid, time.monotonic() - began)
         return records
 
@@ -101,7 +101,7 @@ class Regressions(Analyzer):
         chains, events = await read_attempts(self.store, uid)
         return await asyncio.to_thread(lambda: [find_all(chain, events) for chain in chains])
 
-    def _events(self, uid: str, found: Findings) -> list[Record]:
+    def _events_of_findings(self, uid: str, found: Findings) -> list[Record]:
         oldest = time.time() - self._options.recent_seconds
         events: list[Record] = []
         for one in found.findings:

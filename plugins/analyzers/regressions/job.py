@@ -17,7 +17,8 @@ from .memory import find_memory_creep, find_slower_checkpoints
 from .pace import find_slower, find_slower_after_restart
 from .replay import Replay, compare_losses, find_other_learning_rate, find_repeated_data, find_wrong_restore
 
-MOST_POINTS = 20_000
+MOST_POINTS = 5_000
+_MOST_RUNS = 5
 _MOST_EVENTS = 10_000
 # The names of metrics in logs and in what people log, the likeliest first; a name may stand behind a prefix.
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -55,7 +56,7 @@ _NOTHING = Points(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
 
 
 async def read_attempts(store: Store, uid: str) -> tuple[list[list[Attempt]], list[EventRow]]:
-    """The newest two attempts of each run, the older first, and the events of the workload."""
+    """The newest two attempts of each of the newest runs, the older first, and the events of the workload."""
     detail = await store.workload(uid)
     if detail is None or not detail.runs:
         return [], []
@@ -63,7 +64,8 @@ async def read_attempts(store: Store, uid: str) -> tuple[list[list[Attempt]], li
     source = main_source(detail.runs)
     lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
     names = choose_metrics([info.name for info in await store.available_metrics(uid, source)])
-    return [[await _read(store, uid, life, names) for life in chain[-2:]] for chain in chains_of(lives, events)], events
+    newest = sorted(chains_of(lives, events), key=lambda chain: chain[-1].ends)[-_MOST_RUNS:]
+    return [[await _read(store, uid, life, names) for life in chain[-2:]] for chain in newest], events
 
 
 def choose_metrics(available: Sequence[str]) -> dict[str, str]:
@@ -102,11 +104,11 @@ async def _read(store: Store, uid: str, life: Life, names: Mapping[str, str]) ->
             )
         ]
         for role, name in names.items():
-            metrics[role] = _points([piece for piece in pieces if piece.metric_name == name])
-    return Attempt(life=life, progress=_points(times), metrics=metrics)
+            metrics[role] = _join_pieces([piece for piece in pieces if piece.metric_name == name])
+    return Attempt(life=life, progress=_join_pieces(times), metrics=metrics)
 
 
-def _points(pieces: Sequence[object]) -> Points:
+def _join_pieces(pieces: Sequence[object]) -> Points:
     """Points by rising iteration, each iteration once, as it was logged first."""
     if not pieces:
         return _NOTHING

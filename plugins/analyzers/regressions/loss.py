@@ -15,6 +15,7 @@ from .finding import SCALE, Finding, Points, mad
 WINDOW = 100
 WARM_UP_STEPS = 200
 WARM_UP_POINTS = 20
+_REFRESH_POINTS = 10
 _ALONE, _TWICE, _WITH_NORM = 10.0, 8.0, 6.0
 _OVER, _OVER_POINTS, _UNRECOVERED_POINTS = 4.0, 20, 100
 _RISES = 3
@@ -84,7 +85,7 @@ class _Window:
         self._least = least
         self._values: deque[float] = deque(maxlen=WINDOW)
         self._uses_logs = uses_logs
-        self._centre, self._spread, self._is_fresh = 0.0, 1.0, False
+        self._centre, self._spread, self._age = 0.0, 1.0, _REFRESH_POINTS
 
     def __len__(self) -> int:
         return len(self._values)
@@ -93,17 +94,17 @@ class _Window:
         """The distance of a value from the median, in robust standard deviations; 0 before there are enough."""
         if len(self._values) < WARM_UP_POINTS:
             return 0.0
-        if not self._is_fresh:  # plain lists: arrays of a hundred values cost more than they save
+        if self._age >= _REFRESH_POINTS:  # a few points change the median of a hundred little, and cost as much to find
             self._centre = median(self._values)
             least = self._least if self._uses_logs else 1e-9 + self._least * abs(self._centre)
             self._spread = max(SCALE * median(abs(value - self._centre) for value in self._values), least)
-            self._is_fresh = True
+            self._age = 0
         return (self._u(value) - self._centre) / self._spread
 
-    def add(self, value: float) -> None:
+    def append_value(self, value: float) -> None:
         """Remember a usual value."""
         self._values.append(self._u(value))
-        self._is_fresh = False
+        self._age += 1
 
     def _u(self, value: float) -> float:
         return math.log(max(value, 1e-12)) if self._uses_logs else value
@@ -138,7 +139,7 @@ class _Watch:
         elif self._open is not None:
             self._go_on(iteration, loss, z)
         if self._open is None or z < _OVER:
-            self._loss.add(loss)
+            self._loss.append_value(loss)
 
     def findings(self) -> Iterator[Finding]:
         """All findings, the open spike among them, by iteration."""
@@ -197,4 +198,4 @@ class _Watch:
                 )
             )
         if z < _WITH_NORM:
-            self._norm.add(norm)
+            self._norm.append_value(norm)

@@ -23,12 +23,12 @@ _REPORTED = {"straggler": "straggler", "imbalance": "imbalance", "uneven_data": 
 class StragglersSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the stragglers analyzer."""
 
-    rest_factor: Annotated[
-        float, Meta(ge=0, description="a job that took a second is not looked at again for so many seconds")
-    ] = 5_000.0
+    core_share: Annotated[
+        float, Meta(gt=0, le=1, description="the share of a core that all looks together may take, on average")
+    ] = 0.005
     longest_rest_seconds: Annotated[
         float, Meta(ge=0, description="but a job that changes is looked at again after so long")
-    ] = 900.0
+    ] = 1800.0
 
 
 class Stragglers(Analyzer):
@@ -40,7 +40,7 @@ class Stragglers(Analyzer):
 
     def __init__(self, settings: StragglersSettings, context: Context) -> None:
         super().__init__(settings, context)
-        self._turns = Turns(settings.rest_factor, settings.longest_rest_seconds)
+        self._turns = Turns(settings.core_share, settings.longest_rest_seconds)
         # What was reported of each workload and is not over; and what this look changes of it.
         self._open: dict[str, Verdict] = {}
         self._next: dict[str, Verdict | None] = {}

@@ -74,8 +74,8 @@ async def read_ranks(store: Store, uid: str) -> RankTimes | None:
     available = [info.name for info in await store.available_metrics(uid, first.data_source)]
     metrics = choose_times(available)
     nodes = await _nodes(store, uid, first)
-    if not metrics:
-        return RankTimes(windows=[], metrics={}, run_id=first.run_id, attempt=first.attempt, nodes=nodes)
+    if not {"compute", "waiting"} & set(metrics):  # nothing else tells a slow rank, so nothing else is read
+        return RankTimes(windows=[], metrics=metrics, run_id=first.run_id, attempt=first.attempt, nodes=nodes)
     columns: dict[str, dict[int, tuple[Ints, Floats]]] = {role: {} for role in metrics}
     names = tuple(sorted(metrics.values()))
     newest = 0.0
@@ -93,7 +93,7 @@ async def read_ranks(store: Store, uid: str) -> RankTimes | None:
         pieces = [piece async for piece in store.metric_columns(query)]
         newest = max(newest, stream.last_seen / 1000)
         for role, name in metrics.items():
-            points = _points([piece for piece in pieces if piece.metric_name == name])
+            points = _join_pieces([piece for piece in pieces if piece.metric_name == name])
             if points is not None:
                 columns[role][stream.rank] = points
     windows, iteration = windows_of(columns)
@@ -170,7 +170,7 @@ async def _nodes(store: Store, uid: str, stream: RunSummary) -> dict[int, str]:
     }
 
 
-def _points(pieces: Sequence[PointColumns]) -> tuple[Ints, Floats] | None:
+def _join_pieces(pieces: Sequence[PointColumns]) -> tuple[Ints, Floats] | None:
     if not pieces:
         return None
     steps = np.concatenate([np.array(piece.iterations, dtype=np.int64) for piece in pieces])

@@ -265,7 +265,7 @@ class DiagnosisAgent:
         budget = _parse_restarts(self.max_restarts, DEFAULT_MAX_RESTARTS)
         advice = advise(found, self._end_of_log(), restart_count=restart_count, max_restarts=budget)
         logger.info("Diagnosed a failure. action=%s reason=%s", advice.decision.name, advice.reason)
-        self._tell_master("\n".join(failure.message for failure in found) or advice.evidence, restart_count)
+        self._report_failure("\n".join(failure.message for failure in found) or advice.evidence, restart_count)
         return DiagnosisAction.from_advice(advice)
 
     def _end_of_log(self) -> str:
@@ -276,18 +276,18 @@ class DiagnosisAgent:
             logger.warning("The training log cannot be read. error=%s", error)
             return ""
 
-    def _tell_master(self, text: str, restart_count: int) -> None:
+    def _report_failure(self, text: str, restart_count: int) -> None:
         report = getattr(self._client, "report_failures", None)
         if report is None or not text:
             return
 
-        def tell() -> None:
+        def report_failure() -> None:
             try:
                 report(text, restart_count, "process_error")
-            except Exception as error:  # noqa: BLE001 - the advice stands, whoever hears of it
+            except Exception as error:  # noqa: BLE001 - the advice stands, whoever receives it
                 logger.error("Failed to report the failure to master: %s", error)
 
-        threading.Thread(target=tell, name="lens-diagnosis-failure", daemon=True).start()
+        threading.Thread(target=report_failure, name="lens-diagnosis-failure", daemon=True).start()
 
     def _differs(self, *arguments: Any) -> bool:
         own: Sequence[Any] = (

@@ -27,7 +27,7 @@ class MasterClient:
     """Reports to a DLRover master over gRPC or HTTP, without the dlrover package.
 
     `service` is `grpc` or `http` (else DLROVER_MASTER_SERVICE_TYPE, else grpc). A call takes `timeout_seconds` at most,
-    retries included; what sending again cannot mend is not sent again; a report that the master refuses raises.
+    retries included; what sending again cannot fix is not sent again; a report that the master refuses raises.
     """
 
     def __init__(

@@ -179,7 +179,7 @@ class StackCollector(DataCollector):
         """The processes that are named."""
         return self._pids
 
-    def look_at(self, pids: Sequence[int]) -> None:
+    def set_pids(self, pids: Sequence[int]) -> None:
         """Name other processes: some have ended, some have begun."""
         self._pids = list(pids)
         self._ranks = []
@@ -194,15 +194,15 @@ class StackCollector(DataCollector):
         is_first = not self._runs
         self._runs += 1
         if is_due or not self._ranks:
-            self._look_for_ranks()
+            self._find_ranks()
         watched = self._read_first_stack()
         if watched is None:
             return {}
         if not (self._still or is_first):
             return {watched.name: watched}
         if not is_due:
-            self._look_for_ranks()  # a rank that died is why others stand still
-        return {stack.name: stack for stack in [*self._look_at_all(watched), *self._missing_ranks()]}
+            self._find_ranks()  # a rank that died is why others stand still
+        return {stack.name: stack for stack in [*self._read_all_stacks(watched), *self._missing_ranks()]}
 
     def _read_first_stack(self) -> RankStack | None:
         """The stack of the first rank that can be read; None without any rank."""
@@ -213,7 +213,7 @@ class StackCollector(DataCollector):
                 return stack
         return None
 
-    def _look_at_all(self, watched: RankStack) -> list[RankStack]:
+    def _read_all_stacks(self, watched: RankStack) -> list[RankStack]:
         # Native frames once, when it has stood still so long that a pause of milliseconds disturbs nobody.
         native = self._still == _NATIVE_AFTER
         rest = [rank for rank in self._ranks if native or rank.pid != watched.pid]
@@ -236,7 +236,7 @@ class StackCollector(DataCollector):
             StackReport(ranks=stacks, local_world_size=self._local_world_size, still_since=self._still_since)
         )
 
-    def _look_for_ranks(self) -> None:
+    def _find_ranks(self) -> None:
         if self._pids:
             self._ranks = by_pids(self._pids)
         else:

@@ -83,7 +83,7 @@ class Kubernetes(Collector):
     async def collect(self) -> Sequence[Record]:
         """The pods that changed since they were stored last; the first time all. Raises while the list fails."""
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._keep_up(), name=f"watch {self.context.name}")
+            self._task = asyncio.create_task(self._watch_repeatedly(), name=f"watch {self.context.name}")
         listed = asyncio.create_task(self._listed.wait())
         try:
             await asyncio.wait({listed, self._task}, timeout=FIRST_LIST_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -116,7 +116,7 @@ class Kubernetes(Collector):
             chosen["fieldSelector"] = f"spec.nodeName={self.settings.node_name}"
         return {name: value for name, value in chosen.items() if value}
 
-    async def _keep_up(self) -> None:
+    async def _watch_repeatedly(self) -> None:
         """List, then watch, for ever; what fails is tried again after a while."""
         api = self._api()
         finder = OwnerFinder(api, self.settings.owner_ttl_seconds, self.context.logger)

@@ -126,7 +126,7 @@ _WHOLE_NUMBERS = (7, 10, 11, 16, 17)
 
 
 class EventReader:
-    """Reads events; keeps the texts of tags, which come again and again."""
+    """Reads events; keeps the texts of tags, which come repeatedly."""
 
     def __init__(self, take: Take) -> None:
         self._take = take

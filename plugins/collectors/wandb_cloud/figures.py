@@ -251,7 +251,7 @@ class Figures:
         self._gpu_hours += self._gpu_hours_of(run)
         if run.name.startswith(tuple(self._settings.main_prefixes)):
             self._main.count_run(run)
-            self._take_speeds(run)
+            self._append_speeds(run)
         elif run.in_sweep or any(mark.lower() in run.name.lower() for mark in self._settings.sweep_marks):
             self._sweep.count_run(run)
 
@@ -302,7 +302,7 @@ class Figures:
         gpus = self._settings.gpus_per_run if run.gpus is None else run.gpus
         return max(0.0, min(ends, self._now) - max(run.created, self._begins)) / _HOUR * gpus
 
-    def _take_speeds(self, run: RunFacts) -> None:
+    def _append_speeds(self, run: RunFacts) -> None:
         if run.state not in _WITH_SUMMARY or run.heartbeat is None:
             return
         summary = read_object(run.summary)

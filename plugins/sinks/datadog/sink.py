@@ -235,7 +235,7 @@ class Datadog(Sink):
         return None
 
     def _classify(self, response: httpx.Response) -> Answer | None:
-        """None when it is stored. 400 is about a point; 401, 403 and 404 are mended by a person; the rest passes."""
+        """None when it is stored. 400 is about a point; 401, 403 and 404 are fixed by a person; the rest passes."""
         status = response.status_code
         errors = _errors(response.content)
         if status in (200, 202) and is_web_page(response.headers, response.content):

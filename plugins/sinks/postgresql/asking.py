@@ -28,7 +28,7 @@ from lens_core.plugin_api.overview import Overview, OverviewPage
 from . import exporting, listing, news, pace, points, upkeep
 from .compacting import Compactor
 from .database import Database
-from .diagnoses import read_diagnoses
+from .facts import read_diagnoses
 from .overview import overview, overviews_of
 
 

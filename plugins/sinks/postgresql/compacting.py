@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from .address import NotReady
+from .address import NotReady, describe_error
 from .blocks import BLOCK_ROWS, HIGHEST_STEP, LOWEST_STEP, PARTIAL_ROWS, Block, Rows, build_block
 from .database import Database
 from .encoding import StreamChange
-from .errors import describe_error
 from .identity import Connection
 from .retention import Policy, retain
 from .retention import describe_removal as describe_retained
@@ -160,7 +159,7 @@ class Compactor:
 async def _worth_it(connection: Connection, due: Mapping[int, bool]) -> dict[int, bool]:
     """Those of these streams of which anything can be made, with whether they are idle.
 
-    Asked at once for all: of ten thousand ranks that log once in two minutes all are idle again and again.
+    Asked at once for all: of ten thousand ranks that log once in two minutes all are idle repeatedly.
     """
     idle = [stream_id for stream_id, is_idle in due.items() if is_idle]
     cursor = await connection.execute(

@@ -16,9 +16,8 @@ from psycopg_pool import PoolTimeout
 
 from lens_core import Context, Unavailable
 
-from .address import Address, NotReady
+from .address import Address, NotReady, describe_error
 from .embedded import EmbeddedPostgres
-from .errors import describe_error
 from .identity import Connection
 from .migrate import DatabaseTooNew, migrate
 from .readers import Readers
@@ -90,7 +89,7 @@ class Database:
             self._replica = Replica(replica, self._settings, self._logger)
             self._replica.start()
         first_try: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keeper = asyncio.create_task(self._keep_up(first_try))
+        self._keeper = asyncio.create_task(self._connect_repeatedly(first_try))
         try:
             await asyncio.wait_for(asyncio.shield(first_try), _FIRST_TRY_SECONDS)
         except asyncio.TimeoutError:
@@ -168,7 +167,7 @@ class Database:
             raise Unavailable(f"PostgreSQL is not available: {self._problem}")
         return self._readers
 
-    async def _keep_up(self, first_try: asyncio.Future[None]) -> None:
+    async def _connect_repeatedly(self, first_try: asyncio.Future[None]) -> None:
         pause = 0.1
         while True:
             try:
@@ -180,7 +179,7 @@ class Database:
                     first_try.set_exception(error)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, it is said and tried again
-                self._say_away(describe_error(error))
+                self._log_outage(describe_error(error))
                 if not first_try.done():
                     first_try.set_result(None)
                 await asyncio.sleep(pause)
@@ -204,13 +203,13 @@ class Database:
             pause = 0.1 if stable else min(2 * pause, _LONGEST_PAUSE_SECONDS)
             await asyncio.sleep(pause)
 
-    def _say_away(self, problem: str) -> None:
+    def _log_outage(self, problem: str) -> None:
         """Say what is wrong: at once where it is something else, and every few minutes where it stays the same."""
         now = time.monotonic()
         if problem != self._problem or now - self._said_at > _SAY_AGAIN_SECONDS:
             self._said_at = now
             hint = "" if self._embedded is not None else "; `lens validate --connect FILE` tries the dsn alone"
-            self._logger.warning("PostgreSQL is not available and is tried again and again: %s%s", problem, hint)
+            self._logger.warning("PostgreSQL is unavailable; retrying: %s%s", problem, hint)
         self._problem = problem
 
     async def _bring_up(self) -> None:

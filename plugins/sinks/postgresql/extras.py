@@ -7,6 +7,7 @@ from typing import Any
 
 from lens_core import PointQuery
 
+from .grouping import LOG_SOURCE
 from .identity import Connection
 from .series import Series
 from .streams import Stream
@@ -15,7 +16,7 @@ _TAGS = b"""
     select r.stream_id, r.row_step, r.tags -> %s from unnest(%s::bigint[], %s::bigint[]) k (stream_id, row_step)
     join lens_row r using (stream_id, row_step) where r.tags ? %s
 """
-# The subject of a workload names the pod of its first row; the other pods are known by their memberships.
+# Streams from before they had their pod's name: it is that of the subject, or known by a membership.
 _PODS = b"""
     select s.id, coalesce(m.pod_name, case when u.workload_uid = '' or s.pod_uid = u.pod_uid then u.pod_name end, '')
     from lens_stream s join lens_subject u on u.id = s.subject_id left join lateral (
@@ -37,19 +38,22 @@ class Extras:
         """The columns for the points of a metric; `streams` are once for each aggregate."""
         if not self._columns:
             return {}
-        own = [streams[place] for place in series.streams.tolist()]
+        places: list[int] = series.streams.tolist()
+        known = {place: _with_own_pod(streams[place]) for place in set(places)}
+        own = [known[place] for place in places]
         found: dict[str, Sequence[Any]] = {}
         for name in self._columns:
             if name == "aggregate":
                 each = len(streams) // len(self._aggregates)
-                found[name] = [self._aggregates[place // each] for place in series.streams.tolist()]
+                found[name] = [self._aggregates[place // each] for place in places]
             elif name == "rank":
                 found[name] = [None if stream.rank < 0 else stream.rank for stream in own]
             elif name == "pod_uid":
                 found[name] = [stream.pod_uid for stream in own]
             elif name == "pod_name":
-                names = await self._names_of({stream.id for stream in own})
-                found[name] = [names[stream.id] for stream in own]
+                unknown = {stream.id for stream in own if not stream.pod_name and stream.data_source != LOG_SOURCE}
+                names = await self._names_of(unknown)
+                found[name] = [stream.pod_name or names.get(stream.id, "") for stream in own]
             else:
                 found[name] = await self._tags_of(metric, own, series)
         return found
@@ -68,3 +72,8 @@ class Extras:
         cursor = await self._connection.execute(_TAGS, [metric, ids, steps, metric])
         known = {(stream_id, step): tags for stream_id, step, tags in await cursor.fetchall()}
         return [known.get(key) or {} for key in zip(ids, steps, strict=True)]
+
+
+def _with_own_pod(stream: Stream) -> Stream:
+    """The stream without a pod where the pods of a job share it, and it has that which began."""
+    return stream._replace(pod_uid="", pod_name="") if stream.data_source == LOG_SOURCE else stream

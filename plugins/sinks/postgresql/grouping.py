@@ -32,6 +32,13 @@ class SubjectKey(NamedTuple):
         return self.key.removeprefix(_WORKLOAD) if self.key.startswith(_WORKLOAD) else ""
 
 
+class PodKey(NamedTuple):
+    """The pod in which a stream began; either may be empty."""
+
+    uid: str
+    name: str
+
+
 class Subject(NamedTuple):
     """A subject as its table holds it."""
 
@@ -42,6 +49,11 @@ class Subject(NamedTuple):
     namespace: str
     pod_name: str
     name: str
+
+    @property
+    def pod(self) -> PodKey:
+        """The pod of its record."""
+        return PodKey(self.pod_uid, self.pod_name)
 
     @property
     def is_named(self) -> bool:
@@ -75,7 +87,7 @@ class Grouped:
 
     subjects: dict[SubjectKey, Subject] = field(default_factory=dict)
     streams: dict[StreamKey, dict[int, Pending]] = field(default_factory=dict)
-    pod_uids: dict[StreamKey, str] = field(default_factory=dict)
+    pods: dict[StreamKey, PodKey] = field(default_factory=dict)
     rejected: dict[int, str] = field(default_factory=dict)
 
 
@@ -214,7 +226,7 @@ class StreamBuffers:
         steps: dict[int, Pending] = {}
         if problem is None:
             self._grouped.subjects.setdefault(key.subject, subject)
-            self._grouped.pod_uids.setdefault(key, subject.pod_uid)
+            self._grouped.pods.setdefault(key, subject.pod)
             steps = self._grouped.streams.setdefault(key, {})
         buffer = self._buffers[identity] = StreamBuffer(key, problem, steps)
         return buffer

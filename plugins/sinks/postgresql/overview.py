@@ -44,7 +44,7 @@ class _Asked(NamedTuple):
     names: Search
     since_us: int
 
-    async def look_up(self, names: list[Name]) -> list[Line]:
+    async def select_lines(self, names: list[Name]) -> list[Line]:
         """The lines of names."""
         found = await self.connection.execute(
             _KNOWN.encode(),
@@ -58,15 +58,15 @@ class _Asked(NamedTuple):
         )
         return await found.fetchall()
 
-    async def look_up_calm(self, names: list[Name]) -> list[Line]:
+    async def select_calm_lines(self, names: list[Name]) -> list[Line]:
         """The lines of names, without those that need attention."""
-        return [line for line in await self.look_up(names) if not _needs_attention(line)]
+        return [line for line in await self.select_lines(names) if not _needs_attention(line)]
 
     async def troubled(self) -> list[Line]:
         """All lines that need attention: only what failed or stalled lately can."""
         found = await self.connection.execute(_FAILED_LATELY.encode(), {"since": self.since_us})
         names = await self.names.select_names(self.connection, [subject for (subject,) in await found.fetchall()])
-        return in_order(line for line in await self.look_up(names) if _needs_attention(line)) if names else []
+        return in_order(line for line in await self.select_lines(names) if _needs_attention(line)) if names else []
 
 
 async def overview(connection: Connection, text: str, limit: int, cursor: str) -> OverviewPage:
@@ -80,7 +80,7 @@ async def overview(connection: Connection, text: str, limit: int, cursor: str) -
         lines = [line for line in await asked.troubled() if before is None or place(line) < before][: limit + 1]
         before = None
     if len(lines) <= limit:
-        lines += await newest_lines(connection, asked.names, before, limit + 1 - len(lines), asked.look_up_calm)
+        lines += await newest_lines(connection, asked.names, before, limit + 1 - len(lines), asked.select_calm_lines)
     following = _cursor(lines[limit - 1]) if len(lines) > limit else ""
     return OverviewPage(
         [_make_overview(line) for line in lines[:limit]], following, await asked.names.count_names(connection)
@@ -92,7 +92,7 @@ async def overviews_of(connection: Connection, summaries: Sequence[WorkloadSumma
     since_us = time.time_ns() // 1000 - ATTENTION_DAYS * 86_400_000_000
     asked = _Asked(connection, await search_names(connection, ""), since_us)
     names = [Name(summary.cluster, summary.workload_uid) for summary in summaries]
-    return [_make_overview(line) for line in await asked.look_up(names)]
+    return [_make_overview(line) for line in await asked.select_lines(names)]
 
 
 def _needs_attention(line: Line) -> bool:

@@ -35,20 +35,18 @@ from lens_core import (
 )
 
 from . import deleting, upkeep
-from .address import NotReady
+from .address import DATA_ERRORS, NotReady, StreamsGone, answer_for, describe_error
 from .asking import Asking
 from .compacting import Compactor
 from .database import Database
-from .diagnoses import write_diagnoses
 from .embedded import check_installed, running_dsn
-from .errors import DATA_ERRORS, StreamsGone, answer_for, describe_error
-from .facts import write_detections, write_events, write_evidence, write_pods, write_told_memberships
+from .facts import write_detections, write_diagnoses, write_events, write_evidence, write_pods, write_told_memberships
 from .figures import touch_subjects
 from .grouping import NameCache
 from .identity import Connection, Identities
 from .metrics import StoreMetrics
-from .progress import already_written, move_cursor, read_position
 from .retention import policy_of
+from .sessions import already_written, move_cursor, read_position
 from .settings import PostgreSQLSettings
 from .sorting import Sorted, sort_batch, source_label
 from .text import clean, refuse_nul
@@ -173,7 +171,7 @@ class PostgreSQL(Asking):
         self._identities.trim()
         sessions = [stream for _, stream, _ in sorted_.events if stream.session]
         subjects = await self._identities.subjects(connection, grouped.subjects)
-        wanted = {key: grouped.pod_uids[key] for key in (*grouped.streams, *sessions)}
+        wanted = {key: grouped.pods[key] for key in (*grouped.streams, *sessions)}
         streams = await self._identities.streams(connection, grouped.subjects, wanted)
         async with connection.transaction():
             await move_cursor(connection, batch)
@@ -186,7 +184,7 @@ class PostgreSQL(Asking):
             await write_detections(connection, sorted_.detections, subjects, now_us)
             await write_diagnoses(connection, sorted_.diagnoses, subjects, now_us)
             await write_pods(connection, sorted_.pods, self.context.cluster, now_us)
-            told = self._told_memberships(batch)
+            told = self._memberships_of(batch)
             if self._memberships_day != now_us // _DAY_US or len(self._memberships) > _MOST_MEMBERSHIPS:
                 self._memberships, self._memberships_day = set(), now_us // _DAY_US
             await write_told_memberships(connection, told - self._memberships, now_us)
@@ -196,7 +194,7 @@ class PostgreSQL(Asking):
         if self._options.blocks:
             self._compactor.record_changes(changes)
 
-    def _told_memberships(self, batch: Batch) -> set[tuple[str, str, str]]:
+    def _memberships_of(self, batch: Batch) -> set[tuple[str, str, str]]:
         """(cluster, pod uid, workload uid) of every origin that names both."""
         origins = {id(record.origin): record.origin for record in batch.records}.values()
         cluster = self.context.cluster

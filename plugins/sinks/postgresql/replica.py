@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from .address import READER, Address, NotReady
-from .errors import describe_error
+from .address import READER, Address, NotReady, describe_error
 from .identity import Connection
 from .migrate import migrations
 from .readers import Readers
@@ -45,7 +44,7 @@ class Replica:
 
     def start(self) -> None:
         """Begin to look."""
-        self._keeper = asyncio.create_task(self._keep_looking(), name="lens replica")
+        self._keeper = asyncio.create_task(self._check_repeatedly(), name="lens replica")
 
     async def stop(self) -> None:
         """Close all connections."""
@@ -72,7 +71,7 @@ class Replica:
                     found = await stack.enter_async_context(self._readers.connection())
             yield found
 
-    async def _keep_looking(self) -> None:
+    async def _check_repeatedly(self) -> None:
         while True:
             try:
                 await asyncio.wait_for(self._check_lag(), _LOOK_TIMEOUT_SECONDS)

@@ -1,4 +1,6 @@
-"""Sessions behind a pooler: with PgBouncer's `pool_mode=transaction` every transaction has another one.
+"""The cursor of each spool, sessions and attempts.
+
+Sessions behind a pooler: with PgBouncer's `pool_mode=transaction` every transaction has another one.
 
 What is set, locked or prepared for a session is somebody else's then. Each transaction says its settings itself there,
 nothing is prepared, and a lock that outlasts a transaction is held by one of its own. Where sessions are one's own,
@@ -13,7 +15,37 @@ from typing import Any
 
 import psycopg
 
+from lens_core import Batch, Position
+
 from .identity import Connection
+
+
+async def read_position(connection: Connection, spool_id: str, sink: str) -> Position | None:
+    """Return how far a sink has written a spool; None for an unknown one."""
+    cursor = await connection.execute(
+        'select batch, "offset" from lens_cursor where spool_id = %s and sink = %s', [spool_id, sink]
+    )
+    row = await cursor.fetchone()
+    return None if row is None else Position(int(row[0]), int(row[1]))
+
+
+def already_written(stored: Position | None, batch: Batch) -> int:
+    """Count the batch's first records that are written already; 0 where that is unknown (writing again is harmless)."""
+    if stored is None or stored <= batch.start or not stored.batch == batch.start.batch == batch.end.batch:
+        return 0
+    whole = len(batch.records) == batch.end.offset - batch.start.offset
+    return stored.offset - batch.start.offset if whole else 0
+
+
+async def move_cursor(connection: Connection, batch: Batch) -> None:
+    """Move the cursor, which also makes a second writer of the same spool wait."""
+    await connection.execute(
+        'insert into lens_cursor as known (spool_id, sink, batch, "offset") values (%s, %s, %s, %s)'
+        ' on conflict (spool_id, sink) do update set batch = excluded.batch, "offset" = excluded."offset",'
+        ' moved_at = now() where (known.batch, known."offset") < (excluded.batch, excluded."offset")',
+        [batch.spool_id, batch.sink, batch.end.batch, batch.end.offset],
+    )
+
 
 Connect = Callable[[], Awaitable[Connection]]
 _ROUNDS = 3

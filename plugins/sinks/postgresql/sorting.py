@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lens_core import Batch, Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics
 
-from .diagnoses import diagnosis_problem
+from .facts import diagnosis_problem
 from .grouping import Grouped, NameCache, StreamKey, SubjectKey, group, is_long, origin_problem, stream_key, subject_of
 
 KNOWN_SOURCES = frozenset({"wandb", "log", "tensorflow"})
@@ -69,7 +69,7 @@ def _sort_fact(index: int, record: Record, sorted_: Sorted, cluster: str) -> Non
     sorted_.fact_subjects.add(key)
     if isinstance(record, Event):
         stream = _event_stream(record, key)
-        sorted_.rows.pod_uids.setdefault(stream, subject.pod_uid)
+        sorted_.rows.pods.setdefault(stream, subject.pod)
         sorted_.events.append((key, stream, record))
     elif isinstance(record, Evidence):
         sorted_.evidence.append((key, record))

@@ -19,7 +19,8 @@ _HIGHEST = 2**63 - 1
 ORDER = attrgetter("run_id", "attempt", "data_source", "rank", "id")
 _STREAM = (
     "s.id, s.data_source, s.run_id, s.attempt, s.rank, s.own_iterations, s.blocked_step, s.blocked_rows, s.rows,"
-    " coalesce(s.first_iteration, 0), coalesce(s.last_iteration, 0), coalesce(s.last_seen_us, 0), s.pod_uid"
+    " coalesce(s.first_iteration, 0), coalesce(s.last_iteration, 0), coalesce(s.last_seen_us, 0), s.pod_uid,"
+    " s.pod_name"
 )
 _ASKED = (
     "s.subject_id in (select subject_id from lens_name where uid = any(%(uids)s))"
@@ -50,6 +51,7 @@ class Stream(NamedTuple):
     last_iteration: int
     last_seen_us: int
     pod_uid: str
+    pod_name: str
     points: int
 
 

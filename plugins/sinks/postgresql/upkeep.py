@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from .address import describe_error
 from .compacting import compact_stream
-from .errors import describe_error
 from .identity import Connection
 from .retention import Policy, retain
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from .address import StreamsGone
 from .encoding import COPY_COLUMNS, EncodedRow, StreamChange, copy_text, encode_json
-from .errors import StreamsGone
 from .figures import update_catalogue, update_streams
 from .grouping import Pending, StreamKey, state_of
 from .identity import Connection, StreamId

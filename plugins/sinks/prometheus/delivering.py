@@ -1,4 +1,4 @@
-"""One request to the store, until it is certain what became of each of its series.
+"""One request to the store, retried until the outcome of each of its series is known.
 
 Tried again: no answer, and every answer that is not about the series (5xx, 429, a wrong key or address). A store that
 answers 400 may have refused one sample and thrown the whole request away (Prometheus does), so the request is sent
@@ -18,10 +18,9 @@ from lens_core.plugin_api.http_answers import describe_answer, is_web_page, outa
 from lens_core.plugin_api.protobuf import WireError
 from lens_core.plugin_api.urls import revealed
 
-from .messages import Packed, pack_message
+from .messages import Packed, pack_message, to_version2
 from .posting import Address, Answered, Poster
 from .settings import PrometheusSettings
-from .version2 import to_version2
 
 USER_AGENT = "lens-agent/0.1.0"
 MOST_REQUESTS = 256

@@ -12,9 +12,8 @@ from prometheus_client import Counter, Gauge
 
 from lens_core import MetricGroup, SelfMetrics
 
-from .names import PREFIX
 from .selectors import METRIC_NAME, Selector
-from .training import Point, Series
+from .training import PREFIX, Point, Series
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 LAST_UPDATE = f"{PREFIX}last_update_timestamp_seconds"

@@ -94,7 +94,7 @@ class Prometheus(Sink):
             self._latest.restore_snapshot(snapshot, time.time())
         except (OSError, ValueError) as error:
             self.context.logger.warning("The latest values are not those of before. error=%s", error)
-        self._keeping = asyncio.create_task(self._keep_at_times())
+        self._keeping = asyncio.create_task(self._save_repeatedly())
 
     async def stop(self) -> None:
         """Close the connections; keep the latest values for the next start, which need not wait for new ones then."""
@@ -106,7 +106,7 @@ class Prometheus(Sink):
         if self.settings.federate and (self._latest.held_points() or self._snapshot_path.exists()):
             await asyncio.to_thread(self._save_snapshot)
 
-    async def _keep_at_times(self) -> None:
+    async def _save_repeatedly(self) -> None:
         """Keep the latest values until it stops, for a start after a crash."""
         while not self._stopping.is_set():
             with contextlib.suppress(asyncio.TimeoutError):

@@ -1,6 +1,6 @@
 """One connection to one address, one POST at a time: what a shard needs and no more.
 
-A general HTTP client costs several times what the rest of the road costs for a request.
+A general HTTP client costs several times what the rest of the path costs for a request.
 """
 
 from __future__ import annotations

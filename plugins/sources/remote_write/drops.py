@@ -21,14 +21,14 @@ class RemoteWriteMetrics(MetricGroup):
     """Counts of the source's requests, series and samples."""
 
     def __init__(self, metrics: SelfMetrics) -> None:
-        def counter(name: str, documentation: str, *labels: str) -> Counter:
+        def define_counter(name: str, documentation: str, *labels: str) -> Counter:
             return Counter(f"lens_remote_write_{name}_total", documentation, labels, registry=metrics.registry)
 
-        self.requests = counter("requests", "Requests.", "protocol", "status")
-        self.samples = counter("samples", "Samples, histograms included.")
-        self.series = counter("series", "Series passed on, attached to a pod or not.", "result")
-        self.known = counter("known_series", "Series whose label set was known.")
-        self.dropped = counter("dropped_samples", "Samples dropped.", "reason")
+        self.requests = define_counter("requests", "Requests.", "protocol", "status")
+        self.samples = define_counter("samples", "Samples, histograms included.")
+        self.series = define_counter("series", "Series passed on, attached to a pod or not.", "result")
+        self.known = define_counter("known_series", "Series whose label set was known.")
+        self.dropped = define_counter("dropped_samples", "Samples dropped.", "reason")
         self.cached = Gauge("lens_remote_write_cached_series", "Label sets that are known.", registry=metrics.registry)
         for result in ("attached", "unattached"):
             self.series.labels(result)

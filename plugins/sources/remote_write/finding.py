@@ -53,7 +53,7 @@ class PodFinder:
     def find_pod(self, keys: Keys, index: Index) -> Pod | None:
         """The pod of the first key that is known."""
         for key in keys:
-            if (pod := _look_up(key, index)) is not None:
+            if (pod := _find_by_key(key, index)) is not None:
                 return pod
         return None
 
@@ -69,7 +69,7 @@ def _pod_keys(labels: Mapping[str, str]) -> list[Key]:
     return [*keys, *(("name", namespace, labels[label], uid) for label in POD_LABELS if label in labels)]
 
 
-def _look_up(key: Key, index: Index) -> Pod | None:
+def _find_by_key(key: Key, index: Index) -> Pod | None:
     if key[0] == "device":
         return index.by_device.get((key[1], key[2], key[3]))
     if key[0] == "uid":

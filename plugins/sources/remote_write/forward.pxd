@@ -33,7 +33,7 @@ cdef class Output:
     cdef public Py_ssize_t size
 
     @cython.locals(end=Py_ssize_t, source="const char*", target="char*")
-    cpdef Py_ssize_t append(self, bytes data, Py_ssize_t start, Py_ssize_t stop) except -1
+    cpdef Py_ssize_t append_bytes(self, bytes data, Py_ssize_t start, Py_ssize_t stop) except -1
     cdef append_series(self, bytes labels, bytes data, Py_ssize_t start, Py_ssize_t stop)
     @cython.locals(pod_at=Py_ssize_t, workload_at=Py_ssize_t)
     cdef append_attached(self, LabelSet entry, bytes data, Py_ssize_t start, Py_ssize_t stop)

@@ -100,7 +100,7 @@ class Output:
         self.buffer = bytearray(64 * 1024)
         self.size = 0
 
-    def append(self, data: bytes, start: int, stop: int) -> int:
+    def append_bytes(self, data: bytes, start: int, stop: int) -> int:
         """Append a part of bytes; returns the size."""
         end = self.size + _check(data, start, stop)
         if end > len(self.buffer):
@@ -116,23 +116,23 @@ class Output:
     def append_series(self, labels: bytes, data: bytes, start: int, stop: int) -> None:
         """Append a series of these labels and, as its samples, a part of bytes."""
         self.append_head(len(labels) + stop - start)
-        self.append(labels, 0, len(labels))
-        self.append(data, start, stop)
+        self.append_bytes(labels, 0, len(labels))
+        self.append_bytes(data, start, stop)
 
     def append_attached(self, entry: LabelSet, data: bytes, start: int, stop: int) -> None:
         """Append a series, a part of bytes that begins with its labels, with those of its pod."""
         pod_at, workload_at = start + entry.pod_at, start + entry.workload_at
         self.append_head(len(entry.pod_labels) + len(entry.workload_labels) + stop - start)
-        self.append(data, start, pod_at)
-        self.append(entry.pod_labels, 0, len(entry.pod_labels))
-        self.append(data, pod_at, workload_at)
-        self.append(entry.workload_labels, 0, len(entry.workload_labels))
-        self.append(data, workload_at, stop)
+        self.append_bytes(data, start, pod_at)
+        self.append_bytes(entry.pod_labels, 0, len(entry.pod_labels))
+        self.append_bytes(data, pod_at, workload_at)
+        self.append_bytes(entry.workload_labels, 0, len(entry.workload_labels))
+        self.append_bytes(data, workload_at, stop)
 
     def append_head(self, size: int) -> None:
         """Append tag and length of a series."""
         head = _HEADS[size] if size < 4096 else b"\x0a" + varint(size)
-        self.append(head, 0, len(head))
+        self.append_bytes(head, 0, len(head))
 
 
 class LabelSets:
@@ -412,7 +412,7 @@ def _forward_by(
     if entry.pod_at >= 0:
         output.append_attached(entry, body, start, stop)
     elif entry.forwarded is entry.received:
-        output.append(body, place, stop)
+        output.append_bytes(body, place, stop)
     elif entry.forwarded is not None:
         output.append_series(entry.forwarded, body, rest, stop)
     for labels in entry.copies:

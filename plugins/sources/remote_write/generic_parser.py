@@ -35,9 +35,9 @@ class ForwardedBatch(msgspec.Struct):
     refused: Counter[str] = msgspec.field(default_factory=Counter)
     messages: list[str] = []
 
-    def append(self, field: bytes) -> None:
+    def append_series(self, field: bytes) -> None:
         """Append a series, or metadata, with its tag."""
-        self.output.append(field, 0, len(field))
+        self.output.append_bytes(field, 0, len(field))
 
     def view(self) -> memoryview:
         """Return a view of the output, valid until something is appended."""
@@ -76,7 +76,7 @@ class GenericParser:
             return
         for labels in (entry.forwarded_labels(), *entry.copies):
             if labels is not None:
-                batch.append(delimited(1, labels + examined.rest))
+                batch.append_series(delimited(1, labels + examined.rest))
         batch.series += 1
         batch.samples += examined.samples
         batch.histograms += examined.histograms

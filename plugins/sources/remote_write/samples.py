@@ -43,7 +43,7 @@ def examine(rest: bytes, *, drop_negative: bool) -> Examined:
         if field.number in counts:
             if field.kind != DELIMITED:
                 raise WireError("a sample, an exemplar or a histogram has the wrong type")
-            value = _check(field)
+            value = _check_sample(field)
             if drop_negative and value < 0:
                 dropped += 1
                 continue
@@ -52,7 +52,7 @@ def examine(rest: bytes, *, drop_negative: bool) -> Examined:
     return Examined(b"".join(kept) if dropped else rest, counts[2], counts[4], counts[3], dropped)
 
 
-def _check(field: Field) -> float:
+def _check_sample(field: Field) -> float:
     """The value of a sample; 0 for the others. Raises WireError or RefusedSeries."""
     if field.number == 4:
         try:

@@ -100,7 +100,7 @@ class RemoteWrite(Source):
                 message = split_request(body[place:], version)
                 metadata = await self._forward_parts(message, version, batch)
             for entry in metadata:
-                batch.append(delimited(3, entry))
+                batch.append_series(delimited(3, entry))
             block = self._compress(batch.view())
         except WireError as error:
             raise damaged(error) from None

@@ -13,13 +13,13 @@ class WandbMetrics(MetricGroup):
     """Requests to the wandb routes, and those of the hook."""
 
     def __init__(self, metrics: SelfMetrics) -> None:
-        def counter(name: str, documentation: str, *labels: str) -> Counter:
+        def define_counter(name: str, documentation: str, *labels: str) -> Counter:
             return Counter(name, documentation, labels, registry=metrics.registry)
 
-        self.requests = counter("wandb_requests_total", "Requests.", "type")
-        self.request_errors = counter("wandb_request_errors_total", "Requests refused.", "type", "error_type")
+        self.requests = define_counter("wandb_requests_total", "Requests.", "type")
+        self.request_errors = define_counter("wandb_request_errors_total", "Requests refused.", "type", "error_type")
         self.request_duration = Histogram(
             "wandb_request_duration_seconds", "Time to answer.", ["type"], buckets=_BUCKETS, registry=metrics.registry
         )
-        self.metrics_points = counter("wandb_metrics_data_points_total", "Points received as metrics.")
-        self.logs_points = counter("wandb_logs_data_points_total", "Points received as logs.")
+        self.metrics_points = define_counter("wandb_metrics_data_points_total", "Points received as metrics.")
+        self.logs_points = define_counter("wandb_logs_data_points_total", "Points received as logs.")

@@ -9,7 +9,7 @@ import pytest
 # Page faults of making and dropping large blocks, as a request does with its body.
 SCRIPT = """
 import resource, sys
-from lens_core.base.allocator import keep_large_blocks
+from lens_core.base.process import keep_large_blocks
 if sys.argv[1] == "keep":
     keep_large_blocks()
 for _ in range(10):
@@ -42,7 +42,7 @@ def test_a_command_collects_rarely() -> None:
 def test_what_stays_is_not_looked_through_again() -> None:
     script = (
         "import gc, lens_core.daemon.daemon\n"
-        "from lens_core.base.allocator import freeze_gc\n"
+        "from lens_core.base.process import freeze_gc\n"
         "freeze_gc()\n"
         "print(gc.get_freeze_count(), len(gc.get_objects()))"
     )
@@ -56,7 +56,7 @@ def test_what_stays_is_not_looked_through_again() -> None:
 RELEASE_SCRIPT = """
 import asyncio, sys
 import psutil
-from lens_core.base.allocator import UNUSUAL_BYTES, MemoryRelease, keep_large_blocks
+from lens_core.base.process import UNUSUAL_BYTES, MemoryRelease, keep_large_blocks
 
 keep_large_blocks()
 process = psutil.Process()

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from lens_core.base.errors import LensError
-from lens_core.base.proxies import keep_off_proxies
+from lens_core.base.process import keep_off_proxies
 from lens_core.cli.client import request_json
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lens_hook.redact import bounded
 
-from lens_core.base.sender_secrets import redact
+from lens_core.base.redaction import redact
 
 NAMES = st.sampled_from(
     ["api_key", "config.api_key", "hfToken", "pad_token", "max_tokens", "use_auth", "DSN", "lr", "client secret", "a"]

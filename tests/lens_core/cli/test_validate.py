@@ -50,7 +50,7 @@ def test_problems_are_lines_and_the_code_is_78(tmp_path: Path, capsys: pytest.Ca
     assert out.splitlines() == [
         f"{file}:2:13: sinks.a: there is no sink plugin 'jsnl'; did you mean jsonl?",
         f"{file}:3:10: server: unknown key listn; did you mean listen?",
-        "2 to mend",
+        "2 to fix",
     ]
 
 

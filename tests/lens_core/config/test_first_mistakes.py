@@ -1,4 +1,4 @@
-"""The mistakes that nearly everybody makes once: each message says what, where, and how to mend it."""
+"""The mistakes that nearly everybody makes once: each message says what, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ async def test_a_database_that_is_away_is_said_once_and_not_all_the_time(
         async with store.database.reading():
             pass
     assert "Connection refused" in store.notice()
-    store.database._say_away(store.database._problem)
-    said = [message for message in caplog.messages if "PostgreSQL is not available" in message]
+    store.database._log_outage(store.database._problem)
+    said = [message for message in caplog.messages if "PostgreSQL is unavailable" in message]
     assert len(said) == 1
     assert "lens validate --connect" in said[0]
     assert "s3cret" not in said[0]

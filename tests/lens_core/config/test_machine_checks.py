@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lens_core import IngestRequest, Reply, Route, Source
-from lens_core.config.hints import number_hint
 from lens_core.config.loading import InvalidConfiguration, load_config, parse_config
+from lens_core.config.problems import number_hint
 from lens_core.plugin_host.host import PluginHost
 from lens_core.testing import host_with
 from tests.certificates import write_certificate
@@ -33,7 +33,7 @@ def problems(folder: Path, text: str, **environ: str) -> list[str]:
 
 
 REFUSED = [
-    # text, place, what is said, how to mend it
+    # text, place, what is said, how to fix it
     ("server: {tls_certificate: none.pem, tls_key: lens.yaml}", "1:27", "server.tls_certificate: ", "correct the path"),
     ("server: {tls_certificate: lens.yaml, tls_key: .}", "1:47", "server.tls_key: is a directory", "correct the path"),
     ("sinks: {a: {type: postgresql, dsn: 'mysql://me@db/x'}}", "1:36", "mysql:// is no address", "postgresql://"),

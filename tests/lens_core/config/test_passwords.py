@@ -15,7 +15,7 @@ from lens_plugins.sinks.http import Http
 from lens_plugins.sinks.postgresql import PostgreSQL
 from psycopg.conninfo import conninfo_to_dict
 
-from lens_core.base.logging_setup import FORMAT, HidingFormatter
+from lens_core.base.process import FORMAT, HidingFormatter
 from lens_core.base.redaction import hide
 from lens_core.config.loading import Config, InvalidConfiguration, parse_config
 from lens_core.plugin_api.urls import split_login

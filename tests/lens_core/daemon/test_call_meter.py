@@ -93,13 +93,13 @@ async def grow(watch: MemoryWatch, memory: Memory, component: str, mebibytes: in
         memory.held += mebibytes * MEBIBYTE
 
     await watch.meter(component, "send", f"lens-{component} 1.0").measure(call())
-    watch.check()
+    watch.check_memory()
 
 
 async def test_who_grows_most_is_named_and_named_again_when_it_grows_on(caplog: pytest.LogCaptureFixture) -> None:
     memory = Memory()
     watch = MemoryWatch(SelfMetrics(), memory.read)
-    watch.check()
+    watch.check_memory()
     await grow(watch, memory, "good", 40)
     for _ in range(10):
         await grow(watch, memory, "leak", 20)
@@ -116,17 +116,17 @@ async def test_who_grows_most_is_named_and_named_again_when_it_grows_on(caplog: 
 async def test_memory_that_nobody_is_seen_to_take_is_nobodys() -> None:
     memory = Memory()
     watch = MemoryWatch(SelfMetrics(), memory.read)
-    watch.check()
+    watch.check_memory()
     await grow(watch, memory, "small", 100)
     memory.held += 500 * MEBIBYTE
-    watch.check()
+    watch.check_memory()
     assert list(watch.found()) == []
 
 
 async def test_memory_that_was_given_back_is_no_growth() -> None:
     memory = Memory()
     watch = MemoryWatch(SelfMetrics(), memory.read)
-    watch.check()
+    watch.check_memory()
     for _ in range(30):
         await grow(watch, memory, "caches", 100)
         memory.held -= 100 * MEBIBYTE  # given back by others

@@ -7,7 +7,7 @@ import gzip
 import httpx
 import pytest
 
-from lens_core.base import allocator
+from lens_core.base import process
 from lens_core.testing import LensFactory
 from lens_core.testing.waiting import until
 from tests.hostile import play
@@ -26,9 +26,9 @@ async def test_memory_is_returned_after_a_large_body(
     packed: bool, lens: LensFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released: list[bool] = []
-    monkeypatch.setattr(allocator, "release_memory", lambda: released.append(True))
+    monkeypatch.setattr(process, "release_memory", lambda: released.append(True))
     running = await lens()
-    body = b" " * (20_000_000 if packed else allocator.UNUSUAL_BYTES)
+    body = b" " * (20_000_000 if packed else process.UNUSUAL_BYTES)
     headers = {"Content-Encoding": "gzip"} if packed else {}
     async with httpx.AsyncClient(base_url=running.url) as client:
         answer = await client.post("/api/v1/logs", content=gzip.compress(body) if packed else body, headers=headers)

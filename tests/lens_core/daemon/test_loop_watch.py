@@ -45,8 +45,8 @@ async def test_a_hold_has_its_length_and_the_stack_of_what_held_it(caplog: pytes
     assert hold.stack[0].function == "guilty_function"
     assert hold.stack[0].module == __name__
     assert "guilty_function" in caplog.text
-    assert watch.status().holds == 1
-    assert watch.status().longest_seconds >= 0.5
+    assert watch.loop_status().holds == 1
+    assert watch.loop_status().longest_seconds >= 0.5
 
 
 async def test_a_loop_that_goes_on_is_never_reported() -> None:
@@ -56,7 +56,7 @@ async def test_a_loop_that_goes_on_is_never_reported() -> None:
     await until(lambda: time.monotonic() > ends, "some beats have passed")
     assert watch.current() is None
     watch.stop()
-    assert watch.status().holds == 0
+    assert watch.loop_status().holds == 0
 
 
 async def test_a_hold_that_goes_on_is_seen_from_another_thread() -> None:
@@ -87,7 +87,7 @@ def test_a_process_that_was_stopped_is_not_blamed_on_code() -> None:
 
 async def test_the_daemon_says_what_held_it(lens: LensFactory) -> None:
     running = await lens(BlocksOnce, config={"collectors": {"slow": {"type": "blocks_once", "interval_seconds": 3600}}})
-    await until(lambda: running.daemon.loop_watch.status().holds > 0, "the hold is recorded")
+    await until(lambda: running.daemon.loop_watch.loop_status().holds > 0, "the hold is recorded")
     status = await running.get("/status")
     stacks = [[frame["function"] for frame in hold["stack"]] for hold in status["event_loop"]["last"]]
     assert any("guilty_function" in stack for stack in stacks)

@@ -45,7 +45,7 @@ class Seen:
         self.now += 5.0
         number = thread.native_id or 0
         self.used[number] = self.used.get(number, 0.0) + computed
-        self.watch.check()
+        self.watch.check_threads()
         return [one.function for one in self.watch.busy()]
 
 

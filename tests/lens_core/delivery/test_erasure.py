@@ -106,7 +106,7 @@ async def _deleted_is_missing(
                     expected.add(number)
                 number += 1
             await pipeline.submit(made)
-        assert (await pipeline.erase(erasure, 10)).waiting == erased
+        assert (await pipeline.erase_records(erasure, 10)).waiting == erased
         if restarts:
             await pipeline.stop(0.0)
             pipeline = pipeline_of(path, Scripted(judge), limits)
@@ -135,7 +135,7 @@ async def test_dead_letters_go_with_their_workload() -> None:
     await pipeline.start()
     await pipeline.submit([row(step, WORKLOADS[step % 2]) for step in range(10)])
     await until(lambda: pipeline.dead_letters.count_letters() == 10, "ten dead letters")
-    assert await pipeline.erase(GONE, 10) == (0, 5)
+    assert await pipeline.erase_records(GONE, 10) == (0, 5)
     assert pipeline.dead_letters.count_letters() == 5
     assert {letter.record["row_step"] % 2 for letter in await pipeline.dead_letters.entries()} == {1}
     await pipeline.stop()
@@ -153,8 +153,8 @@ async def test_a_send_under_way_is_waited_for_and_its_refusals_are_no_dead_lette
     await pipeline.submit([row(0), row(1, "b")])
     await until(lambda: bool(sink.asked), "a send is under way")
     with pytest.raises(Unavailable, match="delete again"):
-        await pipeline.erase(GONE, 0.05)
-    erasing = asyncio.create_task(pipeline.erase(GONE, 60))
+        await pipeline.erase_records(GONE, 0.05)
+    erasing = asyncio.create_task(pipeline.erase_records(GONE, 60))
     answer.set_result(Rejected({0: "no", 1: "no"}))
     assert (await erasing).dead_letters == 0
     assert [letter.record["row_step"] for letter in await pipeline.dead_letters.entries()] == [1]
@@ -172,7 +172,7 @@ async def test_a_sink_that_does_not_answer_holds_up_no_deletion_from_the_store()
     await pipeline.start()
     await pipeline.submit([row(0), row(1, "b")])
     await until(lambda: bool(sink.asked), "a send is under way")
-    await pipeline.erase(GONE, 0.05, store=Scripted(judge))
+    await pipeline.erase_records(GONE, 0.05, store=Scripted(judge))
     answer.set_result(Rejected({0: "no", 1: "no"}))
     await until(lambda: pipeline.spool.pending("out").records == 0, "everything is accounted for")
     assert [letter.record["row_step"] for letter in await pipeline.dead_letters.entries()] == [1]
@@ -206,7 +206,7 @@ async def test_a_mark_goes_with_the_last_of_its_batches(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "x.sqlite3")
     await spool.open({"out": True})
     await spool.append(b"batch", 1)
-    await spool.erase(GONE)
+    await spool.erase_batches(GONE)
     assert [erasure.last_batch for erasure in spool.erasures] == [1]
     chunk = await spool.read_chunk("out", BatchLimits())
     assert chunk is not None

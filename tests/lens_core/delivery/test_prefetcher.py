@@ -42,11 +42,11 @@ async def test_what_was_read_ahead_comes_next_and_is_not_handed_out_before(spool
     await spool.append_all([batch(0), batch(10), batch(20, 3)])
     prefetcher = Prefetcher("s", spool, Matcher(EVERYTHING))
     assert steps(await prefetcher.next_batch(TEN)) == list(range(10))
-    prefetcher.look_ahead(TEN)
+    prefetcher.prefetch_batch(TEN)
     await asyncio.sleep(0)
     assert spool.sink_state("s").in_flight_end == Position(1, 10)
     assert steps(await prefetcher.next_batch(TEN)) == list(range(10, 20))
-    prefetcher.look_ahead(TEN)  # only three are left: no full batch, so it is not begun
+    prefetcher.prefetch_batch(TEN)  # only three are left: no full batch, so it is not begun
     await spool.append_all([batch(23, 7)])
     assert steps(await prefetcher.next_batch(TEN)) == list(range(20, 30))
     assert await prefetcher.next_batch(TEN) is None
@@ -56,7 +56,7 @@ async def test_what_was_skipped_after_it_was_read_ahead_is_not_given(spool: Spoo
     await spool.append_all([batch(0), batch(10), batch(20)])
     prefetcher = Prefetcher("s", spool, Matcher(EVERYTHING))
     await prefetcher.next_batch(TEN)
-    prefetcher.look_ahead(TEN)
+    prefetcher.prefetch_batch(TEN)
     await asyncio.sleep(0)
     await spool.advance("s", Position(2, 10), 10)
     assert steps(await prefetcher.next_batch(TEN)) == list(range(20, 30))
@@ -67,7 +67,7 @@ async def test_a_large_batch_is_not_read_ahead(spool: Spool) -> None:
     await spool.append_all([batch(0), batch(10, unit=unit), batch(20, unit=unit)])
     prefetcher = Prefetcher("s", spool, Matcher(EVERYTHING))
     await prefetcher.next_batch(TEN)
-    prefetcher.look_ahead(TEN)
+    prefetcher.prefetch_batch(TEN)
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     assert steps(await prefetcher.next_batch(TEN)) == list(range(10, 20))
     await prefetcher.discard()

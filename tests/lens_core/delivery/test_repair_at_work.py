@@ -48,7 +48,7 @@ class World:
             await spool.advance("a", chunk.end, chunk.records, chunk.size)
             self.delivered += chunk.records
         elif deed == "give up":
-            await spool.take_back("a")
+            await spool.return_batches("a")
             del self.held[:]
         elif deed == "lose":
             await spool.run_in_writer(

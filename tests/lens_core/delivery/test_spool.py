@@ -290,7 +290,7 @@ async def test_a_sink_that_has_stored_more_than_its_cursor_says_is_believed(tmp_
     (epoch,) = spool.earlier_epochs()
     assert await spool.skip_to("a", Position(3, 1), epoch) == 5
     assert await bodies(spool, "a") == [b"2", b"3", b"4"]
-    await spool.take_back("a")
+    await spool.return_batches("a")
     assert await spool.skip_to("a", Position(1, 1), epoch) == 0
     assert spool.pending("a").records == 6
     assert await spool.skip_to("a", Position(1000, 1), epoch) == 5

@@ -18,7 +18,7 @@ from lens_core.diagnosis import (
     ThreadStack,
     decode_report,
     encode_report,
-    judge,
+    judge_hang,
 )
 
 NOW = 1_800_000_000.0
@@ -45,7 +45,7 @@ def every_minute(text: str, minutes: int = 7, node: int = 0) -> list[Diagnosis]:
 
 
 def verdict(diagnoses: Sequence[Diagnosis], progress: Progress | None = None, *events: Happened) -> HangVerdict:
-    return judge(Facts(now=NOW, diagnoses=diagnoses, progress=progress, events=events))
+    return judge_hang(Facts(now=NOW, diagnoses=diagnoses, progress=progress, events=events))
 
 
 XPU_CASES = {

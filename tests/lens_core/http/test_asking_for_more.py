@@ -211,15 +211,16 @@ async def test_events_in_the_order_of_time(asked: QueryApp) -> None:
     assert oldest_first["events"] == newest["events"][::-1]
 
 
+@pytest.mark.parametrize("attached", [False, True])
 @pytest.mark.parametrize("blocks", [False, True])
-async def test_rank_pod_and_tags_beside_each_point(asked: QueryApp, blocks: bool) -> None:
+async def test_rank_pod_and_tags_beside_each_point(asked: QueryApp, blocks: bool, attached: bool) -> None:
     rows = []
     of = [WorkloadReference(uid="workload-1", name="job", kind="Job")]
     for rank in range(2):
         origin = Origin(workload_uid="workload-1", pod_uid=f"pod-{rank}", pod_name=f"trainer-{rank}", rank=rank)
-        await asked.spool.deliver(
-            Pod(origin=origin, uid=f"pod-{rank}", namespace="team", name=f"trainer-{rank}", workloads=of)
-        )
+        pod = Pod(origin=origin, uid=f"pod-{rank}", namespace="team", name=f"trainer-{rank}", workloads=of)
+        if attached:  # as it is in a cluster; elsewhere only the rows say it
+            await asked.spool.deliver(pod)
         for step in range(300):
             tags = {"loss": {"phase": f"p{rank}"}} if step % 2 else {}
             rows.append(row(step, origin=origin, values={"loss": float(step), "acc": 1.0}, tags=tags))
@@ -244,10 +245,11 @@ async def test_rank_pod_and_tags_beside_each_point(asked: QueryApp, blocks: bool
     assert (await asked.data(metrics="acc", fields="tags"))[3]["tags"] == {}
 
 
-async def test_points_without_a_known_rank_say_so(asked: QueryApp) -> None:
+async def test_points_that_ranks_share_have_neither_rank_nor_pod(asked: QueryApp) -> None:
     await asked.spool.deliver(row(1), row(1, data_source="log"))
-    for point in await asked.data(fields="rank,pod_name"):
-        assert (point["rank"], point["pod_name"]) == (None, "trainer-0")
+    log, own = await asked.data(fields="rank,pod_name,pod_uid")
+    assert (log["rank"], log["pod_name"], log["pod_uid"]) == (None, "", "")
+    assert (own["rank"], own["pod_name"], own["pod_uid"]) == (None, "trainer-0", "pod-uid-1")
 
 
 async def test_wide_rows_descend_and_have_no_fields(asked: QueryApp) -> None:

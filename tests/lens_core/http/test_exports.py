@@ -16,8 +16,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from lens_core import PointColumns
-from lens_core.http import exports_jobs
-from lens_core.http.exports_jobs import ExportJobs
+from lens_core.http import exports
+from lens_core.http.exports import ExportJobs
 from lens_core.http.point_xlsx import COLUMNS, workbook
 from tests.lens_core.http.query_app import QueryApp
 from tests.plugins.sinks.postgresql.support import row
@@ -128,6 +128,6 @@ async def test_another_process_knows_them_and_forgets_old_ones(
     state, content = await exported(asked)
     again = ExportJobs(tmp_path / "exports")
     assert again.file(again.get_export(state["id"])).read_bytes() == content
-    monkeypatch.setattr(exports_jobs, "KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(exports, "KEPT_SECONDS", -1.0)
     assert again.all() == []
     assert list((tmp_path / "exports").iterdir()) == []

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from starlette.applications import Starlette
 
-from lens_core.base.process_limits import FEW_FILES, allow_many_files
+from lens_core.base.process import FEW_FILES, allow_many_files
 from lens_core.http.server import HttpServer, bind
 
 KNOCKING = 400

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lens_core.cli.wording import plain
 from lens_core.http.grafana_query import MOST_TARGETS
-from lens_core.http.point_csv import stream_csv
+from lens_core.http.point_text import stream_csv
 from lens_core.http.sse import EventStream
 from lens_core.model.queries import PointColumns
 from lens_core.testing import LensFactory

@@ -145,6 +145,13 @@ async def test_an_analyzer_in_a_daemon_answers_routes_and_its_events_arrive(
     assert (one["type"], one["state"], one["last_error"], one["pipelines"]) == ("counting", "running", "", ["default"])
 
 
+async def test_series_that_no_sink_takes_are_not_produced(tmp_path: Path) -> None:
+    analyzer = Counting(NoSettings(), make_context("counting", tmp_path))
+    analyzer.store = MemoryStore(tmp_path, [row("a", 1)])
+    found = await AnalyzerPoll(analyzer, lambda kind: kind is not Measurement).collect()
+    assert [type(record) for record in found] == [Event]
+
+
 async def test_without_a_store_there_is_no_analyzer(lens: LensFactory) -> None:
     running = await lens(Counting)
     status = await running.get("/status")

@@ -137,7 +137,7 @@ def test_a_configuration_that_uses_a_broken_one_says_why(environment: FreshEnvir
         'pip install "no-such-client>=3"; or say which with type: PLUGIN',
         "lens.yaml:4:16: detectors.mine: the plugin broken (broken-lens 1.2.3) failed to load: "
         "RuntimeError: half installed",
-        "2 to mend",
+        "2 to fix",
     ]
 
 

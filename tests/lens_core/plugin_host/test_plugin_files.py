@@ -91,7 +91,7 @@ def test_a_built_in_keeps_its_name(lens_plugins_dir: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LENS_PLUGINS_DIR", str(tmp_path / "nowhere"))
-    with pytest.raises(PluginError, match="nowhere, is not there; mend --plugins-dir"):
+    with pytest.raises(PluginError, match="nowhere, is not there; fix --plugins-dir"):
         PluginHost.load()
 
 

@@ -132,7 +132,7 @@ class BusyThread(Kept):
 
 
 class Spinning(Kept):
-    """Has a task that looks again and again, without a pause."""
+    """Has a task that looks repeatedly, without a pause."""
 
     async def start(self) -> None:
         self.task = asyncio.create_task(self.spin())

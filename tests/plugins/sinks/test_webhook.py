@@ -72,6 +72,18 @@ def failed(rank: int, **changes: Any) -> Event:
     return Event(**{"origin": origin, **fields, "details": {"reason": "CUDA <!channel> & more"}, **changes})
 
 
+async def test_a_finding_of_an_analyzer_is_told_with_its_rule(tmp_path: Path) -> None:
+    rule = "the median difference of replayed losses is over 3 standard errors and over 0.5 %"
+    finding = Event(
+        origin=Origin(workload_uid="llama"), type="restore_differs", event_time=time.time(), details={"rule": rule}
+    )
+    async with HttpReceiver() as receiver:
+        await send(make_sink(receiver, tmp_path), finding)
+        [message] = [json.loads(request.body) for request in receiver.received]
+    assert message["text"].startswith("llama: restore differs")
+    assert rule in message["text"]
+
+
 async def test_what_all_ranks_of_a_job_say_is_one_message(tmp_path: Path) -> None:
     async with HttpReceiver() as receiver:
         sink = make_sink(receiver, tmp_path, page_url="http://lens:8080/")

@@ -1,4 +1,4 @@
-"""Times of every unit at every door that takes them; what is no time is refused and loses nothing else."""
+"""Times of every unit at every entry that takes them; what is no time is refused and loses nothing else."""
 
 from __future__ import annotations
 

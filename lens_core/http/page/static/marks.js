@@ -2,7 +2,8 @@
 
 import { count, words } from "./format.js";
 
-const ALARMING = new Set(["training_failed", "out_of_memory", "collective_timeout", "process_terminated", "stalled", "loss_not_finite"]);
+const ALARMING = new Set(["training_failed", "out_of_memory", "collective_timeout", "process_terminated", "stalled", "loss_not_finite", "loss_diverged", "restore_differs"]);
+const FINDING = ["triangle-up", "#e0a92e"];
 const MARKS = {
   checkpoint_saved: ["square", "#2c9f5f"],
   checkpoint_saving: ["square-open", "#2c9f5f"],
@@ -11,6 +12,16 @@ const MARKS = {
   training_started: ["triangle-right", "#3d7de0"],
   training_ended: ["triangle-left", "#3d7de0"],
   resumed: ["triangle-right", "#e07b1a"],
+  loss_spike: FINDING,
+  grad_norm_rising: FINDING,
+  slower: FINDING,
+  slower_after_restart: FINDING,
+  memory_creep: FINDING,
+  checkpoint_slower: FINDING,
+  learning_rate_differs: FINDING,
+  data_repeated: FINDING,
+  straggler: FINDING,
+  imbalance: FINDING,
 };
 
 export function eventMarks(events, options) {

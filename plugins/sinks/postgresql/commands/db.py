@@ -24,7 +24,7 @@ _config_option = click.option(
 
 @click.group("db")
 def command() -> None:
-    """Maintain the store's database: bring it up to date, see what is in it, tidy, export and import.
+    """Maintain the store's database: bring it up to date, see what is in it, clean up, export and import.
 
     \b
     Examples:

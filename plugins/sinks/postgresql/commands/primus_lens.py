@@ -1,4 +1,4 @@
-"""Rows of an upstream Primus Lens database (`training_performance`), with what is known to be wrong with them mended.
+"""Rows of an upstream Primus Lens database (`training_performance`), with what is known to be wrong with them fixed.
 
 - Rows that were stored once more for each ancestor of their workload are left out, where `gpu_workload` tells so and
   where the workload below has the same values: a row that was only stored under an ancestor is kept.

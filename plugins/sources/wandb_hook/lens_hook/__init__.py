@@ -73,7 +73,7 @@ class Finder:
     def find_spec(self, name: str, path: "object" = None, target: "object" = None) -> "object":
         """The spec that the other finders have for `name`, whose loader then tells us; raises only what they raise."""
         if self.unwatched:
-            self._look_for_unwatched()
+            self._find_unwatched()
         if name not in TARGETS:
             return None
         lookup = (name, _thread.get_ident())
@@ -88,7 +88,7 @@ class Finder:
             self.unwatched.append(name)
         return spec
 
-    def _look_for_unwatched(self) -> None:
+    def _find_unwatched(self) -> None:
         for name in list(self.unwatched):
             module = sys.modules.get(name)
             if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):

@@ -29,7 +29,7 @@ class Summary(Dict[Any, Any]):
 
 
 class Counts:
-    """Rows and points that were logged, and what became of them."""
+    """Counts of logged rows and points, by outcome."""
 
     def __init__(self) -> None:
         self.logged = 0

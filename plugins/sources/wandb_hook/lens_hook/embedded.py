@@ -79,12 +79,12 @@ class EmbeddedDaemon:
         self._announced += data
         line, newline, _ = self._announced.partition(b"\n")
         if newline:
-            self._take_address(line)
+            self._parse_address(line)
         elif not data:
             self._ended_early(process)
         return True
 
-    def _take_address(self, line: bytes) -> None:
+    def _parse_address(self, line: bytes) -> None:
         try:
             self.url = str(json.loads(line)["listening"]).rstrip("/") + "/api/v1"
         except (ValueError, KeyError, TypeError):

@@ -83,10 +83,10 @@ class Runtime:
         if session.ended:
             return
         session.ended = True
-        self._tell_end(session, details)
+        self._append_end(session, details)
         self.buffer.wake_worker()
 
-    def _tell_end(self, session: Session, details: dict[str, Any]) -> None:
+    def _append_end(self, session: Session, details: dict[str, Any]) -> None:
         failed = bool(details.get("exception") or details.get("exit_code"))
         self._failure_told = self._failure_told or failed
         kind = "training_failed" if failed else "training_ended"
@@ -124,7 +124,7 @@ class Runtime:
 
     def _at_child_exit(self) -> None:
         self.at_exit()
-        self.worker.say_account()
+        self.worker.print_summary()
 
     def _after_fork_in_child(self) -> None:
         self.buffer.empty_in_child()
@@ -161,7 +161,7 @@ class Runtime:
         for session in runs or own[:1]:
             self.close_session(session, {"finished": False, **how})
         if how and not self._failure_told and self._latest is not None:
-            self._tell_end(self._latest, {"finished": False, **how})
+            self._append_end(self._latest, {"finished": False, **how})
 
     def at_exit_last(self) -> None:
         """After everybody's exit handlers: what they logged, then the account."""
@@ -170,7 +170,7 @@ class Runtime:
                 self.worker.daemon.stop()
             return
         self._drain_within_budget()
-        self.worker.say_account()
+        self.worker.print_summary()
         self.worker.close()
         if self.worker.daemon is not None:
             self.worker.daemon.stop()

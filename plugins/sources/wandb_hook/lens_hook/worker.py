@@ -137,7 +137,7 @@ class Worker:
     def cycle(self) -> None:
         """One round: drain, look around, send."""
         self.drain(gently=not self._buffer.urgent)
-        self._look_around(final=False)
+        self._send_evidence(final=False)
         self._connect_to_daemon(0.0)
         while not self._is_resting() and self._send_one(REQUEST_SECONDS):
             continue
@@ -246,7 +246,7 @@ class Worker:
             self._store.append(lines)
         return []
 
-    def _look_around(self, *, final: bool) -> None:
+    def _send_evidence(self, *, final: bool) -> None:
         """Evidence that is due, and a sample of the machine where that is asked for."""
         runtime = self._runtime
         for session, source, facts in self._evidence.due(list(runtime.sessions), final=final):
@@ -288,7 +288,7 @@ class Worker:
     def deliver_all(self, deadline: float) -> bool:
         """Deliver everything until `deadline` (monotonic); a receiver that is down ends it early."""
         self.drain(gently=False)
-        self._look_around(final=True)
+        self._send_evidence(final=True)
         self._connect_to_daemon(deadline - time.monotonic())
         if self._store is None:
             return True
@@ -311,7 +311,7 @@ class Worker:
                 break  # the spool keeps it; or it has been down for long
             time.sleep(max(0.0, min(sender.wait_seconds(), left)))
 
-    def say_account(self) -> None:
+    def print_summary(self) -> None:
         """One line if anything that was logged did not arrive."""
         self._buffer.give_up()
         if self._store is None:

@@ -18,6 +18,7 @@ from lens_core.detection.log_lines.processor import DetectorProcessor
 from lens_core.detection.log_lines.searching import MAX_CHARACTERS, REACH, bound_repetitions, is_proven, searcher
 from lens_core.model.records import LogLine, Origin
 from lens_core.testing import make_context
+from tests.durations import is_within
 
 LINEAR = [
     r"step=(?P<iteration>\d+) loss=(?P<lm_loss>\S+)",
@@ -50,7 +51,7 @@ def test_what_blows_up_is_never_proven_and_is_stopped(pattern: str, line: str) -
     search = searcher(pattern, "acme.step", overruns)
     started = time.process_time()
     search(line, 0)
-    assert time.process_time() - started < 1.0
+    assert is_within(time.process_time() - started, 1.0)
 
 
 ATOMS = st.sampled_from(["a", "b", "ab", "[ab]", ".", r"\w", "[^a]", r"\s", "c"])
@@ -81,7 +82,7 @@ def test_a_proof_holds_on_repeated_text(pattern: str, prefix: str, pump: str) ->
     line = (prefix + pump * MAX_CHARACTERS)[: MAX_CHARACTERS - 1] + "!"
     started = time.process_time()
     search(line, 0)
-    assert time.process_time() - started < 1.0, (pattern, line[:20])
+    assert is_within(time.process_time() - started, 1.0), (pattern, line[:20])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_line_goes_on_without_a_detector_that_takes_too_long(declared: dict[st
         text = EVIL_LINE.replace("12", str(number))
         rows += len(processor.process([LogLine(origin=origin, stream="out", text=text, source="log")]).records) - 1
     assert rows >= 20, "the other detector's rows"
-    assert time.process_time() - started < 10.0
+    assert is_within(time.process_time() - started, 10.0)
     assert metrics.registry.get_sample_value("lens_detector_overruns_total", {"detector": "evil"}) == 5
     assert metrics.registry.get_sample_value("lens_detector_paused", {"detector": "evil"}) == 1
     assert metrics.registry.get_sample_value("lens_detector_overruns_total", {"detector": "good"}) == 0

@@ -88,6 +88,8 @@ OTHER_WORK = (
     "Arguments: lr: {r} | step: {s} | loss: mse",
     "perplexity: {l} step: {s}",
     "Grad step {s}/{t} in train step {s}/{t} completed. Objective: -{l}",
+    "Finding best initial lr:  50%|█████     | {s}/{t} [00:05<00:05,  9.81it/s, loss={l}]",
+    "Iteration {s}: evaluating, loss: {l}",
     "DEBUG CV Batch {s}/{t} loss {l} history loss 99.1 rank 0",
     "step {s}/{t} val_loss:{l} train_time:12345ms step_avg:98.76ms",
 )

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from lens_plugins.sources.wandb_api import WandbApi
 
-from lens_core.http.page.assets import assets, charts_path
-from lens_core.http.page.bundle import bundle
-from lens_core.http.page.headers import CONTENT_SECURITY_POLICY
+from lens_core.http.page.assets import CONTENT_SECURITY_POLICY, assets, bundle, charts_path
 from tests.plugins.sources.ingest_app import IngestApp
 
 STATIC = Path("lens_core/http/page/static")

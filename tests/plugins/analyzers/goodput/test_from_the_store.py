@@ -15,7 +15,7 @@ from lens_plugins.analyzers.goodput.ledger import ledger_of
 from lens_plugins.analyzers.goodput.spans import seconds_of_span
 from lens_plugins.analyzers.goodput.store_facts import facts_of
 
-from lens_core import BadRequest, Event, Measurement, Origin, Record, StepMetrics
+from lens_core import BadRequest, Event, IngestRequest, Measurement, Origin, Record, StepMetrics
 from lens_core.cli import cli
 from lens_core.testing import LensFactory, MemoryStore, check_analyzer, make_context
 from tests.plugins.sinks.postgresql.support import Spool, running_store
@@ -154,12 +154,14 @@ async def test_a_job_is_running_while_its_rows_are_fresh(tmp_path: Path) -> None
 
 
 async def test_the_analyzer_keeps_the_contract(tmp_path: Path) -> None:
-    analyzer = Goodput(GoodputSettings(rest_factor=0.0), make_context("goodput", tmp_path / "plugin"))
+    analyzer = Goodput(
+        GoodputSettings(longest_rest_seconds=0.0, recent_seconds=1e12), make_context("goodput", tmp_path / "plugin")
+    )
     await check_analyzer(analyzer, MemoryStore(tmp_path, example_4()), expects=8)
 
 
 async def test_series_are_those_of_the_ledger(tmp_path: Path) -> None:
-    analyzer = Goodput(GoodputSettings(), make_context("goodput", tmp_path / "plugin"))
+    analyzer = Goodput(GoodputSettings(recent_seconds=1e12), make_context("goodput", tmp_path / "plugin"))
     analyzer.store = MemoryStore(tmp_path, example_4())
     await analyzer.start()
     found = await analyzer.analyze([UID])
@@ -170,6 +172,18 @@ async def test_series_are_those_of_the_ledger(tmp_path: Path) -> None:
     assert series["lens_job_goodput_ratio", "all"] == pytest.approx(3000 / 4265)
     assert series["lens_job_interruptions_total", "training_failed"] == 1
     assert series["lens_job_step_seconds", "best"] == 10
+
+
+async def test_jobs_of_long_ago_are_booked_without_series(tmp_path: Path) -> None:
+    analyzer = Goodput(GoodputSettings(), make_context("goodput", tmp_path / "plugin"))
+    analyzer.store = MemoryStore(tmp_path, example_4())
+    await analyzer.start()
+    assert not await analyzer.analyze([UID])
+    [route] = [route for route in analyzer.routes() if route.paths == ["/goodput"]]
+    query = {"since": str(round(BEGIN * 1000) - 1000), "by": "node"}
+    request = IngestRequest(body=b"", path="/goodput", method="GET", headers={}, query=query)
+    assert (await route.handler(request)).body["jobs"] == 1
+    await analyzer.stop()
 
 
 async def test_the_same_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> None:
@@ -186,10 +200,35 @@ async def test_the_same_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> 
         assert [len(columns.steps) for columns in many.attempts[0].columns] == [100]
 
 
+async def test_waits_for_data_and_the_batch_size_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> None:
+    """Example: a pause of 40 s of which 35 were waiting for data, and a batch that doubles with the next attempt."""
+
+    def waiting(first: int, begin: float, each: float, session: str, batch: float) -> list[Record]:
+        return [
+            StepMetrics(
+                origin=Origin(workload_uid=UID),
+                data_source="log",
+                row_step=step,
+                values={"data_loading_time_ms": 36_000.0 if step == 51 else 1000.0, "global_batch_size": batch},
+                session=session,
+                event_time=BEGIN + begin + (step - first) * each + 40.0 * (step > 50),
+            )
+            for step in range(first, first + 100)
+        ]
+
+    records = [*waiting(1, 10, 10, "a", 512.0), *waiting(101, 2000, 20, "b", 1024.0)]
+    async with running_store(tmp_path, postgres_dsn) as store:
+        await Spool(store).deliver(*records)
+        [facts] = await facts_of(store, UID)
+    assert [attempt.configuration for attempt in facts.attempts] == ["512", "1024"]
+    buckets = ledger_of(facts).buckets
+    assert (buckets["data"], buckets["slow"]) == (35, 5)  # and the second attempt is not slow: its batch is larger
+
+
 async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> tuple[str, dict[str, Any]]:
     config = {
         "sinks": {"store": {"type": "postgresql", "dsn": dsn}},
-        "analyzers": {"goodput": {"interval_seconds": 0.2, "rest_factor": 0}},
+        "analyzers": {"goodput": {"interval_seconds": 0.2, "longest_rest_seconds": 0, "recent_seconds": 1e12}},
     }
     running = await lens(config=config)
     await running.send(records)

@@ -13,6 +13,7 @@ from lens_plugins.analyzers.regressions.job import choose_metrics
 from lens_core import Event, Origin, Record, StepMetrics
 from lens_core.plugin_api.components import IngestRequest
 from lens_core.testing import MemoryStore, check_analyzer, make_context
+from tests.plugins.sinks.postgresql.support import Spool, running_store
 
 UID = "job"
 
@@ -42,7 +43,7 @@ def wrong_restore(now: float) -> list[Record]:
 
 
 def make(folder: Path, **settings: float) -> Regressions:
-    return Regressions(RegressionsSettings(rest_factor=0, **settings), make_context("regressions", folder))
+    return Regressions(RegressionsSettings(longest_rest_seconds=0, **settings), make_context("regressions", folder))
 
 
 def types(records: list[Record]) -> list[str]:
@@ -80,6 +81,15 @@ async def test_old_findings_are_answered_and_become_no_events(tmp_path: Path) ->
     [run] = (await route.handler(request)).body["runs"]
     assert [found["type"] for found in run["findings"]] == ["learning_rate_differs", "restore_differs"]
     assert run["replay"]["outcome"] == "shifted"
+
+
+async def test_the_same_out_of_postgresql(tmp_path: Path, postgres_dsn: str) -> None:
+    async with running_store(tmp_path, postgres_dsn) as store:
+        await Spool(store).deliver(*wrong_restore(time.time()))
+        analyzer = make(tmp_path)
+        analyzer.store = store
+        await analyzer.start()
+        assert types([*await analyzer.analyze([UID])]) == ["learning_rate_differs", "restore_differs"]
 
 
 def test_metrics_of_evaluations_play_no_role() -> None:

@@ -37,7 +37,7 @@ def rows(slow: dict[int, float], first: int = 1, count: int = 250, metric: str =
 
 
 def make(folder: Path, store: MemoryStore) -> Stragglers:
-    analyzer = Stragglers(StragglersSettings(rest_factor=0), make_context("stragglers", folder))
+    analyzer = Stragglers(StragglersSettings(longest_rest_seconds=0), make_context("stragglers", folder))
     analyzer.store = store
     return analyzer
 

@@ -13,7 +13,7 @@ from lens_plugins.collectors.diagnosis import StackCollector
 from lens_plugins.collectors.stacks import Stacks, StacksSettings
 
 from lens_core import Diagnosis
-from lens_core.diagnosis import Facts, Limits, decode_report, judge, merge_stacks, suspects_of
+from lens_core.diagnosis import Facts, Limits, decode_report, judge_hang, merge_stacks, suspects_of
 from lens_core.testing.hosts import make_context
 from tests.end_to_end.running_lens import RunningLens, wait_for
 from tests.plugins.collectors.diagnosis.clients import RecordingClient
@@ -42,7 +42,7 @@ async def test_the_rank_that_the_others_wait_for_is_named(tmp_path: Path) -> Non
     with real_job(tmp_path, hang_at=5, guilty=2) as job:
         await asyncio.to_thread(wait_for, lambda: standing(job), 90, "the hang")
         found = await samples(job.pids, 1.5)
-        verdict = judge(Facts(now=time.time(), diagnoses=found), QUICK)
+        verdict = judge_hang(Facts(now=time.time(), diagnoses=found), QUICK)
         assert (verdict.verdict, verdict.ranks) == ("yes", ["2"]), verdict.reason
         assert "ranks 0, 1, 3 in all_reduce" in verdict.reason
         ranks = decode_report(found[-1].data_content).ranks
@@ -57,7 +57,7 @@ async def test_a_job_that_goes_on_is_not_hung(tmp_path: Path) -> None:
     with real_job(tmp_path) as job:
         await asyncio.to_thread(wait_for, lambda: len(job.steps()) > 5, 90, "the first steps")
         found = await samples(job.pids, 1.0)
-        verdict = judge(Facts(now=time.time(), diagnoses=found), QUICK)
+        verdict = judge_hang(Facts(now=time.time(), diagnoses=found), QUICK)
         assert verdict.verdict == "no", verdict.reason
 
 
@@ -106,7 +106,7 @@ async def test_a_rank_that_died_is_named(tmp_path: Path) -> None:
             await asyncio.sleep(1.0)
             found += await collector.collect()
         diagnoses = [record for record in found if isinstance(record, Diagnosis)]
-        verdict = judge(Facts(now=time.time(), diagnoses=diagnoses), QUICK)
+        verdict = judge_hang(Facts(now=time.time(), diagnoses=diagnoses), QUICK)
         assert (verdict.verdict, verdict.ranks) == ("yes", ["1"]), verdict.reason
         assert "the process of rank 1 is gone" in verdict.reason
     finally:

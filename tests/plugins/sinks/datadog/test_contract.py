@@ -1,4 +1,4 @@
-"""The sink on the real road: spool, delivery, an intake in every kind of trouble."""
+"""The sink on the real path: spool, delivery, an intake in every kind of trouble."""
 
 from __future__ import annotations
 

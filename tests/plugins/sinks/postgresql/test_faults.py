@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 from lens_plugins.sinks.postgresql import PostgreSQL
+from lens_plugins.sinks.postgresql.address import answer_for
 from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
-from lens_plugins.sinks.postgresql.errors import answer_for
 
 from lens_core import Delivered, Evidence, Poisoned, Position, Retry, Secret, Unavailable
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, running_store

@@ -74,6 +74,9 @@ async def test_what_was_stored_beside_spans_is_kept(
     with monkeypatch.context() as before:
         before.setattr(migrate_module, "migrations", lambda: migrations()[:10])
         async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
+            # What writes here is of today, and needs what is added later.
+            async with await store.database.connect() as connection:
+                await connection.execute("alter table lens_stream add column pod_name text not null default ''")
             await Spool(store).deliver(*(row(step, values={"loss": float(step % 997)}) for step in range(9000)))
             async with await store.database.connect() as connection:
                 assert await compact_stream(connection, 1, partial=False) == 2
@@ -87,6 +90,8 @@ async def test_what_was_stored_beside_spans_is_kept(
                     " select 1, 2, metric, 8191, min(summary) from lens_column group by metric"
                 )
             whole, few = await points(store), await points(store, max_points=50)
+            async with await store.database.connect() as connection:
+                await connection.execute("alter table lens_stream drop column pod_name")
     async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
         assert await points(store) == whole
         assert await points(store, max_points=50) == few

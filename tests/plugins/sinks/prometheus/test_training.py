@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from lens_plugins.sinks.prometheus.latest import LatestValues, PrometheusMetrics, exposition
-from lens_plugins.sinks.prometheus.names import TABLE, plain, training_name
-from lens_plugins.sinks.prometheus.training import TrainingSeries
+from lens_plugins.sinks.prometheus.training import TABLE, TrainingSeries, plain, training_name
 from lens_plugins.sources.wandb_api import WandbApi
 from prometheus_client.parser import text_string_to_metric_families
 

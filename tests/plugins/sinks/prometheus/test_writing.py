@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_plugins.sinks.prometheus.delivering import MOST_REQUESTS
-from lens_plugins.sinks.prometheus.messages import Outgoing, divide, split_request
+from lens_plugins.sinks.prometheus.messages import Outgoing, divide, split_request, to_version2
 from lens_plugins.sinks.prometheus.posting import address_of
-from lens_plugins.sinks.prometheus.version2 import to_version2
 
 from lens_core import Delivered, Rejected, Retry, Secret, SeriesBatch
 from tests.generated import examples

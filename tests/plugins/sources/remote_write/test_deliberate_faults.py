@@ -44,7 +44,7 @@ FAULTS = {
     ),
     "the labels of a workload are not in the length": (" + len(entry.workload_labels) + stop", " + stop"),
     "what is between the labels of a pod and of its workload is lost": (
-        "self.append(data, pod_at, workload_at)",
+        "self.append_bytes(data, pod_at, workload_at)",
         "pass",
     ),
     "new series go on whatever their values are": (

@@ -67,5 +67,5 @@ def test_the_job_is_told_once_with_the_start(newest: Environment, receiver: Rece
     (started,) = [event for event in receiver.records("event") if event["type"] == "training_started"]
     process = started["details"]["process"]
     assert {"world_size": 4, "local_world_size": 2, "nodes": 2, "restart_count": 2}.items() <= process.items()
-    assert time.time() - 60 < process["started_at"] < started["event_time"]
+    assert time.time() - 3600 < process["started_at"] < started["event_time"]
     assert receiver.records("evidence")[0]["facts"]["process"] == pytest.approx(process, abs=0.05)
