@@ -280,7 +280,8 @@ class LabelSets:
             last = place + 3 + length
             if last >= stop:
                 return -1
-            mixed = body[place + 4] << 24 | body[last - length // 2] << 16 | body[last] << 8 | length
+            # Small enough for 32 bits, whatever the bytes are.
+            mixed = body[place + 4] << 21 | body[last - length // 2] << 14 | body[last] << 7 | length
             signature = (signature * 1000003 ^ mixed) & _SIGNATURE_BITS
             place += 2 + body[place + 1]
         return signature
