@@ -131,7 +131,7 @@ def test_remote_write_is_compiled_where_there_is_a_compiler(
     assert len(forms) == compiler
     environment = FreshEnvironment(tmp_path / "environment")
     environment.install(wheel)
-    program = "from lens_plugins.sources.remote_write.forms import choose; print(choose()[0])"
+    program = "from lens_plugins.sources.remote_write.forms import choose_form; print(choose_form()[0])"
     assert environment.python("-I", "-c", program).strip() == ("compiled" if compiler else "interpreted")
     if compiler:
         environment.python(str(ROOT / "scripts" / "check-wheel"))

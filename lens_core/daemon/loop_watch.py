@@ -46,12 +46,14 @@ class LoopHold(msgspec.Struct, frozen=True, kw_only=True):
     """One time that the loop was held; `stack` has the innermost frame first, and is empty if none could be taken.
 
     `cpu_seconds` is what the loop's thread computed meanwhile (None where the system does not tell); much less than
-    `seconds` means that it waited, or that the machine gave it no processor.
+    `seconds` means that it waited, or that the machine gave it no processor; of the latter, `starved_seconds` is what
+    Linux knows.
     """
 
     began_at: float
     seconds: float
     cpu_seconds: float | None = None
+    starved_seconds: float = 0.0
     stack: Sequence[HeldFrame] = ()
 
     @property
@@ -93,7 +95,9 @@ class LoopWatch:
         self._sample: tuple[float, tuple[HeldFrame, ...]] | None = None
         self._logged_at = float("-inf")
         self._cpu_at_beat: float | None = None
+        self._starved_at_beat = 0.0
         self._loop_thread = 0
+        self._native_thread = 0
         self._handle: asyncio.TimerHandle | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -101,6 +105,7 @@ class LoopWatch:
     def start(self) -> None:
         """Begin; called in the loop's own thread."""
         self._loop_thread = threading.get_ident()
+        self._native_thread = threading.get_native_id()
         self._stopped.clear()
         self._schedule_beat(asyncio.get_running_loop())
         self._thread = threading.Thread(target=self._watch_loop, name="lens-loop-watch", daemon=True)
@@ -134,6 +139,7 @@ class LoopWatch:
 
     def _schedule_beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self._cpu_at_beat = self._loop_cpu()
+        self._starved_at_beat = self._starved()
         self._due = time.monotonic() + _BEAT_SECONDS
         self._handle = loop.call_later(_BEAT_SECONDS, self._beat, loop)
 
@@ -150,6 +156,7 @@ class LoopWatch:
             began_at=self._clock() - late,
             seconds=round(late, 3),
             cpu_seconds=None if cpu is None or self._cpu_at_beat is None else round(cpu - self._cpu_at_beat, 3),
+            starved_seconds=round(self._starved() - self._starved_at_beat, 3),
             stack=sample[1] if sample is not None and sample[0] == self._due else (),
         )
         self._holds += 1
@@ -167,6 +174,14 @@ class LoopWatch:
             return time.clock_gettime(time.pthread_getcpuclockid(self._loop_thread))
         except (AttributeError, OSError):  # not on this system
             return None
+
+    def _starved(self) -> float:
+        """How long the loop's thread has waited for a processor in its life (the second field of Linux' schedstat)."""
+        try:
+            with open(f"/proc/self/task/{self._native_thread}/schedstat") as file:
+                return int(file.read().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):  # not on this system
+            return 0.0
 
     def _watch_loop(self) -> None:
         """Take the stack of the loop's thread whenever a beat is late; runs in a thread of its own."""

@@ -17,8 +17,9 @@ import os, sys, time
 from lens_hook import spool
 file = spool.create_spool(sys.argv[1], b'{"workload_uid":"w","rank":3}')
 for step in range(int(sys.argv[2])):
-    file.write(b'{"record":"step_metrics","data_source":"wandb","run_id":"r","row_step":%d,"values":{"a":1}}\\n' % step)
-file.write(b'{"record":"step_metrics","torn')
+    row = b'{"record":"step_metrics","data_source":"wandb","run_id":"r","row_step":%d,"values":{"a":1}}\\n'
+    file.append_lines(row % step)
+file.append_lines(b'{"record":"step_metrics","torn')
 print("written", flush=True)
 if len(sys.argv) > 3:
     sys.stdin.read()

@@ -134,7 +134,7 @@ def test_answers_of_nvml() -> None:
         nvmlDeviceGetComputeRunningProcesses=lambda device: [types.SimpleNamespace(pid=7, usedGpuMemory=None)],
     )
     reader = Nvidia(nvml)
-    found = {value.name: value.value for value in reader.read()}
+    found = {value.name: value.value for value in reader.read_gpus()}
     assert found == {
         "gpu.used_pct": 87,
         "gpu.memory_used_bytes": 10,
@@ -142,7 +142,7 @@ def test_answers_of_nvml() -> None:
         "gpu.power_watts": 350,
         "gpu.temperature_celsius": None,
     }
-    assert {value.tags for value in reader.read()} == {(("gpu", "0"), ("vendor", "nvidia"), ("model", "H100"))}
+    assert {value.tags for value in reader.read_gpus()} == {(("gpu", "0"), ("vendor", "nvidia"), ("model", "H100"))}
     assert reader.processes() == {7: 0}
 
 
@@ -162,7 +162,7 @@ def test_answers_of_amdsmi() -> None:
         amdsmi_get_gpu_process_list=lambda device: [{"pid": 9, "memory_usage": {"vram_mem": 4}}],
     )
     reader = Amd(smi)
-    assert {value.name: value.value for value in reader.read()} == {
+    assert {value.name: value.value for value in reader.read_gpus()} == {
         "gpu.used_pct": 55,
         "gpu.memory_used_bytes": 5,
         "gpu.memory_total_bytes": 192,

@@ -20,6 +20,8 @@ from lens_plugins.sinks.postgresql.blocks import (
 from lens_plugins.sinks.postgresql.reducing import reduce_series, shares, thin
 from lens_plugins.sinks.postgresql.series import Series, extremes
 
+from lens_core import PointQuery
+
 INTEGERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 SPACED = st.builds(range, st.integers(-99, 99), st.integers(100, 500), st.integers(1, 99)).map(list)
@@ -119,11 +121,12 @@ def test_aggregates_are_those_of_the_points(pieces: list[list[tuple[int, float]]
     for time, value in (point for piece in pieces for point in piece):
         inside[time // 1000].append((time, value))
     for aggregate in ("mean", "min", "max", "sum", "count", "first", "last"):
-        gathered = Aggregator(aggregate, 1000, np.array([5]))
+        query = PointQuery(workload_uid="w", aggregate=aggregate, interval_ms=1)
+        gathered = Aggregator(query, np.array([5]))
         for piece in pieces:
             times = np.array([time for time, _ in piece])
             gathered.append_points(Series.from_rows((times, times, times), np.array([value for _, value in piece]), 0))
-        found = gathered.figures()
+        (found,) = gathered.figures()
         assert found.times.tolist() == [number * 1000 for number in sorted(inside)]
         assert found.iterations.tolist() == [max(time for time, _ in inside[number]) for number in sorted(inside)]
         for number, figure in zip(sorted(inside), found.values.tolist(), strict=True):

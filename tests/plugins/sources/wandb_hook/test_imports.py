@@ -183,9 +183,10 @@ def broken(*args, **options):
 PLACES = [
     (wandb_source, "snapshot"), (wandb_source, "time"), (wandb_source, "_prepared"), (wandb_source, "_session_of"),
     (wandb_source, "run_facts"), (wandb_source, "run_id"), (wandb_source, "stands_back"), (wandb_source, "Summary"),
-    (runtime, "get"), (runtime, "existing"), (runtime.Runtime, "open_session"), (runtime.Runtime, "close_session"),
-    (buffer.Buffer, "add"), (buffer.Buffer, "_attend"), (session.Session, "define_axis"), (session.Session, "__init__"),
-    (tensorboard_source, "scalars"), (tensorboard_source, "session_of"), (process_end, "describe"),
+    (runtime, "get_runtime"), (runtime, "existing"), (runtime.Runtime, "open_session"),
+    (runtime.Runtime, "close_session"), (buffer.Buffer, "append_row"), (buffer.Buffer, "_attend"),
+    (session.Session, "define_axis"), (session.Session, "__init__"),
+    (tensorboard_source, "scalars"), (tensorboard_source, "session_of"), (process_end, "describe_end"),
 ]
 
 def classes():
