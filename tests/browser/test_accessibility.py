@@ -19,6 +19,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.slow("axe looks at every element of every view")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browse: Browse, scheme: str) -> None:
     found = []
