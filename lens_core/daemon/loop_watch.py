@@ -176,7 +176,7 @@ class LoopWatch:
             return None
 
     def _starved(self) -> float:
-        """Return the seconds for which the loop's thread has waited for a processor (second field of Linux' schedstat)."""
+        """Return the seconds for which the loop's thread has waited for a processor (Linux' schedstat)."""
         try:
             with open(f"/proc/self/task/{self._native_thread}/schedstat") as file:
                 return int(file.read().split()[1]) / 1e9
