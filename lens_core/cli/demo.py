@@ -77,12 +77,12 @@ def _introduce(url: str, workload: str, directory: Path, *, open_page: bool) -> 
 def _daemon(directory: Path) -> Iterator[str]:
     """A daemon as a child process; gives its address."""
     click.echo("Starting the daemon with its own PostgreSQL …", err=True)
-    up = ["up", "--listen", f"127.0.0.1:{_free_port()}", "--data-dir", str(directory)]
-    command = [sys.executable, "-m", "lens_core.cli", *up, "--announce-json", "--exit-with-parent", str(os.getpid())]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    port = _free_port()
+    process, line = _start_daemon(directory, port)
+    if not line and port and not _free_port():  # somebody has taken the port since it was looked at
+        process.wait()
+        process, line = _start_daemon(directory, 0)
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
         if not line:
             raise LensError("the daemon did not start; its messages are above")
         address: str = msgspec.json.decode(line)["listening"]
@@ -90,6 +90,15 @@ def _daemon(directory: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+def _start_daemon(directory: Path, port: int) -> tuple[subprocess.Popen[bytes], bytes]:
+    """Start a daemon; returns its first line, which is empty where it did not start."""
+    up = ["up", "--listen", f"127.0.0.1:{port}", "--data-dir", str(directory)]
+    command = [sys.executable, "-m", "lens_core.cli", *up, "--announce-json", "--exit-with-parent", str(os.getpid())]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    return process, process.stdout.readline()
 
 
 def _free_port() -> int:
