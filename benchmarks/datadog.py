@@ -115,7 +115,7 @@ def lens_seconds(url: str, rounds: int, folder: Path) -> list[float]:
 
 
 async def send_rounds(url: str, rounds: int, folder: Path) -> list[float]:
-    """What the child does."""
+    """Run the child's part."""
     settings = DatadogSettings(api_key=Secret("k" * 32), url=url, tags=["env:benchmark"])
     sink = Datadog(settings, make_context("datadog", folder))
     await sink.start()

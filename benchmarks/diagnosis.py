@@ -1,4 +1,4 @@
-"""What the diagnosis costs a training node, and how long a hang takes to be noticed; beside DLRover's ways.
+"""Cost of the diagnosis on a training node, and the time until a hang is noticed; beside DLRover's ways.
 
 The job is real: torch processes that reduce over gloo. DLRover's ways: stacks by `py-spy dump --native` process after
 process (which stops each of them), a verdict from XPU timer's flag, which its rule cannot give before 600 seconds.
@@ -66,7 +66,7 @@ class Job:
         return [process.pid for process in self.processes]
 
     def steps(self) -> list[float]:
-        """When each step was made."""
+        """Return the time of each step."""
         return [float(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
     def wait_for_steps(self, count: int) -> None:

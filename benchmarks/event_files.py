@@ -86,7 +86,7 @@ def write_file(path: Path, scalars: int) -> None:
 
 
 def run(command: list[str]) -> dict[str, float | list[float]]:
-    """What a script printed."""
+    """Run a script and return its output."""
     found: dict[str, float | list[float]] = json.loads(
         subprocess.run(command, check=True, capture_output=True, text=True).stdout
     )

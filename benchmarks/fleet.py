@@ -1,4 +1,4 @@
-"""What a daemon with its own PostgreSQL makes of a cluster: thousands of ranks start, go on, lose it and come back.
+"""A cluster on one daemon with its own PostgreSQL: thousands of ranks start, go on, lose it and come back.
 
 No peer: what is asked is how many ranks one daemon carries. The ranks (`fleet_load.py`) are a process of their own on
 the same machine, so that CPU seconds are reported rather than walls: of the daemon, of its database, of the load. While
@@ -130,7 +130,7 @@ def free_port() -> int:
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """What five seconds or so took. CPU in seconds, times of answers in seconds."""
+    """The cost of about five seconds. CPU in seconds, times of answers in seconds."""
 
     requests: int
     rows: int
@@ -249,7 +249,7 @@ def figures(job: Job, samples: list[Sample], rss_before: float, onlooker: Onlook
 
 
 def say(text: str) -> None:
-    """How it goes, beside the figures."""
+    """Print the progress, beside the figures."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -64,7 +64,7 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class Tally:
-    """What all ranks saw."""
+    """The answers that all ranks got."""
 
     def __init__(self) -> None:
         self.answers: Counter[str] = Counter()
@@ -209,7 +209,7 @@ class Rank:
             await asyncio.sleep(self._job.step_seconds)
 
     def _body(self, facts: list[bytes], rows: list[bytes]) -> bytes:
-        """What is sent; a node's daemon sends the same of each of its ranks."""
+        """Make the body of a request; a node's daemon sends the same of each of its ranks."""
         body = self._envelope + b",".join([*facts, *rows]) + b"]}"
         if not self._job.relayed:
             return body

@@ -97,7 +97,7 @@ def fleet_of(path: Path, jobs: int, days: int) -> FleetBooks:
 
 
 def detectors(losses: np.ndarray) -> dict[str, bool]:
-    """What rules that others use say of a spike: each of their tests on the losses behind the first hundred."""
+    """Apply the rules that others use to a spike: each of their tests on the losses behind the first hundred."""
     running = [float(np.mean(losses[max(0, i - 100) : i])) for i in range(100, len(losses))]
     ratios = losses[100:] / np.array(running)
     in_a_row = max((len(part) for part in "".join("x" if one >= 2 else " " for one in ratios).split()), default=0)

@@ -1,4 +1,4 @@
-"""What the scripts share: figures, the machine, environments for peers, a daemon, a PostgreSQL."""
+"""Shared parts of the scripts: figures, the machine, environments for peers, a daemon, a PostgreSQL."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class Daemon:
         return float(used.user + used.system)
 
     def status(self) -> Any:
-        """What /api/v1/status answers."""
+        """Return the answer of /api/v1/status."""
         return httpx.get(f"{self.url}/api/v1/status", timeout=30).json()
 
     def pending(self) -> int:

@@ -1,4 +1,4 @@
-"""What the hook costs a training process, beside no hook at all, upstream's exporter and swanlab's sync_wandb.
+"""Cost of the hook in a training process, beside no hook at all, upstream's exporter and swanlab's sync_wandb.
 
 Every run is a process of its own with real wandb (offline); runs of all variants alternate, and what is reported is the
 median over the runs of each one's median. "down" has nobody listening, "slow" answers after half a second.
@@ -25,12 +25,12 @@ from benchmarks.hook_runs import Results, Size, alternate, middle, receivers, ru
 
 
 def differences(results: Results, variant: str, key: str) -> list[float]:
-    """What each run of a variant took more than the run without a hook that stood beside it."""
+    """Return the extra time of each run of a variant over the run without a hook beside it."""
     return [run[key] - none[key] for run, none in zip(results[variant], results["none"], strict=True)]
 
 
 def added(results: Results, key: str, label: str, goal_us: float | None = None) -> list[Figure]:
-    """What each variant adds to wandb's own call: the median of the paired differences."""
+    """Return the time that each variant adds to wandb's own call: the median of the paired differences."""
     figures = [Figure(figure=f"{label}: wandb.log alone", unit="µs", lens=round(middle(results, "none", key), 1))]
     exporter = statistics.median(differences(results, "exporter", key))
     for variant in [name for name in results if name.startswith("lens")]:

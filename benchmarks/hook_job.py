@@ -23,7 +23,7 @@ HOOK = Path(__file__).resolve().parents[1] / "plugins" / "sources" / "wandb_hook
 
 
 def switch_on(variant: str) -> None:
-    """What a user of the variant does before importing wandb."""
+    """Do as a user of the variant does before importing wandb."""
     if variant.startswith("lens"):
         sys.path.insert(0, str(HOOK))
         import lens_hook

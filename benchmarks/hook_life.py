@@ -1,4 +1,4 @@
-"""What `benchmarks/hook.py` measures beside the calls: starting, memory, descriptors, and what arrives at the end."""
+"""The figures of `benchmarks/hook.py` beside the calls: starting, memory, descriptors, and rows that arrive."""
 
 from __future__ import annotations
 

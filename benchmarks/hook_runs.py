@@ -138,7 +138,7 @@ def alternate(what: str, count: int, repeats: int, variants: Sequence[str], urls
 
 
 class Size:
-    """How much is measured: quick or whole, and how often."""
+    """The size of a measurement: quick or whole, and how often."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self._quick: bool = chosen.quick
@@ -154,11 +154,11 @@ class Size:
         return self._repeats or self.of(quick, whole)
 
     def receivers(self) -> tuple[str, ...]:
-        """Which receivers what is measured within one process has."""
+        """The receivers of measurements within one process."""
         return (f"lens {self._receiver}",) if self._receiver else RECEIVERS
 
     def variants(self) -> tuple[str, ...]:
-        """What whole runs compare."""
+        """The variants that whole runs compare."""
         return ("none", "lens up", "exporter") if self._quick else VARIANTS
 
 

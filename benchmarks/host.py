@@ -51,7 +51,7 @@ MISTAKES = 20
 
 
 def commands(folder: Path, rounds: int) -> list[Figure]:
-    """How long the two commands take, process start included."""
+    """Return the times of the two commands, process start included."""
     peer = peer_environment("datasette", ["datasette"]) / "datasette"
     own = [sys.executable, "-m", "lens_core.cli"]
     seconds: dict[str, list[float]] = {"lens": [], "peer": [], "validate": []}

@@ -113,7 +113,7 @@ def post_all(url: str, path: str, bodies: Sequence[bytes]) -> list[float]:
 
 
 class LensRun:
-    """What one run of Lens gave: points per second, latencies of acknowledgements, memory."""
+    """The figures of one run of Lens: points per second, latencies of acknowledgements, memory."""
 
     def __init__(self, daemon: Daemon, path: str, bodies: Sequence[bytes], points: int) -> None:
         started = time.perf_counter()
@@ -126,7 +126,7 @@ class LensRun:
 
 
 def mlflow_points_per_second(dsn: str, seconds: float) -> float:
-    """What an MLflow tracking server stores in the same time."""
+    """Measure what an MLflow tracking server stores in the same time."""
     binaries = peer_environment("mlflow", ["mlflow", "psycopg2-binary", "setuptools<81"])
     parts = dict(part.split("=", 1) for part in dsn.split())
     uri = f"postgresql+psycopg2://{parts['user']}@/{parts['dbname']}?host={parts['host']}&port={parts['port']}"
@@ -210,7 +210,7 @@ class Case(NamedTuple):
     per_body: int
 
     def bodies(self, workload: str, points: int) -> list[bytes]:
-        """So many points of it."""
+        """Make bodies with a number of its points."""
         make = metrics_bodies if self.path == "metrics" else logs_bodies
         return make(workload, points, self.per_step, self.per_body)
 
@@ -219,7 +219,7 @@ CASES = [Case(path, steps, size) for size in BODY_SIZES for path in ("metrics", 
 
 
 class Measured:
-    """What all runs of one daemon gave."""
+    """The figures of all runs of one daemon."""
 
     def __init__(self) -> None:
         self.rates: dict[Case, list[float]] = {}

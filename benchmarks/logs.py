@@ -62,7 +62,7 @@ def detectors() -> list[Detector]:
 
 
 def more_detectors(count: int, noise: Sequence[str]) -> list[Detector]:
-    """So many detectors: the installed ones, or fewer, or made-up ones beside them.
+    """Make a number of detectors: the installed ones, or fewer, or made-up ones beside them.
 
     Those come first for whose words some of the lines have to be looked at: only the number differs.
     """
@@ -298,7 +298,7 @@ def _post(client: httpx.Client, url: str, body: bytes) -> None:
 
 
 def collector_figure(folder: Path, mebibytes: int) -> Figure:
-    """How much memory grows while the collector reads a large file."""
+    """Return the growth of memory while the collector reads a large file."""
     file = folder / "large.log"
     block = "".join(f"{line}\n" for line in lines(10_000)).encode()
     with file.open("wb") as target:

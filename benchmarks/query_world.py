@@ -101,7 +101,7 @@ class Asking:
         return self._client.get(f"/api/v1/workloads/run-{run}/metrics/{path}", params=parameters).raise_for_status()
 
     def milliseconds(self, times: int, path: str, run: int = 0, **parameters: Any) -> list[float]:
-        """How long the same question takes, asked repeatedly, the first few left out."""
+        """Time the same question, asked repeatedly, the first few left out."""
         found = [self._one(path, run, parameters) for _ in range(times + _UNMEASURED)]
         return found[_UNMEASURED:]
 

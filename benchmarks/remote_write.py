@@ -48,7 +48,7 @@ RELABEL = """
 
 
 class Server(NamedTuple):
-    """What is measured: where it takes remote write, and its process."""
+    """A measured server: its address for remote write, and its process."""
 
     port: int
     path: str
@@ -164,7 +164,7 @@ class Rate(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What is measured: a server that writes to a port, with label sets that are new in every round or not."""
+    """One measurement: a server that writes to a port, with label sets that are new in every round or not."""
 
     make: Callable[[int], AbstractContextManager[Server]]
     fresh: bool

@@ -25,7 +25,7 @@ Parts: Any = splitter("WriteRequest", {"timeseries": 1})
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """What to send: `groups` bodies of `series` series, `rounds` times; with `fresh` every round has new series.
+    """The load to send: `groups` bodies of `series` series, `rounds` times; with `fresh` every round has new series.
 
     With `recorded`, the path of a real sender's request with as many series, they are those of hosts of that sender.
     """
