@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+
+import tomllib
 
 ROOT = Path(__file__).parents[1]
 # Names of plugins that are also words for something else.
