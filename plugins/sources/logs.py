@@ -82,7 +82,7 @@ class Logs(Source):
         else:
             parsed = self._parse(request, now)
         counts = Counter(reason if reason == NO_IDENTITY else "invalid" for _, reason in parsed.rejected)
-        await self.door.submit(parsed.lines, received=parsed.items, filtered=parsed.filtered, rejected=counts)
+        await self.gate.submit(parsed.lines, received=parsed.items, filtered=parsed.filtered, rejected=counts)
         for node, ages in parsed.latencies.items():
             self.context.metrics.group(LogLatency).observe(node, ages)
         if parsed.items and len(parsed.rejected) == parsed.items:
