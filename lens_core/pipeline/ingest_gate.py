@@ -16,7 +16,7 @@ from ..delivery.ledger import GATE_REASONS, Ledger
 from ..delivery.spool.sink_state import Reservation
 from ..model.records import Event, Evidence, LogLine, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
 from ..model.refusals import sift_encodable, why_refused
-from .pipeline import Pipeline
+from .intake import Intake
 
 logger = logging.getLogger("lens.gate")
 
@@ -50,7 +50,7 @@ class IngestGate:
     def __init__(
         self,
         source: str,
-        pipelines: Sequence[Pipeline],
+        pipelines: Sequence[Intake],
         *,
         metrics: SelfMetrics,
         identity: Identity | None = None,
@@ -182,9 +182,7 @@ class IngestGate:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _enter(
-        self, pipeline: Pipeline, records: Sequence[Record], reservation: Reservation | None = None
-    ) -> None:
+    async def _enter(self, pipeline: Intake, records: Sequence[Record], reservation: Reservation | None = None) -> None:
         """Submit; a pipeline that has only optional sinks and no room loses the records, counted, and refuses none."""
         try:
             await pipeline.submit(records, reservation)

@@ -196,6 +196,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     token, a body that is too large, a full spool) and what the handler raises. It gets the error and the request, whose
     body is empty; the host adds Retry-After. Without it there is a JSON object with `code` and `message`. Since 1.3.
 
+    `claims` lets a path be shared: the requests for which it is true are this route's, all others go to the source that
+    has the path as its own. It gets the request with its body, or without one when the body could not be read; the host
+    then reads with what both routes allow. Without another source on that path the route answers everything. Since 1.3.
+
     `query` and `bodies` describe for `/api/v1/openapi.json` what the handler reads; the host checks nothing of it.
     `query` is a struct with a field for each query parameter (a list for one that may be repeated), described by `Meta`
     as settings are; `bodies` are content types and the type that each holds, `bytes` for what is no JSON. Since 1.1.
@@ -212,6 +216,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     query: type[msgspec.Struct] | None = None
     bodies: Mapping[str, Any] = {}
     refusal: Callable[[RequestError, IngestRequest], Reply] | None = None
+    claims: Callable[[IngestRequest], bool] | None = None
 
 
 def _no_verdict(evidence: Evidence) -> Verdict:

@@ -23,7 +23,7 @@ from lens_core import (
     StepMetrics,
     Unavailable,
 )
-from lens_core.plugin_api.encoding import ItemDecoder, Items, decode_json, epoch_seconds, why_refused
+from lens_core.plugin_api.encoding import ItemDecoder, Items, Rejection, decode_json, epoch_seconds, why_refused
 
 from .metrics import WandbMetrics
 from .rows import Rejections, rows_of_logs, rows_of_metrics
@@ -262,7 +262,7 @@ def _places(count: int, rejected: Rejections) -> Sequence[int]:
 
 
 def _result_json(parsed: _Parsed) -> dict[str, Any]:
-    rejected = [{"index": index, "reason": reason} for index, reason in parsed.rejected]
+    rejected = [Rejection(index, reason) for index, reason in parsed.rejected]
     return {"success": True, "accepted": parsed.items - len(rejected), "rejected": rejected}
 
 
