@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .base.backoff import Backoff
 from .base.data_dir import load_state, save_state
 from .base.deprecation import LensDeprecationWarning, deprecated, deprecated_names
 from .base.errors import (
@@ -89,6 +90,7 @@ __all__ = [
     "Analyzer",
     "Answer",
     "AnyRecord",
+    "Backoff",
     "BadRequest",
     "Batch",
     "BatchLimits",

@@ -77,34 +77,11 @@ _GOALS = re.compile(
 _NO_LOSS = re.compile(r"(?i)loss[_ ]?(?:scale|weight|coef|fn|type)|(?:best|min|prev|last)[_ ]?loss|loss_?(?:func)")
 # Words of lines that hold one number of a step each, below its announcement or in a table of keys and values.
 _OF_BLOCKS = frozenset(
-    [
-        "lr",
-        "current_lr",
-        "learning_rate",
-        "grad_norm",
-        "step_time",
-        "approxkl",
-        "approx_kl",
-        "clipfrac",
-        "clip_fraction",
-        "ep_rewmean",
-        "ep_rew_mean",
-        "ep_len_mean",
-        "eplenmean",
-        "explained_variance",
-        "fps",
-        "eprewmean",
-        "averageepret",
-        "stdepret",
-        "maxepret",
-        "minepret",
-        "eplen",
-        "policy_entropy",
-        "entropy",
-        "rollout",
-        "time_elapsed",
-        "returns",
-    ]
+    """
+    lr current_lr learning_rate grad_norm step_time approxkl approx_kl clipfrac clip_fraction ep_rewmean
+    ep_rew_mean ep_len_mean eplenmean explained_variance fps eprewmean averageepret stdepret maxepret minepret
+    eplen policy_entropy entropy rollout time_elapsed returns
+    """.split()
 )
 _COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS)
 _BLOCK_WORDS = frozenset(word.encode() for word in _OF_BLOCKS | {"total_timesteps", "nupdates", "n_updates"})
