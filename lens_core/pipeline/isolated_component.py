@@ -87,7 +87,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-class RemoteDoor:
+class RemoteGate:
     """The client of a source's gate, which is in the parent."""
 
     def __init__(self, served: Served) -> None:
@@ -101,7 +101,7 @@ class RemoteDoor:
         filtered: int = 0,
         rejected: Mapping[str, int] | None = None,
     ) -> None:
-        """As plugin_api.Door says; the parent's spools hold the records when it returns."""
+        """As plugin_api.Gate says; the parent's spools hold the records when it returns."""
         await self._served.send_report()
         body = encode_submission(records, received, filtered, rejected)
         await self._served.channel.call("submit", body)
@@ -188,7 +188,7 @@ class Served:
         )
         component: Component = found(decode_settings(job.settings, found.Settings), context)
         if isinstance(component, Source):
-            component.door = RemoteDoor(self)
+            component.gate = RemoteGate(self)
         return component
 
 

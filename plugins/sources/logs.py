@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import BadRequest, IngestRequest, LogLine, Origin, Reply, Route, Source, hookimpl
-from lens_core.plugin_api.encoding import ItemDecoder, decode_json, quote_bare_specials
+from lens_core.plugin_api.encoding import ItemDecoder, Rejection, decode_json, quote_bare_specials
 
 from .log_entries import NO_IDENTITY, Entry, EntryConverter
 from .log_latency import LogLatency
@@ -82,13 +82,13 @@ class Logs(Source):
         else:
             parsed = self._parse(request, now)
         counts = Counter(reason if reason == NO_IDENTITY else "invalid" for _, reason in parsed.rejected)
-        await self.door.submit(parsed.lines, received=parsed.items, filtered=parsed.filtered, rejected=counts)
+        await self.gate.submit(parsed.lines, received=parsed.items, filtered=parsed.filtered, rejected=counts)
         for node, ages in parsed.latencies.items():
             self.context.metrics.group(LogLatency).observe(node, ages)
         if parsed.items and len(parsed.rejected) == parsed.items:
             index, reason = min(parsed.rejected)
             raise BadRequest(_HOW_TO_IDENTIFY if reason == NO_IDENTITY else f"entry {index}: {reason}")
-        answer = [{"index": index, "reason": reason} for index, reason in sorted(parsed.rejected)[:_MAX_REASONS]]
+        answer = [Rejection(index, reason) for index, reason in sorted(parsed.rejected)[:_MAX_REASONS]]
         body = {"success": True, "accepted": parsed.items - len(parsed.rejected), "rejected": answer}
         return Reply(body=body)
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from ...base.redaction import hide
 from ...model.records import Record, encode_envelope
 from ...plugin_api.sink_answers import Answer, Batch, Delivered, Poisoned, Position, Rejected, Retry
+from ..log import SinkLog
 from ..processing_marks import ProcessingMarks, is_inside, parts_around
 from ..spool.batches import DeadLetter
 from ..spool.sink_state import Outcome
-from ..spool.spool import Spool
 from .cursor import Ack, CursorCommitter, Unpacked
 from .policy import Backoff, Part, PartLimit, halves
 
@@ -30,7 +30,7 @@ class SendContext(NamedTuple):
 
     sink: str
     pipeline: str
-    spool: Spool
+    spool: SinkLog
     backoff: Backoff
     committer: CursorCommitter
     limit: PartLimit

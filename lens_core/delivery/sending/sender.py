@@ -27,8 +27,8 @@ from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ...plugin_api.components import Sink
 from ...plugin_api.sink_answers import Answer, Batch, BatchLimits, Poisoned, Retry
 from ..ledger import SINK_LOSSES, SINK_REASONS, Ledger, LedgerStatus
+from ..log import SinkLog
 from ..spool.sink_state import Pending, SinkSnapshot
-from ..spool.spool import Spool
 from .batch_delivery import BatchDelivery, SendContext
 from .cursor import CursorCommitter, Prefetcher
 from .policy import (
@@ -178,7 +178,7 @@ class Sender:
     def __init__(
         self,
         slot: SinkSlot,
-        spool: Spool,
+        spool: SinkLog,
         pipeline: str,
         metrics: SelfMetrics,
         *,

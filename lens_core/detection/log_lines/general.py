@@ -113,6 +113,8 @@ _MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr".split())
 _BESIDE_COUNTERS = _COUNTER_WORDS | frozenset(
     b"info debug warning root py train training time eta elapsed s ms sec seconds of total date".split()
 )
+# Parts of words that name what a training measures.
+MEASURE_STEMS = frozenset([b"loss", b"reward", b"entropy"])
 # The words that may make a line one for this reader.
 WORDS = _COUNTER_WORDS | _MEASURES | _BLOCK_WORDS
 # A row of a table of keys and values, or a line of one number, has no more words.
@@ -132,18 +134,18 @@ _EVALUATION_WORD = re.compile(
 _OF_OTHER_JOBS = frozenset(["layer", "module", "tid", "trial", "trial_id", "state", "misc"])
 
 
-def may_count(row: bytes, words: Sequence[bytes], found: Set[bytes]) -> bool:
-    """Whether a line may be for this reader, by its row (letters and underscores in lower case) and the row's words.
+def may_count(stems: Collection[bytes], words: Sequence[bytes], found: Set[bytes]) -> bool:
+    """Whether a line may be for this reader, by its words in lower case.
 
-    `found` has those of `WORDS` among the words. The line has a counter and something that a training measures, or one
-    of them and hardly a word beside it.
+    `stems` are the `MEASURE_STEMS` in its words, `found` has those of `WORDS` among them. The line has a counter and
+    something that a training measures, or one of them and hardly a word beside it.
     """
-    measures = b"loss" in row or b"reward" in row
+    measures = b"loss" in stems or b"reward" in stems
     if WORDS.isdisjoint(found):
         return measures
     measures = measures or not _SCORES.isdisjoint(found)
     if not _COUNTER_WORDS.isdisjoint(found):
-        if measures or not _MEASURES.isdisjoint(found) or b"entropy" in row:
+        if measures or b"entropy" in stems or not _MEASURES.isdisjoint(found):
             return True
         return sum(word not in _BESIDE_COUNTERS for word in words) <= 1 or (b"time" in words and b"data" in words)
     return measures or (len(words) <= _WORDS_OF_CELLS and not _BLOCK_WORDS.isdisjoint(found))

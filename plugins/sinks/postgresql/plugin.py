@@ -231,7 +231,7 @@ class PostgreSQL(Asking):
         if wandb_points:
             self._metrics.wandb_points_failed.inc(wandb_points)
 
-    async def tidy(self) -> dict[str, Any]:
+    async def vacuum(self) -> dict[str, Any]:
         """Remove what is too old, make all blocks that can be made, vacuum all tables. Raises LensError."""
         try:
             async with await self._database.connect_when_ready(timeout_seconds=0.0) as connection:
