@@ -13,6 +13,7 @@ from lens_core import (
     MetricInfo,
     MetricPoint,
     News,
+    PodLife,
     PointColumns,
     PointQuery,
     Progress,
@@ -130,6 +131,11 @@ class Asking(Store):
         """Return the events of a workload, newest first."""
         async with self._database.reading() as connection:
             return await listing.list_events(connection, workload_uid, limit)
+
+    async def pods(self, workload_uid: str) -> list[PodLife]:
+        """Return the pods of a workload, with when they held GPUs."""
+        async with self._database.reading() as connection:
+            return await listing.pods(connection, workload_uid)
 
     async def count_events(self, workload_uid: str) -> int:
         """Count the events of a workload."""

@@ -39,7 +39,7 @@ async def export_records(
         yield list(await _pods(connection, workload_uid))
         for subject_id, origin in await _subjects(connection, workload_uid):
             cursor = await connection.execute(
-                "select id, data_source, run_id, attempt, rank, pod_uid, pod_name from lens_stream"
+                "select id, data_source, run_id, attempt, rank, pod_uid, pod_name, node, world_size from lens_stream"
                 " where subject_id = %s order by id",
                 [subject_id],
             )
@@ -79,7 +79,7 @@ async def _subjects(connection: Connection, uid: str) -> list[tuple[int, Origin]
 
 def _versions(origin: Origin, stream: tuple[Any, ...], step: int, row: StoredRow) -> Iterator[StepMetrics]:
     """A row as the writes that made it: what was overwritten first, the newest last."""
-    _, source, run_id, attempt, stream_rank, pod_uid, pod_name = stream
+    _, source, run_id, attempt, stream_rank, pod_uid, pod_name, node, world_size = stream
     sequence, rank, iteration, first_us, updated_us, stored, tags, key_sequences, history = row
     metrics = dict(stored)
     shared = source == LOG_SOURCE
@@ -88,7 +88,9 @@ def _versions(origin: Origin, stream: tuple[Any, ...], step: int, row: StoredRow
     def make_row(number: int, of_rank: int | None, values: dict[str, Any], time_us: int | None) -> StepMetrics:
         who = of_rank if shared else (None if stream_rank < 0 else stream_rank)
         return StepMetrics(
-            origin=_with_rank(origin, pod_uid, pod_name, who),
+            origin=msgspec.structs.replace(
+                _with_rank(origin, pod_uid, pod_name, who), node=node or origin.node, world_size=world_size
+            ),
             data_source=source,
             run_id=run_id,
             attempt=attempt,

@@ -172,7 +172,7 @@ class PostgreSQL(Asking):
         self._identities.trim()
         sessions = [stream for _, stream, _ in sorted_.events if stream.session]
         subjects = await self._identities.subjects(connection, grouped.subjects)
-        wanted = {key: grouped.pods[key] for key in (*grouped.streams, *sessions)}
+        wanted = {key: grouped.places[key] for key in (*grouped.streams, *sessions)}
         streams = await self._identities.streams(connection, grouped.subjects, wanted)
         async with connection.transaction():
             await move_cursor(connection, batch)
