@@ -24,6 +24,7 @@ _FEWEST = 3
 class Buckets(NamedTuple):
     """Columns of one length: `iterations`, `times` and `lasts` are those of the last point of each bucket.
 
+    `steps` is how many iterations a bucket has, `counts` how many points, of which `finite` are finite.
     `means`, `lowest` and `highest` are of the finite values; without any they mean nothing. `smoothed` is the moving
     average at the end of the bucket, NaN where there is none yet.
     """
@@ -31,6 +32,7 @@ class Buckets(NamedTuple):
     numbers: Integers
     iterations: Integers
     times: Integers
+    steps: Integers
     counts: Integers
     finite: Integers
     means: Doubles
@@ -73,8 +75,9 @@ class MovingAverage:
 class CurveBuckets:
     """Gathers the points of one curve, in the order of its iterations, into at most `most` buckets.
 
-    The first and the last point are buckets of their own. The others hold equally many points: as many as one, until
-    there are too many buckets, then twice as many. Points before `start_ms` count for the moving average only.
+    The first and the last iteration are buckets of their own. The others hold equally many iterations: one, until there
+    are too many buckets, then twice as many; the points of one iteration are never parted. Points before `start_ms`
+    count for the moving average only.
     """
 
     def __init__(self, most: int, average: MovingAverage | None, start_ms: int | None = None) -> None:
@@ -106,14 +109,9 @@ class CurveBuckets:
         if self._held is not None:
             points = self._rows_of(*self._held)
             self._held = None
-            self._gather(Buckets._make(column[:-1] for column in points))
-            last = Buckets._make(column[-1:] for column in points)
-            own = (
-                last._replace(numbers=last.numbers * 0 + self._found.numbers[-1] + 1)
-                if self._found.numbers.size
-                else last
-            )
-            self._found = _merge_rows([self._found, own])
+            before = self._found.numbers
+            number = before[-1] + 1 if before.size else 0
+            self._found = _merge_rows([self._found, points._replace(numbers=np.full_like(points.numbers, number))])
         return self._found
 
     def figures(self) -> dict[str, Any]:
@@ -134,12 +132,6 @@ class CurveBuckets:
             described["p2"], described["p98"] = (float(one) if np.isfinite(one) else None for one in both)
         return described
 
-    def _numbers(self, count: int) -> Integers:
-        """The buckets of the next points: 0 for the first of all, then so many points each."""
-        places = np.arange(self._seen, self._seen + count)
-        self._seen += count
-        return np.where(places == 0, 0, 1 + (places - 1) // self._size)
-
     def _rows_of(self, iterations: Integers, times: Integers, values: Doubles) -> Buckets:
         """The points as a row each."""
         is_finite = np.isfinite(values)
@@ -155,10 +147,14 @@ class CurveBuckets:
         else:
             self._values.clear()
         counts = is_finite.astype(np.int64)
+        is_step = _differs_from_before(iterations)
+        places = self._seen + np.cumsum(is_step) - 1
+        self._seen += int(is_step.sum())
         return Buckets(
-            self._numbers(values.size),
+            np.where(places == 0, 0, 1 + (places - 1) // self._size),
             iterations,
             times,
+            is_step.astype(np.int64),
             np.ones_like(counts),
             counts,
             np.where(is_finite, values, 0.0),
@@ -182,8 +178,7 @@ class CurveBuckets:
         if self._average is None or not is_finite.any():
             return smoothed
         kept = np.flatnonzero(is_finite)
-        of_kept = iterations[kept]
-        starts = np.flatnonzero(np.append(True, of_kept[1:] != of_kept[:-1]))
+        starts = np.flatnonzero(_differs_from_before(iterations[kept]))
         lengths = np.diff(starts, append=kept.size)
         steps = values[kept]
         if starts.size < kept.size:
@@ -192,14 +187,19 @@ class CurveBuckets:
         return smoothed
 
 
+def _differs_from_before(numbers: Integers) -> npt.NDArray[np.bool_]:
+    """Mark the numbers that differ from the one before them; the first does."""
+    return np.append(numbers.size > 0, numbers[1:] != numbers[:-1])[: numbers.size]
+
+
 def _merge_rows(parts: list[Buckets]) -> Buckets:
     """One row for each bucket; rows of one bucket stand together, in the order of their points."""
     filled = [part for part in parts if part.numbers.size]
     if not filled:
         none, no_values = np.empty(0, np.int64), np.empty(0)
-        return Buckets(none, none, none, none, none, no_values, no_values, no_values, no_values, no_values)
+        return Buckets(none, none, none, none, none, none, no_values, no_values, no_values, no_values, no_values)
     every = filled[0] if len(filled) == 1 else Buckets._make(map(np.concatenate, zip(*filled, strict=True)))
-    starts = np.flatnonzero(np.diff(every.numbers, prepend=every.numbers[0] - 1))
+    starts = np.flatnonzero(_differs_from_before(every.numbers))
     if starts.size == every.numbers.size:
         return every
     lengths = np.diff(starts, append=every.numbers.size)
@@ -216,6 +216,7 @@ def _merge_rows(parts: list[Buckets]) -> Buckets:
         every.numbers[starts],
         every.iterations[ends],
         every.times[ends],
+        np.add.reduceat(every.steps, starts),
         np.add.reduceat(every.counts, starts),
         finite,
         np.where(finite > 0, np.clip(means, lowest, highest), 0.0),

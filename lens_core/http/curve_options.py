@@ -22,5 +22,5 @@ class CurveOptions(NamedTuple):
         """The names of what is answered beside each point."""
         found = ["rank"] if self.by_rank else []
         if self.buckets is not None:
-            found += ["min", "max", "last", "count", "not_finite"]
+            found += ["min", "max", "last", "steps", "count", "not_finite"]
         return found if self.smooth is None else [*found, "smoothed"]

@@ -175,6 +175,7 @@ def _extras(found: Buckets, is_smoothed: bool) -> dict[str, Sequence[Any]]:
             value if finite else special_name(value)
             for value, finite in zip(found.lasts.tolist(), np.isfinite(found.lasts).tolist(), strict=True)
         ],
+        "steps": found.steps.tolist(),
         "count": found.counts.tolist(),
         "not_finite": (found.counts - found.finite).tolist(),
     }

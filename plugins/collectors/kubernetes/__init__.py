@@ -160,7 +160,9 @@ class Kubernetes(Collector):
         pods = [msgspec.structs.replace(pod, workloads=await finder.resolve_workloads(owners)) for pod, owners in found]
         self.lists += 1
         self._unsent.update({pod.uid: pod for pod in pods if self._pods.get(pod.uid) != pod})
-        self._pods = {pod.uid: pod for pod in pods}
+        listed = {pod.uid: pod for pod in pods}
+        self._unsent.update({uid: _gone(pod) for uid, pod in self._pods.items() if uid not in listed})
+        self._pods = listed
         self._publish_pods()
         self._version = str(metadata.get("resourceVersion") or "")
         self._well()
@@ -203,12 +205,20 @@ class Kubernetes(Collector):
             if changed:
                 self._pods[pod.uid] = self._unsent[pod.uid] = pod
         elif kind == "DELETED":
-            changed = self._pods.pop(str(metadata.get("uid")), None) is not None
+            gone = self._pods.pop(str(metadata.get("uid")), None)
+            changed = gone is not None
+            if gone is not None:
+                self._unsent[gone.uid] = _gone(gone)
         self._version = str(metadata.get("resourceVersion") or self._version)
         return changed
 
     def _publish_pods(self) -> None:
         self.context.directory.replace(self._pods.values(), self.context.name)
+
+
+def _gone(pod: Pod) -> Pod:
+    """A pod that is there no more, for the store: it holds nothing from now on."""
+    return pod if pod.phase in ("Succeeded", "Failed") else msgspec.structs.replace(pod, phase="Deleted")
 
 
 @hookimpl

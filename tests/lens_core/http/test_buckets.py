@@ -74,7 +74,9 @@ def test_every_figure_is_that_of_all_points(
             assert min(finite) <= found.means[number] <= max(finite)
         place += count
     if points:
-        assert (found.counts[0], found.counts[-1]) == (1, 1)  # both ends are points, not means
+        assert (found.steps[0], found.steps[-1]) == (1, 1)  # both ends are of one iteration
+        assert found.steps.sum() == len({iteration for iteration, _ in points})
+        assert len(set(found.iterations.tolist())) == found.iterations.size
         numbers = [value for _, value in points if math.isfinite(value)]
         figures = curve.figures()
         assert (figures["count"], figures["not_finite"]) == (len(points), len(points) - len(numbers))

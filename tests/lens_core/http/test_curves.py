@@ -67,6 +67,8 @@ async def test_ranks_are_one_curve_or_one_each(asked: QueryApp) -> None:
         await asked.spool.deliver(*rows)
     together = await asked.json(DATA, metrics="loss", buckets=500, smooth=0.5)
     assert together["series"][0]["smoothing"]["steps"] == 50  # ranks of one iteration are one step
+    assert [(one["min"], one["max"]) for one in together["data"]] == [(step, step + 11) for step in range(50)]
+    assert [one["value"] for one in together["data"]] == pytest.approx([step + 4 for step in range(50)])
     by_rank = await asked.json(DATA, metrics="loss", buckets=500, group_by="rank")
     assert {series["rank"]: series["count"] for series in by_rank["series"]} == {0: 50, 1: 50, 11: 50}
     assert {(one["rank"], one["value"] - one["iteration"]) for one in by_rank["data"]} == {(0, 0), (1, 1), (11, 11)}
