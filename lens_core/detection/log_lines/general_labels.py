@@ -36,6 +36,7 @@ _GLOBAL = frozenset(
         "totalenvinteracts",
         "step_num",
         "gstep",
+        "total_train_updates",
     ]
 )
 _STEP = frozenset(
@@ -51,6 +52,7 @@ _STEP = frozenset(
         "minibatch_step",
         "optimizer_step",
         "up.",
+        "tick",
     ]
 )
 _BATCH = frozenset(["batch", "batches", "minibatch", "batch_idx", "batch_index"])
@@ -86,7 +88,8 @@ TIMES = re.compile(
     r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d{1,2}/\d{1,2}(?:/\d{2,4})?[ ,]+(?=\d\d:)|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,6})?\b(?!:)"
     r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b|\[?\b[\w./-]{1,80}\.(?:py|cc|cpp|cu|h): ?\d{1,6}\]?"
-    r"|\([\w.-]{1,40}[: ]\d{1,6}\)|\b\d{1,9}(?:\.\d{1,9})? ?m?s/\d{1,6} ?[a-z]{1,8}\b"
+    r"|\((?!(?i:steps?|iter(?:ation)?s?|epochs?|updates?|batch)[: ])[\w.-]{1,40}[: ]\d{1,6}\)"
+    r"|\b\d{1,9}(?:\.\d{1,9})? ?m?s/\d{1,6} ?[a-z]{1,8}\b"
 )
 _NUMBER = re.compile(
     r"(?<![\w.])(?<![A-Za-z]-)[-+]?(?:\d+(?:,\d{3})*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf)\b)"

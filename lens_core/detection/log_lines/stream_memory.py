@@ -56,6 +56,7 @@ class Stream(msgspec.Struct, kw_only=True):
     `announced` is the step that a line without numbers announced, with its target and the names that it has by now;
     `cells` are the keys of a table of keys and values, `cell_step` its step once it is known. `epoch_counted`,
     `step_counted` and `steps_before_epoch` count on where steps begin again with each epoch and no total is printed.
+    `has_epoch_zero`: its epochs count from 0, whatever their format is used to.
     `epoch` was announced last, for steps that count within it and do not name it. `repeats`: the next step is one from
     before.
     `partial` are the beginnings of lines, by stdout and stderr, whose ends have not come.
@@ -77,6 +78,7 @@ class Stream(msgspec.Struct, kw_only=True):
     cells: list[str] = []
     cell_step: int | None = None
     epoch_counted: float | None = None
+    has_epoch_zero: bool = False
     step_counted: int = 0
     steps_before_epoch: int = 0
     epoch: float | None = None
