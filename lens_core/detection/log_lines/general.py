@@ -111,7 +111,7 @@ _BLOCK_WORDS = frozenset(word.encode() for word in _OF_BLOCKS | {"total_timestep
 _SCORES = frozenset(b"auc acc accuracy rmse mae mse logloss binary_logloss ppl perplexity".split())
 _MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr kimg".split())
 _BESIDE_COUNTERS = _COUNTER_WORDS | frozenset(
-    b"info debug warning root py train training time eta elapsed s ms sec seconds of total date".split()
+    b"info debug warning root py train training learning time eta elapsed s m ms sec seconds of total date".split()
 )
 # Parts of words that name what a training measures.
 MEASURE_STEMS = frozenset([b"loss", b"reward", b"entropy"])
@@ -120,6 +120,7 @@ WORDS = _COUNTER_WORDS | _MEASURES | _BLOCK_WORDS
 # A row of a table of keys and values, or a line of one number, has no more words.
 _WORDS_OF_CELLS = 4
 _STEPS_OF_CELLS = re.compile(r"(?i)timesteps|totalenvinteracts|env_steps")
+_STEP_CELLS = frozenset(["step", "global_step", "steps", "Step"])
 _CELLS = re.compile(r"\s*\|(?:[^|]{1,120}\|){2,6}\s*")
 # nanoGPT's estimate over held-out batches: its training loss is of other batches than those of the step.
 _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s,]{1,24}\s*$")
@@ -190,7 +191,8 @@ class GeneralReader:
             if (kind := counter_of(name.split("/")[-1])) and (number := parse_whole(cell)) is not None
         }
         values = self._columns.read_pairs(numbers)
-        iteration = counted.get("global") if _STEPS_OF_CELLS.search(text) else None
+        is_counted = _STEPS_OF_CELLS.search(text) or any(name in _STEP_CELLS for name, _ in numbers)
+        iteration = counted.get("global", counted.get("step")) if is_counted else None
         return Reading(format=CELL, iteration=iteration, values=values, joins="cell", text=text)
 
     def _read_object(self, text: str) -> Reading | str:
@@ -237,7 +239,7 @@ class GeneralReader:
                 )
             if _is_epoch_alone(text, pairs):
                 return Reading(format=ANNOUNCEMENT, values=values_of_counters, joins="epoch", text=text)
-            return self._of_block(values, counters, text)
+            return self._of_block(values, counters, measures, text)
         bar = last_bar(text) if set(counters) <= {"epoch"} else None
         if bar is not None and bar[1]:
             values.update(values_of_counters)
@@ -246,7 +248,7 @@ class GeneralReader:
         if (not counters and ("progress" in values and "{" in text)) or "Progress" in values:
             return Reading(format=FORMAT, values=values, text=text)
         if not counters:
-            return self._of_block(values, counters, text)
+            return self._of_block(values, counters, measures, text)
         values.update(values_of_counters)
         sums_up = set(counters) == {"epoch"}
         return Reading(
@@ -258,10 +260,18 @@ class GeneralReader:
             text=text,
         )
 
-    def _of_block(self, values: dict[str, float], counters: Mapping[str, object], text: str) -> Reading | str:
+    def _of_block(
+        self,
+        values: dict[str, float],
+        counters: Mapping[str, tuple[int, int | None]],
+        measures: Mapping[str, str],
+        text: str,
+    ) -> Reading | str:
         """Numbers of the step that a line above has announced."""
         if counters:
-            return "it counts steps, but has no loss, reward or other measure of a training"
+            evaluated = {name: measures[name] for name in measures if name_of_evaluated(name)}
+            no_measure = "it counts steps, but has no loss, reward or other measure of a training"
+            return read_evaluation(text, counters, evaluated) or no_measure
         if not values:
             return "no number on it has a name"
         if other := _OTHER_WORK.search(text):

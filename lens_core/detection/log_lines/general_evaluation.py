@@ -49,7 +49,7 @@ def name_of_evaluated(label: str) -> str:
 
 def speaks_of_evaluation(text: str, measures: Collection[str]) -> bool:
     """Whether a line says that it is about an evaluation elsewhere than in the labels of its numbers."""
-    in_labels = sum(len(_WORD.findall(name)) for name in measures)
+    in_labels = sum(len(_WORD.findall(name)) for name in measures if not _STEP_OF_LABEL.search(name))
     return len(_WORD.findall(TIMES.sub(" ", text))) > in_labels
 
 
@@ -63,7 +63,9 @@ def read_evaluation(
     text: str, counters: Mapping[str, tuple[int, int | None]], measures: Mapping[str, str]
 ) -> Reading | None:
     """Return the results of an evaluation on a line; None where it has none, or is in the midst of one."""
-    if _OTHER_WORK.search(text) or not any(_RESULT.search(name) for name in measures) or _is_under_way(text, counters):
+    if _OTHER_WORK.search(text) or not any(_RESULT.search(name) for name in measures):
+        return None
+    if speaks_of_evaluation(text, measures) and _is_under_way(text, counters):
         return None
     word = _WORD.search(TIMES.sub(" ", text))
     if word is None or words_beside(text, [(name, "", "") for name in measures]) > 4 + 2 * len(measures):

@@ -270,3 +270,21 @@ def test_losses_below_the_number_of_an_epoch(detectors: list[Detector], loss: fl
     assert [(row.row_step, row.values["lm_loss"], row.values["val/loss"]) for row in found] == [
         (epoch, loss + epoch, other) for epoch in (first, first + 1)
     ]
+
+
+@given(step=steps, loss=numbers, at=st.sampled_from(["at step", "at iteration", "after step", "at global step"]))
+@settings(deadline=None, max_examples=examples(40))
+def test_a_loss_at_a_step(engine: LineEngine, step: int, loss: float, at: str) -> None:
+    found = engine.read_line(f"2024-01-01T10:00:00 - callbacks.py:81 - INFO :: train loss {at} {step}: {loss}")
+    assert [(one.iteration, one.values["lm_loss"]) for one in found] == [(step, loss)]
+
+
+@given(step=st.integers(1, 10**7), loss=numbers, counter=st.sampled_from(["step", "global_step", "total_timesteps"]))
+@settings(deadline=None, max_examples=examples(40))
+def test_a_table_of_keys_and_values_is_one_step(
+    detectors: list[Detector], step: int, loss: float, counter: str
+) -> None:
+    rule = "-" * 30
+    table = [rule, "| grad_norm     | 0.912    |", f"| loss | {loss} |", f"| {counter} | {step} |", rule]
+    (row,) = of(StepMetrics, Stand(detectors).feed(*table))
+    assert (row.row_step, row.values["lm_loss"], row.values["grad_norm"]) == (step, loss, 0.912)
