@@ -26,12 +26,13 @@ STALLED_SECONDS = 7 * 86400.0
 class Life(msgspec.Struct, frozen=True):
     """One attempt of one run as the store counts it: the stream of the rank that is looked at.
 
-    `gpus` are its ranks, as far as its streams say how many there are.
+    `gpus` are its ranks, as far as its streams say how many there are, `nodes` the nodes that they name.
     """
 
     stream: RunSummary
     rows: int
     gpus: int | None = None
+    nodes: frozenset[str] = frozenset()
 
     @property
     def begins(self) -> float:
@@ -105,7 +106,9 @@ def lives_of_runs(runs: Iterable[RunSummary]) -> list[Life]:
     for group in groups.values():
         most = max(run.rows for run in group)
         whole = [run for run in group if run.rows >= _WHOLE * most]
-        found.append(Life(min(whole, key=lambda run: -1 if run.rank is None else run.rank), most, ranks_of(group)))
+        nodes = frozenset(run.node for run in group if run.node)
+        lowest = min(whole, key=lambda run: -1 if run.rank is None else run.rank)
+        found.append(Life(lowest, most, ranks_of(group), nodes))
     return sorted(found, key=lambda life: life.begins)
 
 
