@@ -29,6 +29,7 @@ from ..model.records import Evidence
 from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate
+from ..pipeline.intake import Intake
 from ..pipeline.isolated import isolated
 from ..pipeline.pipeline import Pipeline
 from ..plugin_api.analyzer import Analyzer
@@ -58,7 +59,7 @@ class Assembly:
     config: Config
     host: PluginHost
     guards: dict[str, Guard] = field(default_factory=dict)
-    pipelines: list[Pipeline] = field(default_factory=list)
+    pipelines: list[Intake] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     collectors: list[CollectorRunner] = field(default_factory=list)
     analyzers: list[Analyzer] = field(default_factory=list)
@@ -77,7 +78,7 @@ class Assembly:
 
     def gates(self) -> dict[str, IngestGate]:
         """Return the ingest gate of each source."""
-        return {source.context.name: source.door for source in self.sources if isinstance(source.door, IngestGate)}
+        return {source.context.name: source.gate for source in self.sources if isinstance(source.gate, IngestGate)}
 
     def fed_by(self, name: str) -> list[str]:
         """Return the pipelines that a source, collector or analyzer feeds.
@@ -104,7 +105,7 @@ class Assembly:
             if pipeline.is_required:
                 try:
                     pipeline.ensure_room()
-                    reason = pipeline.spool.why_full()
+                    reason = pipeline.log.why_full()
                 except LensError as error:
                     reason = str(error)
                 if reason:
@@ -215,7 +216,7 @@ def _starter(assembly: Assembly, component: Component, kind: ComponentKind) -> S
     return starter
 
 
-async def _drain(pipeline: Pipeline, deadline_seconds: float) -> None:
+async def _drain(pipeline: Intake, deadline_seconds: float) -> None:
     try:
         await pipeline.stop(deadline_seconds)
     except Exception:
@@ -305,7 +306,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
             assembly, make_component(assembly.config, component, metrics, directory), component, "source"
         )
         assert isinstance(source, Source)
-        source.door = _ingest_gate(assembly, component, metrics, directory)
+        source.gate = _ingest_gate(assembly, component, metrics, directory)
         source.judge = assembly.judge_evidence
         await _starter(assembly, source, "source").tried()
         assembly.guards[component.name] = Guard(
@@ -339,8 +340,8 @@ def _measured(assembly: Assembly, config: ComponentConfig) -> dict[str, Any]:
 
 def _unwanted(source: Source, config: ComponentConfig) -> str:
     """Return why a source is not needed; logged once for those who configured it, and shown in the status."""
-    assert isinstance(source.door, IngestGate)
-    kinds = [kind for kind in source.brings if not source.door.wants(kind)]
+    assert isinstance(source.gate, IngestGate)
+    kinds = [kind for kind in source.brings if not source.gate.wants(kind)]
     if not kinds:
         return ""
     notice = f"no sink takes what it brings ({', '.join(kind.__name__ for kind in kinds)}); it is counted as filtered"
@@ -437,7 +438,7 @@ async def _run_source(assembly: Assembly, source: Source) -> None:
         assembly.source_errors.pop(name, None)
 
 
-async def _tick(pipelines: Sequence[Pipeline], directory: Directory, metrics: SelfMetrics) -> None:
+async def _tick(pipelines: Sequence[Intake], directory: Directory, metrics: SelfMetrics) -> None:
     """Call processors although nothing came, keep the gauges fresh, and say which losses are over."""
     while True:
         await asyncio.sleep(TICK_SECONDS)

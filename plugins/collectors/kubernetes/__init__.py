@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from lens_core import Collector, Context, LensError, Pod, Record, hookimpl
+from lens_core import Backoff, Collector, Context, LensError, Pod, Record, hookimpl
 
 from .client import ApiError, Gone, KubernetesApi, find_access
 from .objects import Owner, OwnerFinder, owners_of, pod_of
@@ -61,7 +60,7 @@ class Kubernetes(Collector):
         self._handed: dict[str, Pod] = {}
         self._version = ""
         self._error = ""
-        self._failures = 0
+        self._backoff = Backoff(*BACKOFF_SECONDS)
         self._listed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -135,16 +134,16 @@ class Kubernetes(Collector):
 
     async def _wait_after(self, error: Exception) -> None:
         """A watch that is dropped once is nothing; what fails again is said."""
-        self._failures += 1
-        if self._failures > 1 or not self._listed.is_set():
+        delay = self._backoff.next_delay()
+        if self._backoff.failures > 1 or not self._listed.is_set():
             self._error = f"{type(error).__name__}: {error}"
             self._listed.set()
-        least, most = BACKOFF_SECONDS
-        await asyncio.sleep(random.uniform(0.5, 1.0) * min(most, least * 2.0 ** min(self._failures, 10)))
+        await asyncio.sleep(delay)
 
     def _well(self) -> None:
         """The server has answered."""
-        self._failures, self._error = 0, ""
+        self._backoff.reset()
+        self._error = ""
         self.context.directory.confirm(self.context.name)
 
     async def _list(self, api: KubernetesApi, finder: OwnerFinder) -> None:

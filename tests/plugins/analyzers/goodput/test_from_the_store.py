@@ -388,8 +388,8 @@ async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> 
     }
     running = await lens(config=config)
     await running.send(records)
-    await running.kept(8, Measurement)
-    return running.url, await running.get(f"/workloads/{UID}/goodput")
+    await running.wait_for_records(8, Measurement)
+    return running.url, await running.get_json(f"/workloads/{UID}/goodput")
 
 
 async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, postgres_dsn: str) -> None:
