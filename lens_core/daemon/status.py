@@ -10,8 +10,8 @@ import msgspec
 
 from ..base.self_metrics import SelfMetrics
 from ..delivery.ledger import Ledger
+from ..pipeline.intake import PipelineStatus
 from ..pipeline.isolated import IsolatedSink, IsolatedSource
-from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
 from .blame import Blame, Blocker
 from .call_meter import MemoryGrowth, MemoryWatch

@@ -33,6 +33,7 @@ import msgspec
 import pluggy
 from prometheus_client import Counter, Gauge, Histogram
 
+from ..base.deprecation import former_name
 from ..base.errors import RequestError
 from ..base.self_metrics import SelfMetrics
 from ..directory.directory import Directory
@@ -137,7 +138,7 @@ class Component(ABC):
         """Try whether the other side can be reached (`lens validate --connect`); raises with the reason."""
 
 
-class Door(Protocol):
+class Gate(Protocol):
     """The ingest gate, as a source sees it."""
 
     async def submit(
@@ -223,7 +224,7 @@ def _no_verdict(evidence: Evidence) -> Verdict:
 
 
 class Source(Component):
-    """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.door`.
+    """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.gate`.
 
     `judge` says what one piece of evidence alone says about the framework; the host sets both. `brings` are kinds of
     record that the source is for: when no sink takes them, the daemon says so. `rejects` are the source's own reasons
@@ -232,7 +233,8 @@ class Source(Component):
 
     brings: ClassVar[Sequence[type[Record]]] = ()
     rejects: ClassVar[Sequence[str]] = ()
-    door: Door
+    gate: Gate
+    door = former_name("Source.door", "gate", since="1.3", removal="2.0")
     judge: Callable[[Evidence], Verdict] = staticmethod(_no_verdict)
 
     def routes(self) -> Sequence[Route]:
@@ -390,7 +392,7 @@ __all__ = [
     "Component",
     "Context",
     "Detector",
-    "Door",
+    "Gate",
     "HookSpecs",
     "IngestRequest",
     "NoSettings",

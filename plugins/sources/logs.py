@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from lens_core import BadRequest, IngestRequest, Origin, Reply, Route, Source, hookimpl
-from lens_core.plugin_api.encoding import ItemDecoder, decode_json, quote_bare_specials
+from lens_core.plugin_api.encoding import ItemDecoder, Rejection, decode_json, quote_bare_specials
 
 from .log_batches import LineBatch
 from .log_entries import NO_IDENTITY, Entry, EntryConverter
@@ -74,13 +74,13 @@ class Logs(Source):
         else:
             batch, items = self._parse(request, now)
         counts = Counter(reason if reason == NO_IDENTITY else "invalid" for _, reason in batch.rejected)
-        await self.door.submit(batch.lines, received=items, filtered=batch.filtered, rejected=counts)
+        await self.gate.submit(batch.lines, received=items, filtered=batch.filtered, rejected=counts)
         for node, ages in batch.latencies.items():
             self.context.metrics.group(LogLatency).observe(node, ages)
         if items and len(batch.rejected) == items:
             index, reason = min(batch.rejected)
             raise BadRequest(_HOW_TO_IDENTIFY if reason == NO_IDENTITY else f"entry {index}: {reason}")
-        answer = [{"index": index, "reason": reason} for index, reason in sorted(batch.rejected)[:_MAX_REASONS]]
+        answer = [Rejection(index, reason) for index, reason in sorted(batch.rejected)[:_MAX_REASONS]]
         return Reply(body={"success": True, "accepted": items - len(batch.rejected), "rejected": answer})
 
     def _parse(self, request: IngestRequest, now: float) -> tuple[LineBatch, int]:

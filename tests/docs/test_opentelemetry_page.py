@@ -77,7 +77,7 @@ async def test_an_sdk_needs_the_variables_of_the_page_alone(lens: LensFactory, m
         meters.shutdown()
 
     await asyncio.to_thread(log_once)
-    (batch,) = await running.kept(1, SeriesBatch)
+    (batch,) = await running.wait_for_records(1, SeriesBatch)
     assert batch.samples >= 1
 
 

@@ -151,6 +151,11 @@ class Spool:
         """Whether what it holds survives the process."""
         return self.path is not None
 
+    @property
+    def epoch(self) -> int:
+        """0: nobody else reads the file, so that a sink need not tell owners apart."""
+        return 0
+
     def sink_state(self, sink: str) -> SinkState:
         """Counts of a sink; raises KeyError for one that was not registered."""
         return self.engine.sink_states[sink]

@@ -173,7 +173,7 @@ class Otlp(Source):
         refused = found.refused + Counter(invalid=encoded.refused)
         received = found.received + encoded.refused
         if received:
-            await self.door.submit(found.records, received=received, filtered=found.filtered, rejected=refused)
+            await self.gate.submit(found.records, received=received, filtered=found.filtered, rejected=refused)
         return Outcome(sum(refused.values()), "; ".join([*encoded.messages, *found.messages]))
 
     async def _convert_metrics(self, message: Any, client: str) -> _Found:

@@ -45,7 +45,7 @@ HEADERS = {"Content-Type": PROTOBUF}
 async def test_encodings(otlp: OtlpApp, encoding: str, content: bytes) -> None:
     answer = await otlp.post("/v1/metrics", content=content, headers={**HEADERS, "Content-Encoding": encoding})
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, b"", PROTOBUF)
-    assert len(values_of(otlp.door.records)) == 1
+    assert len(values_of(otlp.gate.records)) == 1
 
 
 @pytest.mark.parametrize("path", ["/v1/metrics", "/v1/logs", "/v1/traces"])
@@ -72,7 +72,7 @@ async def test_refusals_are_a_status_in_the_encoding_of_the_request(
     assert Status.FromString(answer.content).code == code
     assert Status.FromString(answer.content).message
     assert "retry-after" not in answer.headers
-    assert not otlp.door.records
+    assert not otlp.gate.records
 
 
 @pytest.mark.parametrize("content_type", ["", "text/plain", "application/protobuf", "application/grpc"])
@@ -97,7 +97,7 @@ async def test_other_methods_and_paths(otlp: OtlpApp) -> None:
 
 @pytest.mark.parametrize("encoding", [PROTOBUF, "application/json"])
 async def test_later_is_503_with_retry_after(otlp: OtlpApp, encoding: str) -> None:
-    otlp.door.closed = True
+    otlp.gate.closed = True
     if encoding == PROTOBUF:
         answer = await otlp.post("/v1/metrics", content=BODY, headers=HEADERS)
         assert Status.FromString(answer.content).code == 14
@@ -115,7 +115,7 @@ async def test_a_defect_is_answered_503_because_senders_drop_at_500(
     async def fail(*given: object, **named: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(otlp.door, "submit", fail)
+    monkeypatch.setattr(otlp.gate, "submit", fail)
     answer = await otlp.post("/v1/metrics", content=BODY, headers=HEADERS)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert "secret" not in answer.text

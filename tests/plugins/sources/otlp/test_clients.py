@@ -57,18 +57,18 @@ def run_training(metric_exporter: Any, log_exporter: Any, span_exporter: Any) ->
 
 async def check_everything_arrived(running: RunningLens) -> None:
     """All that `run_training` has said is there, once."""
-    rows = {(row.row_step, row.data_source): row for row in await running.kept(3)}
+    rows = {(row.row_step, row.data_source): row for row in await running.wait_for_records(3)}
     assert sorted(rows) == [(3, "otlp"), (4, "otlp"), (100, "log")]
     assert rows[3, "otlp"].values == {"with.step": 0.5}
     assert (rows[3, "otlp"].run_id, rows[3, "otlp"].origin.rank) == ("r1", 1)
     assert "elapsed_time_per_iteration_ms" in rows[4, "otlp"].values
-    batches = await running.kept(1, SeriesBatch)
+    batches = await running.wait_for_records(1, SeriesBatch)
     names = {label.value for one in series_of(batches) for label in one.labels if label.name == "__name__"}
     assert names == {
         *("megatron_training_loss", "skipped_total", "native", "target_info"),
         *("duration_seconds_bucket", "duration_seconds_sum", "duration_seconds_count"),
     }
-    lines = await running.kept(1, LogLine)
+    lines = await running.wait_for_records(1, LogLine)
     assert [line.origin.pod_name for line in lines] == ["llama-0"]
 
 

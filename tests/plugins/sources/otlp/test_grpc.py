@@ -75,8 +75,8 @@ async def test_the_three_services(tmp_path: Path) -> None:
             await export(channel, traces(Span(name="x")).SerializeToString(), SERVICE.format("trace", "Trace")) == b""
         )
         assert await export(channel, b"") == b""
-        assert len(values_of(otlp.door.records)) == 1
-        assert [record.text for record in otlp.door.records if isinstance(record, LogLine)] == ["a line"]
+        assert len(values_of(otlp.gate.records)) == 1
+        assert [record.text for record in otlp.gate.records if isinstance(record, LogLine)] == ["a line"]
         answer = await export(channel, metrics(gauge("up", point(1.0), point(None))).SerializeToString())
         assert rejected_of(answer) == (1, "a point has no value")
 
@@ -87,9 +87,9 @@ async def test_refusals(tmp_path: Path) -> None:
         for body, call in ((b"\0" * (LIMIT + 1), {}), (b"\0" * 50 * LIMIT, {"compression": grpc.Compression.Gzip})):
             code, _, pause = await refused(channel, body, **call)
             assert (code, pause) == (grpc.StatusCode.RESOURCE_EXHAUSTED, None)
-        otlp.door.closed = True
+        otlp.gate.closed = True
         assert await refused(channel, REQUEST) == (grpc.StatusCode.UNAVAILABLE, "the spool is full", 3.0)
-        otlp.door.closed = False
+        otlp.gate.closed = False
         assert await export(channel, REQUEST, compression=grpc.Compression.Gzip) == b""
         assert len(gzip.compress(b"\0" * 50 * LIMIT)) < LIMIT
 
@@ -100,7 +100,7 @@ async def test_a_defect_is_answered_unavailable(tmp_path: Path, monkeypatch: pyt
         async def fail(*given: object, **named: object) -> None:
             raise ZeroDivisionError("inside")
 
-        monkeypatch.setattr(otlp.door, "submit", fail)
+        monkeypatch.setattr(otlp.gate, "submit", fail)
         code, text, pause = await refused(channel, REQUEST)
         assert (code, pause) == (grpc.StatusCode.UNAVAILABLE, 5.0)
         assert "inside" not in text

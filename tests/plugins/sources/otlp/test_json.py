@@ -125,7 +125,7 @@ def request_of(*points: Any, **metric: Any) -> dict[str, Any]:
 async def test_numbers_come_in_every_form(otlp: OtlpApp, value: dict[str, Any], number: float) -> None:
     answer = await otlp.post("/v1/metrics", json=request_of({"timeUnixNano": str(NOW), **value}))
     assert (answer.status_code, answer.json()) == (200, {})
-    assert repr(values_of(otlp.door.records)["m{}"]) == repr(number)
+    assert repr(values_of(otlp.gate.records)["m{}"]) == repr(number)
 
 
 @pytest.mark.parametrize(
@@ -160,17 +160,17 @@ async def test_a_bad_point_loses_no_neighbour(otlp: OtlpApp, bad: Any) -> None:
     body = request_of(WELL, point, {**WELL, "attributes": [{"key": "n", "value": {"stringValue": "2"}}]})
     answer = await otlp.post("/v1/metrics", json=body)
     assert answer.status_code == 200
-    assert values_of(otlp.door.records) == {"good{}": 1.5, "m{}": 1.5, 'm{n="2"}': 1.5}
+    assert values_of(otlp.gate.records) == {"good{}": 1.5, "m{}": 1.5, 'm{n="2"}': 1.5}
     partial = answer.json()["partialSuccess"]
     assert partial["rejectedDataPoints"] == "1"
     assert partial["errorMessage"]
-    assert (otlp.door.received, otlp.door.rejected) == (4, 1)
+    assert (otlp.gate.received, otlp.gate.rejected) == (4, 1)
 
 
 @pytest.mark.parametrize("metric", [{"name": 5}, {"gauge": 5}, {"gauge": {"dataPoints": {}}}, {"unit": []}], ids=repr)
 async def test_a_bad_metric_loses_no_neighbour(otlp: OtlpApp, metric: dict[str, Any]) -> None:
     answer = await otlp.post("/v1/metrics", json=request_of(WELL, WELL, **metric))
-    assert values_of(otlp.door.records) == {"good{}": 1.5}
+    assert values_of(otlp.gate.records) == {"good{}": 1.5}
     assert int(answer.json()["partialSuccess"]["rejectedDataPoints"]) == (1 if "gauge" in metric else 2)
 
 
@@ -197,7 +197,7 @@ async def test_what_is_no_request_is_answered_400_with_a_status(otlp: OtlpApp, b
     assert answer.headers["content-type"] == "application/json"
     assert answer.json()["code"] == 3
     assert answer.json()["message"]
-    assert not otlp.door.records
+    assert not otlp.gate.records
 
 
 @pytest.mark.parametrize("path", ["/v1/metrics", "/v1/logs", "/v1/traces"])
@@ -218,7 +218,7 @@ async def test_deep_values_are_refused_alone(otlp: OtlpApp) -> None:
     bad = {**WELL, "attributes": [{"key": "deep", "value": deep}]}
     answer = await otlp.post("/v1/metrics", json=request_of(bad))
     assert answer.json()["partialSuccess"]["rejectedDataPoints"] == "1"
-    assert values_of(otlp.door.records) == {"good{}": 1.5}
+    assert values_of(otlp.gate.records) == {"good{}": 1.5}
 
 
 async def test_logs_in_json_share_their_path_with_other_shippers(tmp_path: Path, otlp: OtlpApp) -> None:
@@ -233,7 +233,7 @@ async def test_logs_in_json_share_their_path_with_other_shippers(tmp_path: Path,
     assert answer.json() == {
         "partialSuccess": {"rejectedLogRecords": "1", "errorMessage": "AnyValue must be an object, not '5'"}
     }
-    (line,) = otlp.door.records
+    (line,) = otlp.gate.records
     assert isinstance(line, LogLine)
     assert (line.text, line.origin.pod_uid) == ("a line", "u-0")
 

@@ -21,8 +21,8 @@ def record(body: Any, time: int = NOW, **keys: Any) -> LogRecord:
 
 
 def lines_of(otlp: OtlpApp) -> list[LogLine]:
-    assert all(isinstance(line, LogLine) for line in otlp.door.records)
-    return [line for line in otlp.door.records if isinstance(line, LogLine)]
+    assert all(isinstance(line, LogLine) for line in otlp.gate.records)
+    return [line for line in otlp.gate.records if isinstance(line, LogLine)]
 
 
 async def test_records_become_lines_of_their_pod(otlp: OtlpApp) -> None:
@@ -65,7 +65,7 @@ async def test_several_lines_and_tracebacks_are_lines_of_their_own(otlp: OtlpApp
     stack = "Traceback (most recent call last):\n  File x\nRuntimeError: CUDA out of memory"
     answer = await otlp.export(logs(record("failed\nagain", exception__stacktrace=stack)), "/v1/logs")
     assert [line.text for line in lines_of(otlp)] == ["failed", "again", *stack.split("\n")]
-    assert (rejected_of(answer.content), otlp.door.received) == ((0, ""), 1)
+    assert (rejected_of(answer.content), otlp.gate.received) == ((0, ""), 1)
 
 
 async def test_a_bad_record_loses_no_neighbour(otlp: OtlpApp) -> None:
@@ -91,7 +91,7 @@ async def test_texts_that_are_not_utf_8_are_kept_as_well_as_they_can_be(otlp: Ot
 async def test_records_of_nobody_are_refused_with_what_to_do(otlp: OtlpApp) -> None:
     answer = await otlp.export(logs(record("a"), record("b\nc"), resource={}), "/v1/logs")
     count, message = rejected_of(answer.content)
-    assert (count, otlp.door.received, otlp.door.rejected) == (2, 2, 2)
+    assert (count, otlp.gate.received, otlp.gate.rejected) == (2, 2, 2)
     assert "k8s.pod.name" in message
 
 
@@ -129,7 +129,7 @@ async def test_lines_are_cut_and_pods_ignored_as_those_of_other_shippers(otlp: O
     await otlp.export(logs(record("ä" * 300_000)), "/v1/logs")
     await otlp.export(logs(record("own"), resource=resource), "/v1/logs")
     assert [len(line.text.encode()) for line in lines_of(otlp)] == [256 * 1024]
-    assert otlp.door.received == 2
+    assert otlp.gate.received == 2
 
 
 async def test_training_lines_are_understood_as_those_of_other_shippers(lens: LensFactory) -> None:
@@ -139,9 +139,9 @@ async def test_training_lines_are_understood_as_those_of_other_shippers(lens: Le
     body = logs(record(line), resource=resource).SerializeToString()
     answer = await running.post("/logs", body, content_type="application/x-protobuf")
     assert answer.status_code == 200
-    (row,) = await running.kept(1)
+    (row,) = await running.wait_for_records(1)
     assert isinstance(row, StepMetrics)
     assert (row.row_step, row.values["lm_loss"], row.origin.pod_name) == (100, 6.5, "llama-0")
     answer = await running.post("/logs", [{"log": line.replace("100/", "101/"), "pod_name": "llama-0"}])
     assert answer.json()["success"]
-    assert [row.row_step for row in await running.kept(2)] == [100, 101]
+    assert [row.row_step for row in await running.wait_for_records(2)] == [100, 101]

@@ -47,20 +47,20 @@ async def test_gauges_and_sums_become_series_of_their_workload(otlp: OtlpApp) ->
             counter("queue", point(4), monotonic=False),
         )
     )
-    assert values_of(otlp.door.records) == {
+    assert values_of(otlp.gate.records) == {
         f"train_loss{{{ATTACHED}}}": 0.5,
         f'train_loss{{gpu="1",{ATTACHED}}}': 7.0,
         f"requests_total{{{ATTACHED}}}": 3.0,
         f"queue{{{ATTACHED}}}": 4.0,
     }
-    assert otlp.door.received == 4
+    assert otlp.gate.received == 4
 
 
 async def test_a_series_without_a_known_pod_keeps_what_its_resource_says(otlp: OtlpApp) -> None:
     resource = {"service.name": "a", "service.namespace": "b", "service.instance.id": "c", "k8s.pod.name": "gone"}
     await otlp.export(metrics(gauge("up", point(1.0)), resource={**resource, "os.type": "linux", "dl.rank": 3}))
     labels = f'instance="c",job="b/a",{WHOSE}'
-    assert values_of(otlp.door.records, info=True) == {
+    assert values_of(otlp.gate.records, info=True) == {
         f"up{{{labels}}}": 1.0,
         f'target_info{{dl_rank="3",instance="c",job="b/a",k8s_pod_name="gone",os_type="linux",{WHOSE}}}': 1.0,
     }
@@ -72,7 +72,7 @@ async def test_a_pod_that_is_learned_later_is_attached_to_series_that_are_known(
     await otlp.export(request)
     otlp.source.context.directory.replace([late])
     await otlp.export(request)
-    assert [labels_of(one).get("workload_uid") for one in series_of(otlp.door.records)] == [None, "w-late"]
+    assert [labels_of(one).get("workload_uid") for one in series_of(otlp.gate.records)] == [None, "w-late"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_names_are_translated_as_the_collector_does(
 ) -> None:
     metric = counter(name, point(1), unit=unit) if monotonic else gauge(name, point(1.0), unit=unit)
     await otlp.export(metrics(metric))
-    assert [key.partition("{")[0] for key in values_of(otlp.door.records)] == [stored]
+    assert [key.partition("{")[0] for key in values_of(otlp.gate.records)] == [stored]
 
 
 async def test_labels_keep_every_attribute_whatever_it_holds(otlp: OtlpApp) -> None:
@@ -113,7 +113,7 @@ async def test_labels_keep_every_attribute_whatever_it_holds(otlp: OtlpApp) -> N
     }
     made.attributes.extend(attributes(values))
     await otlp.export(metrics(gauge("up", made), resource={}))
-    (one,) = series_of(otlp.door.records)
+    (one,) = series_of(otlp.gate.records)
     assert labels_of(one) == {
         "__name__": "up",
         "a_b": "x;y",
@@ -131,7 +131,7 @@ async def test_values_and_times_arrive_as_they_are(otlp: OtlpApp) -> None:
         point(number, time, n=str(place)) for place, (number, time) in enumerate(zip(numbers, times, strict=True))
     ]
     await otlp.export(metrics(gauge("odd", *points)))
-    found = {labels_of(one)["n"]: one.samples[0] for one in series_of(otlp.door.records) if labels_of(one).get("n")}
+    found = {labels_of(one)["n"]: one.samples[0] for one in series_of(otlp.gate.records) if labels_of(one).get("n")}
     for place, (number, time) in enumerate(zip(numbers, times, strict=True)):
         assert raw(found[str(place)].value) == raw(float(number))
         assert found[str(place)].timestamp == time // MILLISECOND
@@ -140,13 +140,13 @@ async def test_values_and_times_arrive_as_they_are(otlp: OtlpApp) -> None:
 async def test_samples_of_one_series_are_sorted_by_time(otlp: OtlpApp) -> None:
     times = [NOW + place * MILLISECOND for place in (3, 1, 2)]
     await otlp.export(metrics(gauge("up", *[point(float(time), time) for time in times])))
-    stamps = [one.samples[0].timestamp for one in series_of(otlp.door.records) if labels_of(one)["__name__"] == "up"]
+    stamps = [one.samples[0].timestamp for one in series_of(otlp.gate.records) if labels_of(one)["__name__"] == "up"]
     assert stamps == sorted(stamps)
 
 
 async def test_no_recorded_value_is_the_stale_marker(otlp: OtlpApp) -> None:
     await otlp.export(metrics(gauge("up", point(None, flags=1))))
-    (one,) = [one for one in series_of(otlp.door.records) if labels_of(one)["__name__"] == "up"]
+    (one,) = [one for one in series_of(otlp.gate.records) if labels_of(one)["__name__"] == "up"]
     assert raw(one.samples[0].value) == struct.pack("<Q", 0x7FF0000000000002)
 
 
@@ -163,12 +163,12 @@ async def test_a_bad_point_loses_no_neighbour(otlp: OtlpApp) -> None:
             gauge("nothing"),
         )
     )
-    assert values_of(otlp.door.records) == {
+    assert values_of(otlp.gate.records) == {
         f"good{{{ATTACHED}}}": 1.0,
         f"good{{{ATTACHED}}}".replace("namespace", 'n="3",namespace'): 3.0,
     }
     count, message = rejected_of(answer.content)
-    assert (count, otlp.door.rejected, otlp.door.received) == (7, 7, 9)
+    assert (count, otlp.gate.rejected, otlp.gate.received) == (7, 7, 9)
     for words in ("no time", "larger than", "no value", "损失", "deltatocumulative"):
         assert words in message
 
@@ -182,7 +182,7 @@ async def test_points_of_steps_become_rows(otlp: OtlpApp) -> None:
         gauge("phase", point(1.0, step="forward")),
     ]
     await otlp.export(metrics(*held, resource={**RESOURCE, "nemo.run.id": "r1"}))
-    rows = [record for record in otlp.door.records if isinstance(record, StepMetrics)]
+    rows = [record for record in otlp.gate.records if isinstance(record, StepMetrics)]
     assert {(row.row_step, row.origin.rank): row.values for row in rows} == {
         (12, None): {"loss": 0.5, "tokens": 9.0, "layer{layer=0}": 0.0, "layer{layer=1}": 1.0},
         (13, None): {"loss": 0.4},
@@ -191,12 +191,12 @@ async def test_points_of_steps_become_rows(otlp: OtlpApp) -> None:
     assert {(row.run_id, row.data_source, row.origin.pod_name) for row in rows} == {("r1", "otlp", "llama-0")}
     # A "step" that is no number is an attribute like any other.
     attached = ATTACHED.replace("workload_name", 'step="forward",workload_name')
-    assert list(values_of(otlp.door.records)) == [f"phase{{{attached}}}"]
+    assert list(values_of(otlp.gate.records)) == [f"phase{{{attached}}}"]
 
 
 async def test_a_name_that_comes_twice_for_a_step_begins_another_row(otlp: OtlpApp) -> None:
     await otlp.export(metrics(gauge("loss", point(0.5, step=1), point(0.4, NOW + 2000, step=1))))
-    first, second = [record for record in otlp.door.records if isinstance(record, StepMetrics)]
+    first, second = [record for record in otlp.gate.records if isinstance(record, StepMetrics)]
     assert (first.values, second.values) == ({"loss": 0.5}, {"loss": 0.4})
     assert first.sequence < second.sequence
 
@@ -205,7 +205,7 @@ async def test_steps_outside_64_bits_and_of_nobody_make_no_rows(otlp: OtlpApp) -
     held = gauge("loss", point(0.5, step="9223372036854775808"), point(0.5, step=1))
     answer = await otlp.export(metrics(held, resource={}))
     assert rejected_of(answer.content)[0] == 1  # the step of nobody
-    assert [labels_of(one) for one in series_of(otlp.door.records)] == [
+    assert [labels_of(one) for one in series_of(otlp.gate.records)] == [
         {"__name__": "loss", "step": "9223372036854775808"}
     ]
 
@@ -220,7 +220,7 @@ def histogram(temporality: int = 2, **fields: Any) -> Metric:
 async def test_classic_histograms_become_buckets_sum_and_count(otlp: OtlpApp) -> None:
     held = histogram(explicit_bounds=[0.5, 10, 1e9], bucket_counts=[1, 2, 0, 4], count=7, sum=12.5)
     await otlp.export(metrics(held, resource={}))
-    assert values_of(otlp.door.records) == {
+    assert values_of(otlp.gate.records) == {
         'step_duration_seconds_bucket{le="0.5"}': 1,
         'step_duration_seconds_bucket{le="10"}': 3,
         'step_duration_seconds_bucket{le="1000000000"}': 3,
@@ -245,7 +245,7 @@ async def test_classic_histograms_become_buckets_sum_and_count(otlp: OtlpApp) ->
 )
 async def test_histograms_that_make_no_sense_are_refused_alone(otlp: OtlpApp, fields: dict[str, Any]) -> None:
     answer = await otlp.export(metrics(histogram(**fields), gauge("good", point(1.0)), resource={}))
-    assert values_of(otlp.door.records) == {"good{}": 1.0}
+    assert values_of(otlp.gate.records) == {"good{}": 1.0}
     assert rejected_of(answer.content)[0] == 1
 
 
@@ -257,7 +257,7 @@ async def test_summaries_become_quantiles(otlp: OtlpApp) -> None:
     bad = metric.summary.data_points.add(time_unix_nano=NOW, count=3)
     bad.quantile_values.add(quantile=1.5, value=2.0)
     answer = await otlp.export(metrics(metric, resource={}))
-    found = values_of(otlp.door.records)
+    found = values_of(otlp.gate.records)
     assert list(found) == ['latency{quantile="0.5"}', 'latency{quantile="1"}', "latency_sum{}", "latency_count{}"]
     assert rejected_of(answer.content)[0] == 1
 
@@ -284,7 +284,7 @@ async def test_exponential_histograms_become_native_ones(
     otlp = OtlpApp(tmp_path_factory.mktemp("otlp"))
     held = exponential(scale, counts, offset, count=sum(counts) + zeros, zero_count=zeros, sum=1.5)
     await otlp.export(metrics(held, resource={}))
-    (one,) = series_of(otlp.door.records)
+    (one,) = series_of(otlp.gate.records)
     (histogram,) = one.histograms
     check_histogram(histogram.SerializeToString())
     shift = max(0, scale - 8)
@@ -318,7 +318,7 @@ async def test_exponential_histograms_become_native_ones(
 )
 async def test_exponential_histograms_that_make_no_sense_are_refused_alone(otlp: OtlpApp, held: Metric) -> None:
     answer = await otlp.export(metrics(held, gauge("good", point(1.0)), resource={}))
-    assert values_of(otlp.door.records) == {"good{}": 1.0}
+    assert values_of(otlp.gate.records) == {"good{}": 1.0}
     assert rejected_of(answer.content)[0] == 1
 
 
@@ -326,7 +326,7 @@ async def test_a_full_table_of_label_sets_is_cleared(tmp_path: Path) -> None:
     otlp = OtlpApp(tmp_path, cached_series=10)
     for first in range(0, 100, 20):
         await otlp.export(metrics(gauge("up", *[point(1.0, n=str(first + place)) for place in range(20)])))
-    assert len(values_of(otlp.door.records)) == 100
+    assert len(values_of(otlp.gate.records)) == 100
     assert otlp.source._converter.table.size <= 30  # type: ignore[attr-defined]
 
 
@@ -366,9 +366,9 @@ async def test_every_point_is_stored_or_counted(
             gauge(name, one) if kind == "gauge" else counter(name, one, temporality=2 if kind == "counter" else 1)
         )
     answer = await otlp.export(metrics(*made))
-    stored = sum(len(one.samples) for one in series_of(otlp.door.records))
-    stored += sum(len(record.values) for record in otlp.door.records if isinstance(record, StepMetrics))
+    stored = sum(len(one.samples) for one in series_of(otlp.gate.records))
+    stored += sum(len(record.values) for record in otlp.gate.records if isinstance(record, StepMetrics))
     rejected = rejected_of(answer.content)[0]
     assert stored + rejected == len(held)
-    assert otlp.door.received == len(held)
-    assert otlp.door.rejected == rejected
+    assert otlp.gate.received == len(held)
+    assert otlp.gate.rejected == rejected

@@ -27,13 +27,13 @@ async def test_megatrons_steps_become_rows(otlp: OtlpApp) -> None:
         traces(*steps, span("megatron.optimizer_step", iteration=5), resource=resource), "/v1/traces"
     )
     assert answer.content == b""
-    first, second = otlp.door.records
+    first, second = otlp.gate.records
     assert isinstance(first, StepMetrics)
     assert isinstance(second, StepMetrics)
     assert first.values == {"elapsed_time_per_iteration_ms": 2000.0, "loss": 2.5, "grad_norm": 1.0}
     assert (first.row_step, first.run_id, first.origin.rank, first.origin.world_size) == (5, "r1", 0, 8)
     assert (first.event_time, second.row_step) == (NOW / 1e9 + 2.0, 6)
-    assert otlp.door.received == 3
+    assert otlp.gate.received == 3
 
 
 async def test_checkpoints_become_events(otlp: OtlpApp) -> None:
@@ -43,7 +43,7 @@ async def test_checkpoints_become_events(otlp: OtlpApp) -> None:
         span("megatron.load_checkpoint", 1.0),
     ]
     await otlp.export(traces(*held), "/v1/traces")
-    found = [(event.type, event.iteration) for event in otlp.door.records if isinstance(event, Event)]
+    found = [(event.type, event.iteration) for event in otlp.gate.records if isinstance(event, Event)]
     assert found == [
         ("checkpoint_saving", 100),
         ("checkpoint_saved", 100),
@@ -58,6 +58,6 @@ async def test_a_bad_span_loses_no_neighbour(otlp: OtlpApp) -> None:
     held = [backwards, span("megatron.train_step", iteration="x"), span("megatron.train_step", iteration=7)]
     answer = await otlp.export(traces(*held), "/v1/traces")
     assert rejected_of(answer.content) == (1, "a span ends before it begins")
-    assert [record.row_step for record in otlp.door.records if isinstance(record, StepMetrics)] == [7]
+    assert [record.row_step for record in otlp.gate.records if isinstance(record, StepMetrics)] == [7]
     answer = await otlp.export(traces(span("megatron.train_step", iteration=5), resource={}), "/v1/traces")
     assert rejected_of(answer.content)[0] == 1
