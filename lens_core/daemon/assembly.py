@@ -7,15 +7,24 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..base.errors import BadRequest, LensError
 from ..base.exits import without_exit
 from ..base.self_metrics import SelfMetrics
-from ..config.loading import AnalyzerConfig, CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from ..config.loading import (
+    AnalyzerConfig,
+    ClusterSettings,
+    CollectorConfig,
+    Config,
+    FilterSettings,
+    PipelineConfig,
+    SinkConfig,
+)
 from ..delivery.ledger import end_quiet_periods
 from ..delivery.sending.sender import SinkSlot
 from ..delivery.spool.spool import Spool
@@ -42,6 +51,9 @@ from ..plugin_host.info import ComponentKind
 from .call_meter import CallMeter, MemoryWatch
 from .starting import Starter
 from .stopping import TASKS_SHARE, end_tasks, stop_component
+
+if TYPE_CHECKING:  # imported where the configuration has a section for it, and nowhere else
+    from ..cluster.cluster import Cluster
 
 logger = logging.getLogger("lens.assembly")
 
@@ -74,6 +86,7 @@ class Assembly:
     notices: dict[str, str] = field(default_factory=dict)
     is_stopped: bool = False
     starters: dict[str, Starter] = field(default_factory=dict)
+    cluster: Cluster | None = None
     memory: MemoryWatch = field(default_factory=lambda: MemoryWatch(SelfMetrics()))
 
     def gates(self) -> dict[str, IngestGate]:
@@ -144,7 +157,11 @@ class Assembly:
         collectors = [runner.collector for runner in self.collectors if not runner.collector.isolated]
         polled = [one for one in collectors if not isinstance(one, AnalyzerPoll)]
         await self._stop_all([*polled, *self.analyzers], deadline_seconds * TASKS_SHARE)
+        if self.cluster is not None:
+            await self.cluster.leave()
         await asyncio.gather(*(_drain(pipeline, max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
+        if self.cluster is not None:
+            await self.cluster.close()
         await self._stop_all(list(self.sinks.values()), max(1.0, ends - time.monotonic()))
 
     def why_not_started(self, name: str | None) -> str:
@@ -172,14 +189,26 @@ async def assemble(
     assembly = Assembly(config, host, detectors=detectors, rules=EvidenceRules(detectors))
     assembly.memory = memory or MemoryWatch(metrics)
     try:
+        if config.cluster is not None:
+            assembly.cluster = await _open_cluster(config.cluster)
         await _start_sinks(assembly, metrics, directory)
         await _start_pipelines(assembly, metrics, directory)
         await _start_sources(assembly, metrics, directory)
+        if assembly.cluster is not None:
+            assembly.cluster.start()
     except BaseException:
         await assembly.stop(config.server.shutdown_deadline_seconds)
         raise
     _show_states(host, metrics)
     return assembly
+
+
+async def _open_cluster(settings: ClusterSettings) -> Cluster:
+    try:
+        from ..cluster.cluster import open_cluster
+    except ImportError:
+        raise LensError('cluster: the client of NATS is missing; pip install "lens-agent[cluster]"') from None
+    return await open_cluster(settings)
 
 
 def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Context:
@@ -250,14 +279,25 @@ async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Dire
 async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
     for name, pipeline_config in assembly.config.pipelines.items():
         slots = [_slot(assembly, assembly.config.sinks[sink]) for sink in pipeline_config.sinks]
-        pipeline = Pipeline(
-            name,
-            _spool(assembly.config.data_dir, pipeline_config),
-            slots,
-            metrics=metrics,
-            processor=await asyncio.to_thread(_processor, assembly, metrics),
-            record_filter=_filter(pipeline_config.filter),
-        )
+        pipeline: Intake
+        if assembly.cluster is not None:
+            pipeline = assembly.cluster.make_pipeline(
+                pipeline_config,
+                slots,
+                metrics=metrics,
+                make_processor=partial(_processor, assembly, metrics),
+                read_by_owner=DetectorProcessor.reads if assembly.detectors else frozenset(),
+                record_filter=_filter(pipeline_config.filter),
+            )
+        else:
+            pipeline = Pipeline(
+                name,
+                _spool(assembly.config.data_dir, pipeline_config),
+                slots,
+                metrics=metrics,
+                processor=await asyncio.to_thread(_processor, assembly, metrics),
+                record_filter=_filter(pipeline_config.filter),
+            )
         await pipeline.start()
         assembly.pipelines.append(pipeline)
     ticking = _tick(assembly.pipelines, directory, metrics)
@@ -404,7 +444,9 @@ def _run_polled(
         plugin_name=config.type,
     )
     assembly.collectors.append(runner)
-    assembly.tasks.append(asyncio.create_task(runner.collect_repeatedly(), name=f"{config.type} {config.name}"))
+    cluster = assembly.cluster
+    work = runner.collect_repeatedly() if cluster is None else cluster.run_alone(config.name, runner.collect_repeatedly)
+    assembly.tasks.append(asyncio.create_task(work, name=f"{config.type} {config.name}"))
 
 
 def _ingest_gate(
@@ -445,6 +487,8 @@ async def _tick(pipelines: Sequence[Intake], directory: Directory, metrics: Self
         directory.expire()
         for pipeline in pipelines:
             pipeline.refresh_metrics()
+            if pipeline.is_shared:
+                continue  # the owners of its partitions tick by themselves
             try:
                 await pipeline.submit([])
             except LensError as error:
