@@ -91,7 +91,7 @@ class Assembly:
 
     def gates(self) -> dict[str, IngestGate]:
         """Return the ingest gate of each source."""
-        return {source.context.name: source.door for source in self.sources if isinstance(source.door, IngestGate)}
+        return {source.context.name: source.gate for source in self.sources if isinstance(source.gate, IngestGate)}
 
     def fed_by(self, name: str) -> list[str]:
         """Return the pipelines that a source, collector or analyzer feeds.
@@ -346,7 +346,7 @@ async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Di
             assembly, make_component(assembly.config, component, metrics, directory), component, "source"
         )
         assert isinstance(source, Source)
-        source.door = _ingest_gate(assembly, component, metrics, directory)
+        source.gate = _ingest_gate(assembly, component, metrics, directory)
         source.judge = assembly.judge_evidence
         await _starter(assembly, source, "source").tried()
         assembly.guards[component.name] = Guard(
@@ -380,8 +380,8 @@ def _measured(assembly: Assembly, config: ComponentConfig) -> dict[str, Any]:
 
 def _unwanted(source: Source, config: ComponentConfig) -> str:
     """Return why a source is not needed; logged once for those who configured it, and shown in the status."""
-    assert isinstance(source.door, IngestGate)
-    kinds = [kind for kind in source.brings if not source.door.wants(kind)]
+    assert isinstance(source.gate, IngestGate)
+    kinds = [kind for kind in source.brings if not source.gate.wants(kind)]
     if not kinds:
         return ""
     notice = f"no sink takes what it brings ({', '.join(kind.__name__ for kind in kinds)}); it is counted as filtered"

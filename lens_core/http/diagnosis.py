@@ -22,14 +22,13 @@ from ..diagnosis import (
     Progress,
     RankFailure,
     RankStack,
-    StackGroup,
     advise,
     decode_report,
     failures_of,
     judge_hang,
     merge_stacks,
 )
-from ..model.event_types import DIAGNOSIS_EVENTS, FAILURE_EVENTS
+from ..model.event_types import DIAGNOSIS_EVENTS, FAILURE_EVENTS, START_EVENTS
 from ..model.queries import EventRow
 from ..model.records import Diagnosis
 from .auth import require_role
@@ -77,7 +76,7 @@ def diagnosis_json(
     return {
         "hang": _hang(verdict),
         "progress": _progress_json(progress, now),
-        "stacks": [_group_json(group) for group in merge_stacks(newest_stacks(diagnoses))],
+        "stacks": [group.as_json() for group in merge_stacks(newest_stacks(diagnoses))],
         "nodes": _nodes(diagnoses, now),
         "advice": _advice(telling),
         "events": [msgspec.to_builtins(event) for event in telling[:_SHOWN_EVENTS]],
@@ -133,15 +132,6 @@ def _progress_json(progress: Progress | None, now: float) -> dict[str, Any] | No
     }
 
 
-def _group_json(group: StackGroup) -> dict[str, Any]:
-    return {
-        "ranks": group.ranks,
-        "suspect": group.is_suspect,
-        "waits_for_others": group.waits_for_others,
-        "frames": group.frames,
-    }
-
-
 def _nodes(diagnoses: Sequence[Diagnosis], now: float) -> list[dict[str, Any]]:
     newest: dict[tuple[str, int, int], dict[str, float]] = defaultdict(dict)
     for diagnosis in diagnoses:
@@ -165,7 +155,7 @@ def _advice(events: Sequence[EventRow]) -> dict[str, Any] | None:
     failures: list[RankFailure] = []
     reported = 0
     for event in events:
-        if event.type in ("training_started", "resumed", "training_ended"):
+        if event.type in START_EVENTS or event.type == "training_ended":
             break
         if event.type in FAILURE_EVENTS:
             failures += _failures(event)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -28,26 +28,49 @@ logger = logging.getLogger("lens.ingest")
 LARGE_BODY_BYTES = 256 * 1024
 
 
-def ingest_endpoint(route: Route, state: ApiState, source: str) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint that Starlette calls for one route of a source."""
-    limit = route.max_body_bytes or state.max_body_bytes
+class Answering(NamedTuple):
+    """A route of a path, and the instance of the source that answers it."""
+
+    route: Route
+    source: str
+
+
+def ingest_endpoint(
+    route: Route, state: ApiState, source: str, claiming: Sequence[Answering] = ()
+) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint that Starlette calls for one route of a source; `claiming` are others that share its path."""
+    own = Answering(route, source)
+    sharing = [one.route for one in (own, *claiming)]
+    limit = max(one.max_body_bytes or state.max_body_bytes for one in sharing)
+    encodings = tuple(dict.fromkeys(encoding for one in sharing for encoding in one.encodings))
 
     async def endpoint(request: Request) -> Response:
+        answering = own
         try:
+            if claiming:
+                answering = _choose_route(own, claiming, _ingest_request(request, b""))
             require_role(request, state, route.role)
             with _in_flight(request, state, limit) as grow:
-                body = await _read_body(request, route, limit, grow)
-                reply = await _handle(route, _ingest_request(request, body), state.guards.get(source))
+                body = await _read_body(request, encodings, limit, grow)
+                received = _ingest_request(request, body)
+                if claiming:
+                    answering = _choose_route(own, claiming, received)
+                reply = await _handle(answering.route, received, state.guards.get(answering.source))
             return _response(reply)
         except RequestError as error:
-            return _refuse(route, request, error)
+            return _refuse(answering.route, request, error)
         except Exception as error:
-            if route.refusal is None:
+            if answering.route.refusal is None:
                 raise
-            logger.error("Request failed. source=%s path=%s", source, request.url.path, exc_info=error)
-            return _refuse(route, request, RequestError("internal error; details are in the daemon's log"))
+            logger.error("Request failed. source=%s path=%s", answering.source, request.url.path, exc_info=error)
+            return _refuse(answering.route, request, RequestError("internal error; details are in the daemon's log"))
 
     return endpoint
+
+
+def _choose_route(own: Answering, claiming: Sequence[Answering], request: IngestRequest) -> Answering:
+    """The route that claims the request, else the path's own."""
+    return next((one for one in claiming if one.route.claims is not None and one.route.claims(request)), own)
 
 
 def _refuse(route: Route, request: Request, error: RequestError) -> Response:
@@ -122,10 +145,10 @@ def _in_flight(request: Request, state: ApiState, limit: int) -> Iterator[Callab
         state.memory.after_body(held + unpacked)
 
 
-async def _read_body(request: Request, route: Route, limit: int, grow: Callable[[int], None]) -> bytes:
+async def _read_body(request: Request, encodings: Sequence[str], limit: int, grow: Callable[[int], None]) -> bytes:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in route.encodings and encoding != "x-gzip":
-        raise UnsupportedMediaType(f"content encoding {encoding!r} is not one of {', '.join(route.encodings)}")
+    if encoding not in encodings and encoding != "x-gzip":
+        raise UnsupportedMediaType(f"content encoding {encoding!r} is not one of {', '.join(encodings)}")
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise too_large(limit)

@@ -10,6 +10,7 @@ from ..model.queries import (
     EventRow,
     MetricInfo,
     MetricPoint,
+    PodLife,
     PointQuery,
     RunSummary,
     SourceCount,
@@ -39,6 +40,7 @@ class MemoryStore(Store):
         self._sessions: dict[tuple[object, ...], dict[str, int]] = {}
         self._versions: dict[str, int] = {}
         self._writes = 0
+        self._pods: dict[str, list[PodLife]] = {}
         self.hold(records)
 
     def hold(self, records: Sequence[Record]) -> None:
@@ -50,6 +52,14 @@ class MemoryStore(Store):
                 self._records.append(record)
             self._writes += 1
             self._versions[record.origin.workload_uid] = self._writes
+
+    def hold_pods(self, workload_uid: str, pods: Sequence[PodLife]) -> None:
+        """Say which pods a workload has, and when they held GPUs."""
+        self._pods[workload_uid] = [*pods]
+
+    async def pods(self, workload_uid: str) -> list[PodLife]:
+        """The pods that were given."""
+        return self._pods.get(workload_uid, [])
 
     async def send(self, batch: Batch) -> Answer:
         """Store a batch."""
@@ -178,6 +188,8 @@ class MemoryStore(Store):
                 target_iteration=None,
                 first_seen=min(times),
                 last_seen=max(times),
+                node=next((row.origin.node for row in rows if row.origin.node), ""),
+                world_size=next((row.origin.world_size for row in rows if row.origin.world_size), None),
             )
 
     def _summary(self, uid: str) -> WorkloadSummary:

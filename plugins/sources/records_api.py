@@ -82,10 +82,10 @@ class RecordsApi(Source):
             await asyncio.to_thread(_decode, decode, request.body) if large else _decode(decode, request.body)
         )
         if rejected and not records and len(rejected) == 1:
-            await self.door.submit([], received=1, rejected={"invalid": 1})
+            await self.gate.submit([], received=1, rejected={"invalid": 1})
             raise BadRequest(f"record 0: {rejected[0][1]}")
         counts = Counter("invalid" for _ in rejected)
-        await self.door.submit(records, received=len(records) + len(rejected), rejected=counts)
+        await self.gate.submit(records, received=len(records) + len(rejected), rejected=counts)
         answer = [Rejection(index, reason) for index, reason in rejected]
         return Reply(body={"success": True, "accepted": len(records), "rejected": answer}), records
 

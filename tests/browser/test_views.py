@@ -3,8 +3,10 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
+import pytest
+
 from tests.browser.conftest import Browse
-from tests.browser.training import send_stacks
+from tests.browser.training import send_rows, send_stacks
 from tests.end_to_end.running_lens import RunningLens
 
 
@@ -40,7 +42,7 @@ def test_a_workload_shows_charts_with_marks_and_numbers_that_are_none(browse: Br
         watched.until("document.querySelector('.card .plot').data.some(t => t.name === 'events')")
         marks = card.locator(".plot").evaluate("p => p.data.find(t => t.name === 'events').customdata")
         assert "checkpoint saved at 300" in marks
-        spike = card.locator(".plot").evaluate("p => Math.max(...p.data[0].y)")
+        spike = card.locator(".plot").evaluate("p => Math.max(...p.data.flatMap(t => t.y))")
         assert spike == 25
 
 
@@ -52,6 +54,30 @@ def test_without_outliers_the_rest_has_the_height(browse: Browse) -> None:
         page.get_by_label("Outliers").uncheck()
         watched.until(f"{highest} < 6")
         watched.until("location.hash.includes('outliers=0')")
+
+
+def test_a_long_run_is_smoothed_over_all_of_its_points(lens: RunningLens, browse: Browse) -> None:
+    values = [900.0 if step % 1501 == 7 else 1.5 + step % 3 / 10 for step in range(12_000)]
+    entries = [{"step": step, "timestamp": 1.7e9 + step, "data": {"loss": value}} for step, value in enumerate(values)]
+    send_rows(lens, "spiky", entries)
+    lens.drained()
+    shown = 0.0
+    for value in values:  # so long that there is nothing left of the bias at its beginning
+        shown = 0.97 * shown + 0.03 * value
+    with browse() as watched:
+        watched.open("/#/workload?uid=spiky&metric=loss&smooth=0.97&outliers=0", ".card[data-drawn]")
+        newest = "document.querySelector('.plot').data.filter((trace) => trace.customdata).at(-1).y.at(-1)"
+        assert watched.page.evaluate(newest) == pytest.approx(shown)
+        assert watched.page.evaluate("document.querySelector('.plot').layout.yaxis.range[1]") < 2
+        watched.shot("smoothed")
+        watched.page.get_by_label("Outliers").check()
+        watched.until("document.querySelector('.plot').layout.yaxis.range[1] > 900")
+        watched.page.get_by_label("Smoothing").fill("0.5")
+        shown = 0.0
+        for value in values:
+            shown = 0.5 * shown + 0.5 * value
+        watched.until(f"Math.abs({newest} - {shown}) < 1e-9")
+        watched.shot("band")
 
 
 def test_many_runs_have_strokes_and_short_names(browse: Browse) -> None:
@@ -188,7 +214,7 @@ def test_a_zoom_asks_the_server_for_finer_points(browse: Browse) -> None:
         page = watched.open("/#/workload?uid=llama-70b&metric=loss", ".card[data-drawn]")
         box = page.locator(".plot .nsewdrag").first.bounding_box()
         assert box is not None
-        with page.expect_request(lambda request: "start=" in request.url and "max_points" in request.url):
+        with page.expect_request(lambda request: "start=" in request.url and "buckets" in request.url):
             page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
             page.mouse.down()
             page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
@@ -201,7 +227,7 @@ def test_a_chart_is_zoomed_by_keys(browse: Browse) -> None:
     with browse() as watched:
         page = watched.open("/#/workload?uid=llama-70b&metric=loss", ".card[data-drawn]")
         page.locator(".card").first.focus()
-        with page.expect_request(lambda request: "start=" in request.url and "max_points" in request.url):
+        with page.expect_request(lambda request: "start=" in request.url and "buckets" in request.url):
             page.keyboard.press("+")
         watched.until("location.hash.includes('from=')")
         before = page.evaluate("location.hash")

@@ -33,13 +33,13 @@ from .batch_delivery import BatchDelivery, SendContext
 from .cursor import CursorCommitter, Prefetcher
 from .policy import (
     CANCEL_GRACE_SECONDS,
-    Backoff,
     DeliverySettings,
     NoAnswer,
     PartLimit,
     TimedOut,
     answer_within,
     is_set_within,
+    new_backoff,
     seconds_until_ready,
     sensible,
 )
@@ -194,12 +194,12 @@ class Sender:
         self._spool = spool
         self._pipeline = pipeline
         self._clock = clock
-        self._backoff = Backoff(slot.delivery, rng)
+        self._backoff = new_backoff(slot.delivery, rng)
         self._flush = asyncio.Event()
         self._halt = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._prefetcher = Prefetcher(slot.name, spool, self.matcher)
-        self._committer = CursorCommitter(slot.name, spool, Backoff(slot.delivery, rng), self._record_failure)
+        self._committer = CursorCommitter(slot.name, spool, new_backoff(slot.delivery, rng), self._record_failure)
         limit = PartLimit(slot.delivery.send_timeout_seconds)
         self._turn = asyncio.Lock()
         self._context = SendContext(

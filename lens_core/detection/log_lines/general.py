@@ -77,34 +77,11 @@ _GOALS = re.compile(
 _NO_LOSS = re.compile(r"(?i)loss[_ ]?(?:scale|weight|coef|fn|type)|(?:best|min|prev|last)[_ ]?loss|loss_?(?:func)")
 # Words of lines that hold one number of a step each, below its announcement or in a table of keys and values.
 _OF_BLOCKS = frozenset(
-    [
-        "lr",
-        "current_lr",
-        "learning_rate",
-        "grad_norm",
-        "step_time",
-        "approxkl",
-        "approx_kl",
-        "clipfrac",
-        "clip_fraction",
-        "ep_rewmean",
-        "ep_rew_mean",
-        "ep_len_mean",
-        "eplenmean",
-        "explained_variance",
-        "fps",
-        "eprewmean",
-        "averageepret",
-        "stdepret",
-        "maxepret",
-        "minepret",
-        "eplen",
-        "policy_entropy",
-        "entropy",
-        "rollout",
-        "time_elapsed",
-        "returns",
-    ]
+    """
+    lr current_lr learning_rate grad_norm step_time approxkl approx_kl clipfrac clip_fraction ep_rewmean
+    ep_rew_mean ep_len_mean eplenmean explained_variance fps eprewmean averageepret stdepret maxepret minepret
+    eplen policy_entropy entropy rollout time_elapsed returns
+    """.split()
 )
 _COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS)
 _BLOCK_WORDS = frozenset(word.encode() for word in _OF_BLOCKS | {"total_timesteps", "nupdates", "n_updates"})
@@ -113,6 +90,8 @@ _MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr".split())
 _BESIDE_COUNTERS = _COUNTER_WORDS | frozenset(
     b"info debug warning root py train training time eta elapsed s ms sec seconds of total date".split()
 )
+# Parts of words that name what a training measures.
+MEASURE_STEMS = frozenset([b"loss", b"reward", b"entropy"])
 # The words that may make a line one for this reader.
 WORDS = _COUNTER_WORDS | _MEASURES | _BLOCK_WORDS
 # A row of a table of keys and values, or a line of one number, has no more words.
@@ -132,18 +111,18 @@ _EVALUATION_WORD = re.compile(
 _OF_OTHER_JOBS = frozenset(["layer", "module", "tid", "trial", "trial_id", "state", "misc"])
 
 
-def may_count(row: bytes, words: Sequence[bytes], found: Set[bytes]) -> bool:
-    """Whether a line may be for this reader, by its row (letters and underscores in lower case) and the row's words.
+def may_count(stems: Collection[bytes], words: Sequence[bytes], found: Set[bytes]) -> bool:
+    """Whether a line may be for this reader, by its words in lower case.
 
-    `found` has those of `WORDS` among the words. The line has a counter and something that a training measures, or one
-    of them and hardly a word beside it.
+    `stems` are the `MEASURE_STEMS` in its words, `found` has those of `WORDS` among them. The line has a counter and
+    something that a training measures, or one of them and hardly a word beside it.
     """
-    measures = b"loss" in row or b"reward" in row
+    measures = b"loss" in stems or b"reward" in stems
     if WORDS.isdisjoint(found):
         return measures
     measures = measures or not _SCORES.isdisjoint(found)
     if not _COUNTER_WORDS.isdisjoint(found):
-        if measures or not _MEASURES.isdisjoint(found) or b"entropy" in row:
+        if measures or b"entropy" in stems or not _MEASURES.isdisjoint(found):
             return True
         return sum(word not in _BESIDE_COUNTERS for word in words) <= 1 or (b"time" in words and b"data" in words)
     return measures or (len(words) <= _WORDS_OF_CELLS and not _BLOCK_WORDS.isdisjoint(found))

@@ -24,6 +24,9 @@ from .text import PARTIAL
 
 MIN_STALL_SECONDS = 60.0
 STALL_FACTOR = 3.0
+# Nobody knows how long the first evaluation takes; later ones may take somewhat longer than the longest so far.
+EVALUATION_STALL_SECONDS = 1800.0
+EVALUATION_STALL_FACTOR = 1.5
 _MAX_PLACES = 50_000
 
 
@@ -278,7 +281,8 @@ def is_silent(job: Job, now: float) -> bool:
     """Whether a running job's next step is overdue, and nobody has been told."""
     if not job.is_running or job.is_stalled or job.usual_seconds is None or job.intervals < 2:
         return False
-    return now - job.stepped_at > max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds)
+    limit = max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds, EVALUATION_STALL_FACTOR * job.evaluation_seconds)
+    return now - job.stepped_at > (max(limit, EVALUATION_STALL_SECONDS) if job.is_evaluating else limit)
 
 
 def _are_plain(lines: Sequence[LogLine], place: StreamContext) -> bool:

@@ -28,6 +28,8 @@ class Job(msgspec.Struct, kw_only=True):
     Times of lines are the lines' own; `seen_at` (of any line that says something) and `stepped_at` (of a step) are the
     receiver's clock. `usual_seconds` is the usual time from step
     to step. `events` maps what was reported to when; `saving` is the checkpoint that is being written.
+    `is_evaluating`: an evaluation was announced behind the newest step; `evaluation_seconds` is the longest pause so
+    far in which one ran, by the receiver's clock.
     """
 
     origin: Origin
@@ -41,6 +43,8 @@ class Job(msgspec.Struct, kw_only=True):
     is_running: bool = False
     is_stalled: bool = False
     is_not_finite: bool = False
+    is_evaluating: bool = False
+    evaluation_seconds: float = 0.0
     events: dict[str, float] = {}
     frameworks: dict[str, float] = {}
     saving: tuple[int | None, float, str] | None = None

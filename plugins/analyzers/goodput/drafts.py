@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .evaluation_lines import EVALUATION
 from .facts import Attempt, DataWait, DataWaits, Row, Rows, Span
 
 # The ends that are not clean, the least telling first: a launcher that stops its other processes says little.
@@ -101,7 +100,7 @@ class Draft:
             if self.resumed_from is None:
                 self.resumed_from = step_of(event.iteration)
             self.restore_seconds = max(self.restore_seconds, event.seconds)
-        elif event.type == EVALUATION:
+        elif event.type == "evaluation":
             length = event.seconds
             begun = event.time - length
             self.evaluations.append(Span(begun, event.time, step_of(event.iteration), marker=not length))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from lens_plugins.analyzers.goodput.analyzer import Goodput, GoodputSettings
@@ -15,7 +16,7 @@ from lens_plugins.analyzers.goodput.ledger import ledger_of
 from lens_plugins.analyzers.goodput.spans import seconds_of_span
 from lens_plugins.analyzers.goodput.store_facts import facts_of
 
-from lens_core import BadRequest, Event, IngestRequest, Measurement, Origin, Record, StepMetrics
+from lens_core import BadRequest, Event, IngestRequest, Measurement, Origin, PodLife, PodSpan, Record, StepMetrics
 from lens_core.cli import cli
 from lens_core.testing import LensFactory, MemoryStore, check_analyzer, make_context
 from tests.plugins.sinks.postgresql.support import Spool, running_store
@@ -113,6 +114,63 @@ async def test_a_restart_under_a_new_run_id_is_the_same_job_and_a_clean_end_is_n
     found = await facts_of(MemoryStore(tmp_path, swept), UID)
     assert [ledger_of(facts).buckets["lost"] for facts in found] == [0, 0]
     assert [facts.run for facts in found] == ["second", "first"]
+
+
+def pod(*spans: tuple[float, float | None], name: str = "p-0", gpus: int | None = None) -> PodLife:
+    """A pod that held GPUs in these seconds."""
+    held = [
+        PodSpan(round((BEGIN + begin) * 1000), None if until is None else round((BEGIN + until) * 1000), gpus)
+        for begin, until in spans
+    ]
+    return PodLife(name, "ns", name, "gpu-17", held[0].begin, held[-1].until or held[-1].begin, held)
+
+
+def preempted() -> list[Record]:
+    return [
+        *rows(1, 100, 10, 10, "a"),
+        event("process_terminated", 1000, "a", signal="SIGTERM"),
+        *rows(101, 200, 2010, 10, "b"),
+        event("training_ended", 3000, "b"),
+    ]
+
+
+async def test_a_gap_in_which_no_pod_held_gpus_is_queued(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path, preempted())
+    assert await buckets_of(store) == {"productive": 1980, "down": 1010}
+    store.hold_pods(UID, [pod((0, 1030)), pod((1800, None), name="p-1")])
+    assert await buckets_of(store) == {"productive": 2000, "startup": 200, "down": 30, "queued": 770}
+    [facts] = await facts_of(store, UID)
+    ledger = ledger_of(facts)
+    assert ledger.goodput == pytest.approx(2000 / 2230)
+    assert ledger.ettr == pytest.approx(2000 / 3000)
+    store.hold_pods(UID, [pod((0, None))])  # a container that starts again in its pod
+    assert await buckets_of(store) == {"productive": 1990, "down": 1010}
+
+
+async def test_a_gap_of_which_the_store_knows_only_one_end_is_down(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path, preempted())
+    store.hold_pods(UID, [pod((1800, None), name="p-1")])
+    assert (await buckets_of(store)).keys() == {"productive", "startup", "down"}
+
+
+async def test_gpus_are_those_of_the_rows_else_of_the_pods_else_unknown(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path, preempted())
+    [facts] = await facts_of(store, UID)
+    assert [attempt.gpus for attempt in facts.attempts] == [None, None]
+    store.hold_pods(UID, [pod((0, 1030), gpus=8), pod((0, 1030), name="p-1", gpus=4), pod((1800, None), name="p-2")])
+    [facts] = await facts_of(store, UID)
+    assert [attempt.gpus for attempt in facts.attempts] == [12, None]
+    sized = [
+        msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, world_size=64)) for one in preempted()
+    ]
+    [facts] = await facts_of(MemoryStore(tmp_path, sized), UID)
+    assert [attempt.gpus for attempt in facts.attempts] == [64, 64]
+    many = [one for rank in range(4) for one in rows(1, 100, 10, 10, f"s{rank}", rank=rank)]
+    [facts] = await facts_of(MemoryStore(tmp_path, many), UID)
+    assert facts.attempts[0].gpus == 4
+    torn = [one for rank in (0, 8) for one in rows(1, 100, 10, 10, f"s{rank}", rank=rank)]
+    [facts] = await facts_of(MemoryStore(tmp_path, torn), UID)
+    assert facts.attempts[0].gpus is None
 
 
 async def test_runs_that_overlap_are_no_attempts_of_one_another(tmp_path: Path) -> None:
@@ -232,8 +290,8 @@ async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> 
     }
     running = await lens(config=config)
     await running.send(records)
-    await running.kept(8, Measurement)
-    return running.url, await running.get(f"/workloads/{UID}/goodput")
+    await running.wait_for_records(8, Measurement)
+    return running.url, await running.get_json(f"/workloads/{UID}/goodput")
 
 
 async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, postgres_dsn: str) -> None:
