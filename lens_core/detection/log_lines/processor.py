@@ -32,6 +32,8 @@ _READ = frozenset((LogLine, Evidence, Event))
 class DetectorProcessor:
     """Runs all detectors over everything that passes; see `pipeline.RecordProcessor`."""
 
+    reads = _READ
+
     def __init__(
         self,
         detectors: Iterable[Detector],
@@ -205,7 +207,7 @@ class DetectorProcessor:
         if place is None:
             if len(self._places) >= _MAX_PLACES:
                 self._places.clear()
-            place = StreamContext(origin, _job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
+            place = StreamContext(origin, job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
             self._reader.restore_stream(place)
             self._places[key] = place
             self._metrics.event_stream_create.inc(operation="create")
@@ -284,8 +286,8 @@ def _identity(origin: Origin) -> tuple[str, ...]:
     return (origin.cluster, origin.workload_uid, pod, origin.container, rank)
 
 
-def _job_name(origin: Origin) -> str:
-    """Rows are stored under the workload where the record carries one, else under the pod; attempts likewise."""
+def job_name(origin: Origin) -> str:
+    """The name of an origin's job: its workload where the record carries one, else its pod, as rows are stored."""
     return _job_names(origin)[0]
 
 
