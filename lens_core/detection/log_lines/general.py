@@ -40,7 +40,7 @@ CELL = "general.cell"
 # Characters of a line that are looked at; labels and numbers of a step stand in fewer.
 _MAX_CHARACTERS = 8192
 _EVALUATION = re.compile(r"(?i)^(val|valid|validation|eval|evaluation|test|dev|cv)(?:[ _/.-]+(.+))?$")
-# What stands before the counter of a line that is no step of a training.
+# Words before the counter of a line that is not a step of training.
 _OTHER_WORK = re.compile(
     r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
     r"|average|finder|finding|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
@@ -107,7 +107,7 @@ _SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S")
 _EVALUATION_WORD = re.compile(
     r"(?i)(?<![A-Za-z])(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing|dev|cv)(?![A-Za-z])"
 )
-# What the dictionaries of other jobs hold: a quantised layer, a trial of a search.
+# Keys in dictionaries of other jobs: a quantised layer, a trial of a search.
 _OF_OTHER_JOBS = frozenset(["layer", "module", "tid", "trial", "trial_id", "state", "misc"])
 
 

@@ -10,7 +10,7 @@ import msgspec
 from ...model.records import Origin
 
 PREFIX = "log/"
-# What nobody has heard of for so long is forgotten.
+# Streams without lines for so long are removed.
 FORGET_SECONDS = 7 * 24 * 3600.0
 
 
