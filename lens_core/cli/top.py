@@ -46,9 +46,9 @@ WIDE = 110
 
 @click.command("top")
 @click.option("--interval-seconds", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True)
-@click.option("--search", default="", help="Only workloads whose name, uid or namespace holds this.")
+@click.option("--search", default="", help="Only workloads whose name, uid or namespace contains this text.")
 @click.option("--limit", type=click.IntRange(1, 500), help="How many workloads [default: as many as fit].")
-@click.option("--once", is_flag=True, help="Print once and end, as it does in a pipe.")
+@click.option("--once", is_flag=True, help="Print once and exit, as in a pipe.")
 @json_option
 @url_option
 @data_dir_option
@@ -93,7 +93,7 @@ def _live(console: Console, address: str, search: str, limit: int | None, interv
             try:
                 show(index(fetch_view(address, search, limit or fitting), console.width))
             except LensError as error:
-                show(f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; trying again …")
+                show(f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; retrying …")
             time.sleep(interval_seconds)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 BARS = "▁▂▃▄▅▆▇█"
-# How states of components are coloured.
+# The colours of the states of components.
 STATE_STYLES = {
     "failing": "bold red",
     "failed": "bold red",

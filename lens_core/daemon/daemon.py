@@ -290,17 +290,17 @@ class Daemon:
         try:
             config = await asyncio.to_thread(self._reload)
         except (ConfigurationError, PluginError) as error:
-            logger.error("Reload refused, nothing was changed.\n%s", error)
+            logger.error("Reload refused; nothing changed.\n%s", error)
             return False
         except Exception:  # a plugin's own settings may raise anything
-            logger.exception("Reload refused, nothing was changed.")
+            logger.exception("Reload refused; nothing changed.")
             return False
         self._renew_certificates()
         for name in ("listen", "metrics_listen", "tls_certificate", "tls_key"):
             if getattr(config.server, name) != getattr(self.config.server, name):
                 logger.warning("server.%s takes effect after a restart.", name)
         if config.data_dir != self.config.data_dir:
-            logger.error("Reload refused: data_dir changed; that needs a restart.")
+            logger.error("Reload refused: data_dir changed, which requires a restart.")
             return False
         await self._exchange(config)
         return self.config is config
@@ -310,7 +310,7 @@ class Daemon:
             try:
                 server.renew_certificate()
             except LensError as error:
-                logger.error("The certificate before it stays in use. error=%s", error)
+                logger.error("Could not load the new certificate; keeping the current one. error=%s", error)
 
     async def _exchange(self, config: Config) -> None:
         assert self.assembly is not None
@@ -322,7 +322,7 @@ class Daemon:
             logger.info("Reloaded. pipelines=%s", ",".join(config.pipelines))
         except Exception as error:
             logger.error(
-                "Reload failed, the configuration before it goes on. error=%s",
+                "Reload failed; keeping the previous configuration. error=%s",
                 error,
                 exc_info=not isinstance(error, LensError),
             )
@@ -361,7 +361,7 @@ class Daemon:
             return
         while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
             await asyncio.sleep(0.5)
-        logger.info("The process that this daemon belongs to is gone; stopping. pid=%d", pid)
+        logger.info("The parent process has exited; stopping. pid=%d", pid)
         self.stop()
 
 

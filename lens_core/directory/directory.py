@@ -144,7 +144,7 @@ class Directory:
             key: pod for key, pod in known.items() if key not in ended_at or now - ended_at[key] < self.grace_seconds
         }
         past = sorted((key for key in over if key in pods), key=ended_at.__getitem__)
-        for key in past[: max(0, len(past) - MAX_RECORDED_PODS)]:  # who sends ever new pods may not fill the memory
+        for key in past[: max(0, len(past) - MAX_RECORDED_PODS)]:  # a sender of ever new pods must not fill the memory
             del pods[key]
         past = past[-MAX_RECORDED_PODS:]
         self._ended_at = {key: at for key, at in ended_at.items() if key in pods or key in merged}
