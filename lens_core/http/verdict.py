@@ -90,6 +90,7 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
         """The verdict at a time."""
         state = state_of(self.line, now_ms)
         failures, restarts = failures_since_start(self.events) if state == "failed" else ([], 0)
+        failures.sort(key=lambda pair: (pair[0].at or 0.0, -1 if pair[0].rank is None else pair[0].rank))
         advice = advise([failure for failure, _ in failures], restart_count=restarts) if failures else None
         cause = None
         if advice is not None:
@@ -131,15 +132,14 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _first_cause(advice: Advice, failures: Sequence[tuple[RankFailure, EventRow]]) -> FirstCause:
-    """The earliest failure that tells the advice's cause."""
-    oldest_first = sorted(failures, key=lambda pair: pair[0].at or 0.0)
-    of_rank = [pair for pair in oldest_first if pair[0].rank == advice.rank] or oldest_first
+    """The earliest failure that tells the advice's cause; failures oldest first."""
+    of_rank = [pair for pair in failures if pair[0].rank == advice.rank] or failures
     telling = [pair for pair in of_rank if advice.evidence and advice.evidence[:80] in pair[0].message] or of_rank
     failure, event = telling[0]
     found = _cause_of(event, advice.cause.value, advice.evidence or failure.message, advice.rank)
     if found.node or found.rank is None:
         return found
-    node = next((one.node for _, one in oldest_first if one.rank == found.rank and one.node), "")
+    node = next((one.node for _, one in failures if one.rank == found.rank and one.node), "")
     return msgspec.structs.replace(found, node=node)
 
 
