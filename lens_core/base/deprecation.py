@@ -152,16 +152,3 @@ def _warn(name: str, found: Deprecation, module: str, file: str, line: int) -> N
     warnings.warn_explicit(text, LensDeprecationWarning, file, line, module=module)
     # Only now: where warnings are errors, the next try is one too.
     _uses.setdefault(module, {})[name] = text
-
-
-__all__ = [
-    "DEPRECATED",
-    "Deprecation",
-    "LensDeprecationWarning",
-    "deprecated",
-    "deprecated_names",
-    "deprecation_in",
-    "former_name",
-    "note_uses",
-    "uses_of",
-]

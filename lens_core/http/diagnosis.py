@@ -20,7 +20,6 @@ from ..diagnosis import (
     Happened,
     Progress,
     RankStack,
-    StackGroup,
     advise,
     decode_report,
     failures_since_start,
@@ -73,7 +72,7 @@ def diagnosis_json(
     return {
         "hang": _hang(hang_of(now, diagnoses, events, progress)),
         "progress": _progress_json(progress, now),
-        "stacks": [_group_json(group) for group in merge_stacks(newest_stacks(diagnoses))],
+        "stacks": [group.as_json() for group in merge_stacks(newest_stacks(diagnoses))],
         "nodes": _nodes(diagnoses, now),
         "advice": _advice(telling),
         "events": [msgspec.to_builtins(event) for event in telling[:_SHOWN_EVENTS]],
@@ -134,15 +133,6 @@ def _progress_json(progress: Progress | None, now: float) -> dict[str, Any] | No
         "seconds_ago": round(now - progress.last_step_at, 3),
         "usual_seconds": progress.usual_seconds,
         "data_source": progress.data_source,
-    }
-
-
-def _group_json(group: StackGroup) -> dict[str, Any]:
-    return {
-        "ranks": group.ranks,
-        "suspect": group.is_suspect,
-        "waits_for_others": group.waits_for_others,
-        "frames": group.frames,
     }
 
 

@@ -29,5 +29,6 @@ EVENT_TYPES = frozenset(
         "step_skipped",
         "loss_not_finite",
         "epoch_started",
+        "rank_report",
     }
 )

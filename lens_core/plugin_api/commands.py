@@ -31,6 +31,7 @@ OWN_COMMANDS = (
     "doctor",
     "replay",
     "token",
+    "cluster",
     "collect",
 )
 

@@ -17,6 +17,7 @@ from ..model.queries import (
     MetricInfo,
     MetricPoint,
     News,
+    PodLife,
     PointColumns,
     PointQuery,
     Progress,
@@ -158,6 +159,10 @@ class Store(Sink):
     @abstractmethod
     async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
         """Return the events of a workload, newest first."""
+
+    async def pods(self, workload_uid: str) -> list[PodLife]:
+        """Return the pods of a workload that the store was told of, with when they held GPUs. Since 1.3."""
+        return []
 
     async def count_events(self, workload_uid: str) -> int | None:
         """Count the events of a workload; None where the store does not count them."""

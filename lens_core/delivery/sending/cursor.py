@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...base.backoff import Backoff
 from ...base.errors import LensError
 from ...model.record_filter import Matcher
 from ...model.records import Envelope, Record, decode_envelope
@@ -29,7 +30,7 @@ from ...plugin_api.sink_answers import BatchLimits, Position
 from ..log import SinkLog
 from ..spool.batches import Chunk, DeadLetter, Segment
 from ..spool.sink_state import Outcome
-from .policy import Backoff, Part, is_full
+from .policy import Part, is_full
 
 _raw = msgspec.msgpack.Decoder(Envelope)
 _encoder = msgspec.msgpack.Encoder()
