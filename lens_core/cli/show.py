@@ -90,7 +90,7 @@ def describe_workload(answer: Mapping[str, Any], width: int) -> list[str]:
     about = [plain(str(answer[name]), 80) for name in ("namespace", "framework") if answer[name]]
     if answer["workload_uid"] != answer["name"]:
         about.insert(0, plain(answer["workload_uid"], 80))
-    age = ago(time.time() * 1000 - answer["last_seen"])
+    age = ago(time.time() * 1000 - (verdict["last_logged"] or answer["last_seen"]))
     lines += [", ".join([*about, f"last seen {age}"]), "", *_wrapped(verdict["summary"], width)]
     if (cause := verdict["cause"]) is not None:
         lines.append(f"at {_clock(cause['at'])}")

@@ -266,7 +266,7 @@ def _workload_row(line: dict[str, Any], now_ms: int, bars: int) -> list[tuple[st
         (_loss(glance, bars), ""),
         (amount(glance["throughput"]), ""),
         (f"{100 * line['goodput']:.0f} %" if "goodput" in line else "", ""),
-        (ago(now_ms - line["last_seen"]), ""),
+        (ago(now_ms - ((glance.get("verdict") or {}).get("last_logged") or line["last_seen"])), ""),
     ]
 
 

@@ -65,6 +65,7 @@ class WorkloadVerdict(msgspec.Struct, frozen=True, kw_only=True):
     action: str | None = None
     advice: str = ""
     last_iteration: int | None = None
+    last_logged: int | None = None
     loss_name: str | None = None
     loss: float | str | None = None
     checkpoint: Checkpoint | None = None
@@ -110,6 +111,7 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
             action=None if advice is None else advice.decision.name,
             advice="" if advice is None else advice.reason,
             last_iteration=last,
+            last_logged=last_logged(self.line),
             loss_name=self.loss_name,
             loss=self.loss,
             checkpoint=checkpoint,
@@ -163,6 +165,11 @@ def _last_iteration(runs: Sequence[RunSummary]) -> int | None:
         return None
     of_attempt = [run for run in runs if (run.run_id, run.attempt) == (newest.run_id, newest.attempt)]
     return max((run.last_iteration for run in of_attempt if run.last_iteration is not None), default=None)
+
+
+def last_logged(line: Overview) -> int:
+    """When the job itself was heard of, in ms: by its newest row or state event, not by reports about it."""
+    return max(line.last_row or 0, line.event_at or 0) or line.summary.last_seen
 
 
 def _last_checkpoint(events: Sequence[EventRow], last_iteration: int | None) -> Checkpoint | None:

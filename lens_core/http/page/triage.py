@@ -16,6 +16,7 @@ from ...model.event_types import SLOW_EVENTS, START_EVENTS
 from ...model.queries import Progress
 from ...plugin_api.overview import Overview, State, overview, state_of
 from ...plugin_api.store import Store
+from ..verdict import last_logged
 from .summary import LOSS, THROUGHPUT, choose_name
 
 MOST_LINES = 5000
@@ -51,7 +52,7 @@ SORTS: Mapping[str, _Key] = {
     "name": lambda line: line.overview.summary.name.casefold(),
     "namespace": lambda line: line.overview.summary.namespace.casefold(),
     "state": lambda line: get_args(State).index(line.state),
-    "seen": lambda line: line.overview.summary.last_seen,
+    "seen": lambda line: last_logged(line.overview),
     "started": lambda line: line.overview.summary.first_seen,
     "iteration": lambda line: line.overview.summary.last_iteration,
     "progress": lambda line: _progress(line.overview),

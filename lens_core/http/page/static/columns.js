@@ -18,9 +18,15 @@ export const COLUMNS = [
   { key: "started", head: "Started", sort: "started", right: true, extra: true, paint: (line) => [el("time", { title: moment(line.first_seen) }, moment(line.first_seen))] },
   {
     key: "seen", head: "Last seen", sort: "seen", right: true,
-    paint: (line, found, skew) => [el("time", { title: moment(line.last_seen), "data-seen": line.last_seen }, ago(line.last_seen, Date.now() + skew))],
+    paint: (line, found, skew) => {
+      const at = lastLogged(line, found);
+      return [el("time", { title: moment(at), "data-seen": at }, ago(at, Date.now() + skew))];
+    },
   },
 ];
+
+// When the job itself was heard of; reports about it, such as stacks, do not count.
+export const lastLogged = (line, found) => found?.verdict?.last_logged || line.last_seen;
 
 const USUAL = COLUMNS.filter((column) => !column.extra).map((column) => column.key);
 

@@ -227,9 +227,9 @@ class List {
   }
 
   tick() {
-    for (const { row, line } of this.rows.values()) {
+    for (const { row } of this.rows.values()) {
       const seen = row.querySelector("time[data-seen]");
-      if (seen) seen.textContent = ago(line.last_seen, Date.now() + this.skew);
+      if (seen) seen.textContent = ago(Number(seen.dataset.seen), Date.now() + this.skew);
     }
   }
 }
