@@ -254,6 +254,7 @@ class Daemon:
             open_ingest=server.open_ingest,
             metrics_open=server.metrics_open,
             cors_origins=server.cors_origins,
+            frame_ancestors=server.frame_ancestors,
             max_body_bytes=server.max_body_bytes,
             max_in_flight_bytes=server.max_in_flight_bytes,
         )
