@@ -18,7 +18,6 @@ from ..base.exits import without_exit
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import (
     AnalyzerConfig,
-    ClusterSettings,
     CollectorConfig,
     Config,
     FilterSettings,
@@ -49,6 +48,7 @@ from ..plugin_host.guard import Guard
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind
 from .call_meter import CallMeter, MemoryWatch
+from .clustering import join_cluster
 from .starting import Starter
 from .stopping import TASKS_SHARE, end_tasks, stop_component
 
@@ -57,6 +57,8 @@ if TYPE_CHECKING:  # imported where the configuration has a section for it, and 
 
 logger = logging.getLogger("lens.assembly")
 
+# Files of the data directory that all daemons of a cluster have in common.
+SHARED_FILES = ("tokens.json", "sessions.json")
 # How often processors are called although nothing came, so that they notice silence.
 TICK_SECONDS = 5.0
 # A source's task that failed is started again after so long; one that ran so long before was well.
@@ -189,8 +191,8 @@ async def assemble(
     assembly = Assembly(config, host, detectors=detectors, rules=EvidenceRules(detectors))
     assembly.memory = memory or MemoryWatch(metrics)
     try:
-        if config.cluster is not None:
-            assembly.cluster = await _open_cluster(config.cluster)
+        files = [config.data_dir / name for name in SHARED_FILES]
+        assembly.cluster = await join_cluster(config, directory, files)
         await _start_sinks(assembly, metrics, directory)
         await _start_pipelines(assembly, metrics, directory)
         await _start_sources(assembly, metrics, directory)
@@ -201,14 +203,6 @@ async def assemble(
         raise
     _show_states(host, metrics)
     return assembly
-
-
-async def _open_cluster(settings: ClusterSettings) -> Cluster:
-    try:
-        from ..cluster.cluster import open_cluster
-    except ImportError:
-        raise LensError('cluster: the client of NATS is missing; pip install "lens-agent[cluster]"') from None
-    return await open_cluster(settings)
 
 
 def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Context:
