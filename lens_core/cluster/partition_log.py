@@ -214,7 +214,7 @@ class PartitionLog(SinkLog):
         self._state.settled(end, records, size, oldest, len(dead_letters), known)
 
     async def _write_position(self, end: Position) -> None:
-        """Write the position under the lease's number. Raises Fenced where a later lease has written, and Overloaded."""
+        """Write the position under the lease's number. Raises Fenced after a later lease's write, and Overloaded."""
         text = f"{end.batch}.{end.offset}.{self._epoch}"
         try:
             self._revision = await self._keys.write_entry(self._key, text, self._revision)
