@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lens_core import Collector, Record
 from lens_core.testing import until
@@ -62,7 +62,7 @@ class Alone(Collector):
 async def test_a_collector_runs_on_one_daemon_at_a_time_and_goes_on_at_another(daemons: Daemons) -> None:
     Alone.running = Alone.most = 0
     Alone.runs.clear()
-    config = {"collectors": {"alone": {}}}
+    config: dict[str, Any] = {"collectors": {"alone": {}}}
     three = [await daemons(config, Alone) for _ in range(3)]
     await until(lambda: Alone.runs.total() > 5, "it runs")
     assert len(Alone.runs) == 1
