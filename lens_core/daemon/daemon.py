@@ -29,7 +29,8 @@ from ..http.state import ApiState
 from ..http.tokens import TokenStore
 from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
-from .assembly import Assembly, assemble
+from .assembling import assemble
+from .assembly import Assembly
 from .blame import Blame
 from .call_meter import MemoryWatch
 from .clustering import make_directory

@@ -101,7 +101,7 @@ class Asking(Store):
     async def stats(self) -> dict[str, Any]:
         """Sizes, counts, and how much is in blocks."""
         async with self._database.reading() as connection:
-            return {**await upkeep.stats(connection), **await self._points.stats()}
+            return {**await upkeep.database_stats(connection), **await self._points.stats()}
 
     def export_records(self, workload_uid: str = "") -> AsyncGenerator[list[Record], None]:
         """Everything, or what belongs to one workload, as records."""
