@@ -118,7 +118,7 @@ class Cluster:
         """Tell the others of tokens and logins now, if the servers can be reached."""
         if self._files is not None:
             with contextlib.suppress(LensError):  # it is tried again in the background
-                await self._files.sync()
+                await self._files.exchange_files()
 
     def make_pipeline(self, config: PipelineConfig, slots: Sequence[SinkSlot], **options: Any) -> ClusterPipeline:
         """A pipeline whose log is a stream within the limits of its spool; `options` are `ClusterPipeline`'s."""

@@ -128,7 +128,7 @@ class PartitionLog(SinkLog):
     def wake_event(self, sink: str, records: int = 1, size: int = 1) -> asyncio.Event:
         """An event that is set once so many records, or so many bytes, wait."""
         if self._reading is None:
-            self._reading = asyncio.create_task(self._read(), name=f"reading {self._key}")
+            self._reading = asyncio.create_task(self._fill_buffer(), name=f"reading {self._key}")
         self._wanted = (records, size)
         self._wake.clear()
         self._notify()
@@ -143,7 +143,7 @@ class PartitionLog(SinkLog):
         if pending.records >= self._wanted[0] or (pending.records and pending.bytes >= self._wanted[1]):
             self._wake.set()
 
-    async def _read(self) -> None:
+    async def _fill_buffer(self) -> None:
         self._follower = Follower(self._stream, self._partition, OUT, max(0, self._state.cursor.batch - 1))
         async with contextlib.aclosing(self._follower.batches()) as batches:
             async for messages in batches:

@@ -139,7 +139,7 @@ class DirectoryExchange:
         await self._connection.subscribe(f"{self._prefix}-news", self._on_news)
         await self._read_all()
         self._tasks = [
-            asyncio.create_task(self._follow(), name="directory of the others"),
+            asyncio.create_task(self._follow_others(), name="directory of the others"),
             asyncio.create_task(self._tell_others(), name="directory for the others"),
         ]
 
@@ -159,7 +159,7 @@ class DirectoryExchange:
             self._directory.apply_news(_decoder.decode(message.body) for message in found)
             self._read_up_to = found[-1].sequence
 
-    async def _follow(self) -> None:
+    async def _follow_others(self) -> None:
         while True:
             with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
                 await asyncio.wait_for(self._came.wait(), RETRY_SECONDS * 2)

@@ -40,7 +40,7 @@ class SharedFile:
         self._base_path = path.with_suffix(".base")
         self._base = self._load_base()
 
-    async def sync(self) -> bool:
+    async def exchange_file(self) -> bool:
         """Compare and exchange; whether something was told to the others. Raises LensError."""
         for _ in range(TRIES):
             local = self._load_file()
@@ -114,29 +114,29 @@ class SharedFiles:
     async def start(self) -> None:
         """Take over what the others have, then follow. Raises LensError."""
         await self._connection.subscribe(self._subject, self._on_news)
-        await self.sync()
-        self._task = asyncio.create_task(self._follow(), name="shared files")
+        await self.exchange_files()
+        self._task = asyncio.create_task(self._exchange_repeatedly(), name="shared files")
 
     async def stop(self) -> None:
         """Follow no more."""
         await cancel_tasks([self._task])
 
-    async def sync(self) -> None:
+    async def exchange_files(self) -> None:
         """Exchange all files now. Raises LensError."""
         async with self._lock:
-            told = [await file.sync() for file in self._files]
+            told = [await file.exchange_file() for file in self._files]
         if any(told):
             await self._connection.notify(self._subject, "")
 
     async def _on_news(self, message: object) -> None:
         self._came.set()
 
-    async def _follow(self) -> None:
+    async def _exchange_repeatedly(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._came.wait(), SYNC_SECONDS)
             self._came.clear()
             try:
-                await self.sync()
+                await self.exchange_files()
             except LensError as error:
                 logger.debug("Tokens and logins are not compared now. error=%s", error)
