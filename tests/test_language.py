@@ -20,7 +20,7 @@ WORDS = {
     r"mend(s|ed|ing)?": "fix, repair",
     r"tid(y|ies|ied|ying)": "clean up",
     r"again and again": "repeatedly, retrying",
-    r"doors?(?!\.|\()": "gate",
+    r"doors?": "gate",
     r"(crowds?|printing press|orphanage|remembering)": "the term of the field",
     r"until somebody says stop": "until stopped",
     r"something went wrong inside": "internal error; details are in the log",

@@ -249,7 +249,7 @@ async def _send_apart(records: Sequence[Record], send: Push) -> None:
 async def _collect_once(
     chosen: CollectorConfig, config: Config, metrics: SelfMetrics, answer: Answer, send: Push | None
 ) -> None:
-    from ..daemon.assembly import make_component
+    from ..daemon.assembling import make_component
 
     collector = make_component(config, chosen, metrics, Directory(config.server.cluster_name))
     assert isinstance(collector, Collector)

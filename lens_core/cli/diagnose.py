@@ -77,7 +77,7 @@ async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
     return {
         "watched_seconds": round(diagnoses[-1].timestamp - diagnoses[0].timestamp, 1),
         "hang": msgspec.to_builtins(verdict),
-        "stacks": [_group_json(group) for group in merge_stacks(newest_stacks(diagnoses))],
+        "stacks": [group.as_json() for group in merge_stacks(newest_stacks(diagnoses))],
         "errors": errors,
     }
 
@@ -95,15 +95,6 @@ async def _sample(pids: Sequence[int]) -> list[Any]:
         await collector.check()
         found = await collector.collect()
         return list(found.records if isinstance(found, Partial) else found)
-
-
-def _group_json(group: Any) -> dict[str, Any]:
-    return {
-        "ranks": group.ranks,
-        "suspect": group.is_suspect,
-        "waits_for_others": group.waits_for_others,
-        "frames": group.frames,
-    }
 
 
 def _print_answer(answer: dict[str, Any], *, local: bool) -> None:

@@ -115,7 +115,7 @@ async def _check_connections(config: Config) -> list[dict[str, Any]]:
 
 async def _check_component(component: ComponentConfig, config: Config) -> str | None:
     """Why a component cannot reach what it needs; '' if it can, None if its plugin has no check."""
-    from ..daemon.assembly import make_component  # only here: it brings the whole daemon along
+    from ..daemon.assembling import make_component  # only here: it brings the whole daemon along
 
     if component.plugin.check is Component.check:
         return None

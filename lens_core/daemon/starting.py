@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from ..base.backoff import Backoff
 from ..base.errors import LensError
 from ..base.exits import without_exit
 from ..plugin_api.components import Component
@@ -57,10 +58,9 @@ class Starter:
 
     async def until_started(self) -> None:
         """Try again until the component is started."""
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while not await self.tried():
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(backoff.next_delay())
 
     def cancel(self) -> None:
         """Give up an attempt that goes on."""

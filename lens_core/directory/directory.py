@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from ..base.deprecation import former_name
 from ..base.self_metrics import SelfMetrics
 from ..model.records import NOWHERE, Origin, Pod
 from .index import Index, build_index, has_ended, key_of, merge_feeds
@@ -46,13 +47,16 @@ class Directory:
         self._past: list[str] = []
         self._metrics: SelfMetrics | None = None
 
+    learn = former_name("Directory.learn", "add_pods", since="1.3", removal="2.0")
+    picture = former_name("Directory.picture", "index", since="1.3", removal="2.0")
+
     def expose(self, metrics: SelfMetrics) -> None:
         """Show size and age in Lens' own metrics."""
         self._metrics = metrics
         metrics.directory_pods.set_function(lambda: len(self.index.pods))
         metrics.directory_devices.set_function(lambda: len(self.index.by_device))
 
-    def learn(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
+    def add_pods(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
         """Add or replace pods of one feed."""
         known = {key_of(pod): pod for pod in pods}
         self._feeds.setdefault(feed, {}).update(known)
@@ -69,11 +73,6 @@ class Directory:
             del known[key]
         if fresh:
             self._changed(RECORDS_FEED)
-
-    @property
-    def picture(self) -> Index:
-        """The former name of `index`, kept for plugins of API 1.0."""
-        return self.index
 
     def replace(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
         """Forget all pods of one feed and take these."""

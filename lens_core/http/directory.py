@@ -84,7 +84,7 @@ class DirectoryRoutes:
         if replacing:
             directory.replace(pods, API_FEED)
         else:
-            directory.learn(pods, API_FEED)
+            directory.add_pods(pods, API_FEED)
         try:
             if self._state.api_gate is not None:
                 await self._state.api_gate.submit(pods)

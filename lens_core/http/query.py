@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.requests import Request
@@ -16,6 +16,7 @@ from starlette.routing import Route
 from ..base.errors import BadRequest, NotFound
 from ..model.queries import MetricPoint, PointColumns, PointQuery, WorkloadPage, as_columns
 from .auth import require_role
+from .curve_options import CurveOptions
 from .errors import JSON, json_response
 from .exports import ExportRoutes
 from .grafana import GrafanaRoutes
@@ -23,6 +24,7 @@ from .headline import with_headline_loss
 from .parameters import (
     Format,
     answer_format,
+    curve_options,
     ensure_answerable,
     integer,
     is_elsewhere,
@@ -37,9 +39,12 @@ from .query_workloads import WorkloadFilter, WorkloadLines, describe_runs
 from .state import ApiState
 from .stream import StreamRoutes
 
+if TYPE_CHECKING:
+    from .curves import Curves
+
 _BELOW_WORKLOADS = (
     *("metrics/sources", "metrics/available", "metrics/data", "metrics/iteration-times", "events", "detection"),
-    *("stream", "diagnosis", "runs"),
+    *("stream", "diagnosis", "runs", "verdict"),
 )
 _NOTHING_REMOVED = {"attempts_removed": 0, "rows_removed": 0, "events_removed": 0}
 
@@ -146,8 +151,19 @@ class QueryRoutes:
     async def _points(
         self, request: Request, query: PointQuery, points: Points, more: Mapping[str, Any] | None = None
     ) -> Response:
-        found = as_columns(_nothing()) if self._is_elsewhere(request) else points(query)
-        return await self._answer_points(query, answer_format(request), found, more)
+        options = curve_options(request, query)
+        if self._is_elsewhere(request) or options.is_plain:
+            found = as_columns(_nothing()) if self._is_elsewhere(request) else points(query)
+            return await self._answer_points(query, answer_format(request), found, more)
+        curves = self._curves(query, points, options)
+        return await self._answer_points(query, answer_format(request), curves.pieces(), more, curves)
+
+    def _curves(self, query: PointQuery, points: Points, options: CurveOptions) -> Curves:
+        try:
+            from .curves import Curves
+        except ImportError:
+            raise BadRequest('buckets need numpy on the daemon\'s machine: pip install "lens-agent[server]"') from None
+        return Curves(self._state.required_store(), query, points, options)
 
     async def _answer_points(
         self,
@@ -155,8 +171,10 @@ class QueryRoutes:
         wanted: Format,
         found: AsyncIterator[PointColumns],
         more: Mapping[str, Any] | None = None,
+        curves: Curves | None = None,
     ) -> Response:
-        ensure_answerable(self._state.required_store(), query, wanted)
+        columns = [*query.extra_columns, *(curves.columns if curves else ())]
+        ensure_answerable(self._state.required_store(), query, wanted, columns)
         # The first piece is fetched before the status is sent, so that a failing store is a 503 and not a torn 200.
         pieces = _chained(await anext(found, None), found)
         headers = {}
@@ -165,21 +183,13 @@ class QueryRoutes:
             collected = [piece async for piece in pieces]
             headers = _page_headers(collected[-1]) if collected else {}
             pieces = _listed(collected)
-        body, media_type = self._body(query, wanted, pieces, more)
-        return StreamingResponse(body, media_type=media_type, headers=headers)
-
-    def _body(
-        self, query: PointQuery, wanted: Format, pieces: AsyncIterator[PointColumns], more: Mapping[str, Any] | None
-    ) -> tuple[AsyncIterator[bytes], str]:
         if wanted == "csv":
-            return stream_csv(pieces, query.extra_columns), CSV
+            return StreamingResponse(stream_csv(pieces, columns), media_type=CSV, headers=headers)
         if wanted == "arrow":
-            return stream_arrow(pieces), ARROW
-        uids = [query.workload_uid, *query.others]
-        head: dict[str, Any] = {"workload_uids": uids} if query.others else {"workload_uid": query.workload_uid}
-        if query.data_source:
-            head["data_source"] = query.data_source
-        return stream_json({**head, **(more or {})}, pieces), JSON
+            return StreamingResponse(stream_arrow(pieces), media_type=ARROW, headers=headers)
+        tail = None if curves is None or not curves.has_series else lambda: {"series": curves.series}
+        body = stream_json(_head(query, more), pieces, tail)
+        return StreamingResponse(body, media_type=JSON, headers=headers)
 
     async def workloads(self, request: Request) -> Response:
         """The workloads, those seen last first; `search`, `framework`, `state`, `limit`, `cursor`."""
@@ -269,6 +279,14 @@ class QueryRoutes:
         response = await answer()
         response.headers.update(headers)
         return response
+
+
+def _head(query: PointQuery, more: Mapping[str, Any] | None) -> dict[str, Any]:
+    uids = [query.workload_uid, *query.others]
+    head: dict[str, Any] = {"workload_uids": uids} if query.others else {"workload_uid": query.workload_uid}
+    if query.data_source:
+        head["data_source"] = query.data_source
+    return {**head, **(more or {})}
 
 
 def _page_headers(last: PointColumns) -> dict[str, str]:

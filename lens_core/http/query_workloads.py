@@ -155,10 +155,6 @@ def _written(summary: WorkloadSummary) -> tuple[int, int]:
     return summary.last_seen, summary.rows
 
 
-def _runs_on(verdict: Verdict, frameworks: frozenset[str]) -> bool:
-    return any(name.lower() in frameworks for name in (verdict.wrapper_framework, verdict.base_framework))
-
-
 def _frameworks(verdict: Verdict) -> dict[str, Any]:
     layers = (verdict.wrapper_framework, verdict.base_framework)
     return {

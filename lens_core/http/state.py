@@ -14,7 +14,7 @@ from ..detection.detectors import EvidenceRules
 from ..directory.directory import Directory
 from ..pipeline.tap import Tap
 from ..plugin_api.analyzer import Analyzer
-from ..plugin_api.components import Door, Sink, Source
+from ..plugin_api.components import Gate, Sink, Source
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from .sessions import Sessions
@@ -44,7 +44,7 @@ class ApiState:
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     sinks: Sequence[Sink] = ()
     analyzers: Sequence[Analyzer] = ()
-    api_gate: Door | None = None
+    api_gate: Gate | None = None
     directory_file: Path | None = None
     tap: Tap = field(default_factory=Tap)
     session_file: Path | None = None

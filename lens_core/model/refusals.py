@@ -16,6 +16,13 @@ _ENCODE_ERRORS = (OverflowError, TypeError, ValueError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 
 
+class Rejection(msgspec.Struct, frozen=True):
+    """One item of a body that was refused, as answers name it: its place from 0, and why."""
+
+    index: int
+    reason: str
+
+
 def why_refused(record: Record) -> str:
     """Why this record cannot be taken; '' if it can. Its fields' types are checked where it is decoded."""
     kind = type(record)

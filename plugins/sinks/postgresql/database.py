@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from lens_core import Context, Unavailable
+from lens_core import Backoff, Context, Unavailable
 
 from .address import Address, NotReady, describe_error
 from .embedded import EmbeddedPostgres
@@ -168,7 +168,7 @@ class Database:
         return self._readers
 
     async def _connect_repeatedly(self, first_try: asyncio.Future[None]) -> None:
-        pause = 0.1
+        backoff = Backoff(0.1, _LONGEST_PAUSE_SECONDS)
         while True:
             try:
                 await self._bring_up()
@@ -182,8 +182,7 @@ class Database:
                 self._log_outage(describe_error(error))
                 if not first_try.done():
                     first_try.set_result(None)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                await asyncio.sleep(backoff.next_delay())
                 continue
             if self._said_at:
                 self._logger.info("PostgreSQL is available again")
@@ -199,9 +198,9 @@ class Database:
             self._problem = f"the embedded PostgreSQL ended with code {code}"
             self._logger.error("%s; it is started again", self._problem)
             await self._disconnect()
-            stable = asyncio.get_running_loop().time() - came_up > _STABLE_SECONDS
-            pause = 0.1 if stable else min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            await asyncio.sleep(pause)
+            if asyncio.get_running_loop().time() - came_up > _STABLE_SECONDS:
+                backoff.reset()
+            await asyncio.sleep(backoff.next_delay())
 
     def _log_outage(self, problem: str) -> None:
         """Say what is wrong: at once where it is something else, and every few minutes where it stays the same."""

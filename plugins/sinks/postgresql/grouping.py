@@ -32,11 +32,13 @@ class SubjectKey(NamedTuple):
         return self.key.removeprefix(_WORKLOAD) if self.key.startswith(_WORKLOAD) else ""
 
 
-class PodKey(NamedTuple):
-    """The pod in which a stream began; either may be empty."""
+class StreamPlace(NamedTuple):
+    """The pod and node in which a stream began, as far as they are known, and how many ranks trained together."""
 
-    uid: str
-    name: str
+    pod_uid: str
+    pod_name: str
+    node: str
+    world_size: int | None
 
 
 class Subject(NamedTuple):
@@ -49,11 +51,6 @@ class Subject(NamedTuple):
     namespace: str
     pod_name: str
     name: str
-
-    @property
-    def pod(self) -> PodKey:
-        """The pod of its record."""
-        return PodKey(self.pod_uid, self.pod_name)
 
     @property
     def is_named(self) -> bool:
@@ -83,12 +80,17 @@ Pending: TypeAlias = StepMetrics | RowState
 
 @dataclass(slots=True)
 class Grouped:
-    """A batch's rows by stream and row_step, the subjects and pods behind them, what cannot be stored."""
+    """A batch's rows by stream and row_step, the subjects and places behind them, what cannot be stored."""
 
     subjects: dict[SubjectKey, Subject] = field(default_factory=dict)
     streams: dict[StreamKey, dict[int, Pending]] = field(default_factory=dict)
-    pods: dict[StreamKey, PodKey] = field(default_factory=dict)
+    places: dict[StreamKey, StreamPlace] = field(default_factory=dict)
     rejected: dict[int, str] = field(default_factory=dict)
+
+
+def place_of(origin: Origin) -> StreamPlace:
+    """The place of an origin."""
+    return StreamPlace(clean(origin.pod_uid), clean(origin.pod_name), clean(origin.node), origin.world_size)
 
 
 def subject_of(origin: Origin, cluster: str) -> Subject:
@@ -226,7 +228,7 @@ class StreamBuffers:
         steps: dict[int, Pending] = {}
         if problem is None:
             self._grouped.subjects.setdefault(key.subject, subject)
-            self._grouped.pods.setdefault(key, subject.pod)
+            self._grouped.places.setdefault(key, place_of(row.origin))
             steps = self._grouped.streams.setdefault(key, {})
         buffer = self._buffers[identity] = StreamBuffer(key, problem, steps)
         return buffer

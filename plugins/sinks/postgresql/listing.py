@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from lens_core import (
@@ -11,6 +13,8 @@ from lens_core import (
     Detection,
     EventRow,
     MetricInfo,
+    PodLife,
+    PodSpan,
     RunSummary,
     SourceCount,
     WorkloadDetail,
@@ -140,7 +144,7 @@ async def workload(connection: Connection, uid: str) -> WorkloadDetail | None:
 async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
     cursor = await connection.execute(
         "select run_id, attempt, data_source, rank, rows, first_iteration, last_iteration, target_iteration,"
-        f" first_seen_us, last_seen_us from lens_stream where subject_id in {_SUBJECTS} and rows > 0"
+        f" first_seen_us, last_seen_us, node, world_size from lens_stream where subject_id in {_SUBJECTS} and rows > 0"
         " order by run_id, attempt, data_source, rank",
         {"uid": uid},
     )
@@ -156,9 +160,28 @@ async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
             target_iteration=row[7],
             first_seen=row[8] // 1000,
             last_seen=row[9] // 1000,
+            node=row[10],
+            world_size=row[11],
         )
         for row in await cursor.fetchall()
     ]
+
+
+async def pods(connection: Connection, uid: str) -> list[PodLife]:
+    """The pods of a workload with the spans in which they held their GPUs, in the order in which they were seen."""
+    cursor = await connection.execute(
+        "select m.pod_uid, m.namespace, m.pod_name, m.node, m.first_seen_us / 1000, m.last_seen_us / 1000,"
+        " s.from_us / 1000, s.until_us / 1000, s.gpus from lens_membership m"
+        " left join lens_pod_span s using (cluster, pod_uid, namespace, pod_name) where m.workload_uid = %s"
+        " order by m.first_seen_us, m.pod_uid, m.pod_name, s.from_us",
+        [uid],
+    )
+    found: list[PodLife] = []
+    for key, group in itertools.groupby(await cursor.fetchall(), key=itemgetter(slice(6))):
+        uid, namespace, name, node, first_seen, last_seen = key
+        spans = [PodSpan(begin, until, gpus) for *_, begin, until, gpus in group if begin is not None]
+        found.append(PodLife(uid, namespace, name, node, first_seen, last_seen, spans))
+    return found
 
 
 async def list_events(connection: Connection, uid: str, limit: int) -> list[EventRow]:

@@ -1,4 +1,4 @@
-"""The streams of a query, and their blocks."""
+"""The streams of a query, where their points are, and their blocks."""
 
 from __future__ import annotations
 
@@ -69,6 +69,30 @@ class Header(NamedTuple):
     last_us: int
 
 
+class Range(NamedTuple):
+    """A range of iterations, both ends included."""
+
+    low: int = _LOWEST
+    high: int = _HIGHEST
+
+
+ALL = Range()
+
+
+class Part(NamedTuple):
+    """A location of points: a block of a stream, or its rows between two steps. `place` is the stream's."""
+
+    place: int
+    stream: Stream
+    first_step: int
+    last_step: int
+    block: Header | None = None
+
+    def among(self, steps: Range) -> Part:
+        """The same without the steps that are outside of a range."""
+        return self._replace(first_step=max(self.first_step, steps.low), last_step=min(self.last_step, steps.high))
+
+
 class Window(NamedTuple):
     """A range of time in microseconds since the epoch, both ends included."""
 
@@ -130,6 +154,22 @@ async def headers(connection: Connection, stream_ids: Sequence[int], window: Win
     for stream_id, *rest in await cursor.fetchall():
         found[stream_id].append(Header._make(rest))
     return found
+
+
+async def metric_of_all_rows(connection: Connection, streams: Sequence[Stream]) -> str | None:
+    """A metric of which every row of these streams has a point, where iterations only rise.
+
+    Any points of such runs draw their iterations: those of a summary are much less to read than all steps and times.
+    """
+    if any(stream.own_iterations for stream in streams):
+        return None
+    cursor = await connection.execute(
+        "select c.metric from lens_catalogue c join unnest(%s::bigint[], %s::bigint[]) s (id, rows)"
+        " on c.stream_id = s.id and c.points = s.rows group by c.metric having count(*) = %s order by 1 limit 1",
+        [[stream.id for stream in streams], [stream.rows for stream in streams], len(streams)],
+    )
+    found = await cursor.fetchone()
+    return None if found is None else str(found[0])
 
 
 def _filter(query: PointQuery, metrics: list[str] | None) -> dict[str, Any]:

@@ -232,6 +232,3 @@ class Prometheus(Sink):
         filtered = 0 if wanted else sum(not isinstance(record, SeriesBatch) for record in batch.records)
         answer = rejected(batch, progress.settled, progress.broken, filtered)
         return answer if answer.items else Delivered(filtered=filtered)
-
-
-__all__ = ["Prometheus"]

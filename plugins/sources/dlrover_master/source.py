@@ -106,10 +106,10 @@ class DlroverMaster(Source):
             records = records_of(message, sender)
         except LensError as error:
             reason = "unknown" if isinstance(error, PickleError) else "invalid"
-            await self.door.submit([], received=1, rejected={reason: 1})
+            await self.gate.submit([], received=1, rejected={reason: 1})
             self.context.logger.debug("A report was refused. error=%s", error)
             return False, str(error)
-        await self.door.submit(records, received=max(1, len(records)), filtered=0 if records else 1)
+        await self.gate.submit(records, received=max(1, len(records)), filtered=0 if records else 1)
         return True, ""
 
     def _answer_request(self, request: Request) -> Wire | None:

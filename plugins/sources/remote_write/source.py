@@ -162,7 +162,7 @@ class RemoteWrite(Source):
         filtered = batch.received - batch.series - refused
         records = [record] if received > filtered + refused else []
         if received:
-            await self.door.submit(records, received=received, filtered=filtered, rejected=batch.refused)
+            await self.gate.submit(records, received=received, filtered=filtered, rejected=batch.refused)
 
     def _count_samples(self, batch: ForwardedBatch) -> None:
         metrics = self._metrics

@@ -50,7 +50,7 @@ async def running(lens: LensFactory, monkeypatch: pytest.MonkeyPatch) -> Running
 
 
 async def document_of(running: RunningLens) -> dict[str, Any]:
-    found: dict[str, Any] = await running.get("/openapi.json")
+    found: dict[str, Any] = await running.get_json("/openapi.json")
     return found
 
 

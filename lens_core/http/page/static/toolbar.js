@@ -27,10 +27,10 @@ export class Toolbar {
     const weight = el("output", {}, grid.options.smooth ? grid.options.smooth.toFixed(2) : "off");
     const smoothing = el("input", {
       type: "range", min: 0, max: 0.99, step: 0.01, value: grid.options.smooth, "aria-label": "Smoothing",
-      on: { input: () => set(() => {
-        grid.options.smooth = Number(smoothing.value);
+      on: { input: () => {
+        grid.smooth(Number(smoothing.value));
         weight.textContent = grid.options.smooth ? grid.options.smooth.toFixed(2) : "off";
-      }) },
+      } },
     });
     this.reset = button("Whole run", () => grid.zoom(null), { hidden: !grid.options.range });
     const share = button("Copy link", () => this.share(share));

@@ -93,7 +93,7 @@ def vacuum(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     Example:
       lens db vacuum
     """
-    found = _run_with_store(config, data_dir, lambda store: store.tidy())
+    found = _run_with_store(config, data_dir, lambda store: store.vacuum())
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
     else:

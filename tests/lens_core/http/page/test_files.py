@@ -67,9 +67,9 @@ async def test_the_chart_library_comes_out_of_the_python_package(app: IngestApp)
 
 def test_the_page_is_light() -> None:
     weight = assets().size_bytes()
-    assert weight < 150_000
+    assert weight < 60_000
     plain = sum(path.stat().st_size for path in STATIC.iterdir())
-    assert plain < 150_000
+    assert plain < 220_000
     html = assets().named("index.html")
     assert gzip.decompress(html.compressed) == html.plain
 

@@ -54,7 +54,7 @@ class Receiver(IngestApp):
 
     def last(self) -> Any:
         """The last record's message."""
-        record = self.door.records[-1]
+        record = self.gate.records[-1]
         assert isinstance(record, SeriesBatch)
         assert record.compression == "snappy"
         message = WriteRequest.FromString(bytes(cramjam.snappy.decompress_raw(record.body)))
