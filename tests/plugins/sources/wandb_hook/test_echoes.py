@@ -138,6 +138,7 @@ def test_a_worker_of_ray_train(trackers_environment: Environment, receiver: Rece
     assert rows == [("ray", "night", step, step / 2) for step in range(3)]
 
 
+@pytest.mark.slow("imports five trackers and trains")
 def test_what_trackers_log_inside_a_framework_is_its_echo(
     trackers_environment: Environment, receiver: Receiver, tmp_path: Path
 ) -> None:

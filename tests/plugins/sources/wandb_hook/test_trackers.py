@@ -82,6 +82,7 @@ def test_a_burst_from_several_threads_arrives_though_the_process_fails(
     assert facts["modules"]
 
 
+@pytest.mark.slow("imports each tracker")
 @pytest.mark.parametrize("tracker", ["mlflow", "swanlab", "comet", "clearml"])
 def test_older_versions(old_trackers: Environment, receiver: Receiver, tmp_path: Path, tracker: str) -> None:
     script = script_of(tracker, "start()\nfor step in range(10):\n    log_row(step)\n")
@@ -116,6 +117,7 @@ NEXT_PROCESS = """
 """
 
 
+@pytest.mark.slow("imports every tracker in a process of its own")
 def test_what_killed_processes_spooled_is_sent(
     trackers_environment: Environment, receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -152,6 +154,7 @@ FORKED = """
 """
 
 
+@pytest.mark.slow("imports each tracker")
 @pytest.mark.parametrize("tracker", ["mlflow", "trackio", "swanlab", "comet", "aim"])
 def test_a_forked_child_with_a_run_of_its_own(
     trackers_environment: Environment, receiver: Receiver, tmp_path: Path, tracker: str
