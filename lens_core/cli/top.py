@@ -59,9 +59,9 @@ def _known_states(text: str) -> str:
     "--state",
     default="",
     callback=lambda context, parameter, text: _known_states(text),
-    help="Only workloads that are failed, hung, slow, silent, not_finite, running or ended; separate several with commas.",
+    help="Only workloads that are failed, hung, slow, silent, not_finite, running or ended (comma-separated).",
 )
-@click.option("--sort", type=click.Choice(SORTS), help="The column to sort by [default: workloads that need attention first].")
+@click.option("--sort", type=click.Choice(SORTS), help="Sort by this column [default: by need of attention].")
 @click.option("--reverse", is_flag=True, help="Reverse the order.")
 @click.option("--limit", type=click.IntRange(1, 500), help="How many workloads [default: as many as fit].")
 @click.option("--once", is_flag=True, help="Print once and exit, as in a pipe.")
