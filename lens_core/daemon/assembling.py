@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ import msgspec
 from ..base.errors import LensError
 from ..base.exits import without_exit
 from ..base.self_metrics import SelfMetrics
-from ..config.loading import AnalyzerConfig, CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from ..config.loading import (
+    AnalyzerConfig,
+    CollectorConfig,
+    Config,
+    FilterSettings,
+    PipelineConfig,
+    SinkConfig,
+)
 from ..delivery.ledger import end_quiet_periods
 from ..delivery.sending.sender import SinkSlot
 from ..delivery.spool.spool import Spool
@@ -24,6 +32,7 @@ from ..model.record_filter import RecordFilter
 from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate
+from ..pipeline.intake import Intake
 from ..pipeline.isolated import isolated
 from ..pipeline.pipeline import Pipeline
 from ..plugin_api.analyzer import Analyzer
@@ -35,11 +44,14 @@ from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind
 from .assembly import Assembly
 from .call_meter import CallMeter, MemoryWatch
+from .clustering import join_cluster
 from .starting import Starter
 
 logger = logging.getLogger("lens.assembly")
 
-# How often processors are called although nothing came, so that they notice silence.
+# Files of the data directory that all daemons of a cluster have in common.
+SHARED_FILES = ("tokens.json", "sessions.json")
+# The interval of calls of processors without records, so that they notice silence.
 TICK_SECONDS = 5.0
 # A source's task that failed is started again after so long; one that ran so long before was well.
 RESTART_SECONDS = 1.0
@@ -58,9 +70,13 @@ async def assemble(
     memory = memory or MemoryWatch(metrics)
     assembly = Assembly(config, host, metrics, directory, memory, detectors=detectors, rules=EvidenceRules(detectors))
     try:
+        files = [config.data_dir / name for name in SHARED_FILES]
+        assembly.cluster = await join_cluster(config, directory, files)
         await _start_sinks(assembly)
         await _start_pipelines(assembly)
         await _start_sources(assembly)
+        if assembly.cluster is not None:
+            assembly.cluster.start()
     except BaseException:
         await assembly.stop(config.server.shutdown_deadline_seconds)
         raise
@@ -129,14 +145,25 @@ async def _start_sinks(assembly: Assembly) -> None:
 async def _start_pipelines(assembly: Assembly) -> None:
     for name, pipeline_config in assembly.config.pipelines.items():
         slots = [_slot(assembly, assembly.config.sinks[sink]) for sink in pipeline_config.sinks]
-        pipeline = Pipeline(
-            name,
-            _spool(assembly.config.data_dir, pipeline_config),
-            slots,
-            metrics=assembly.metrics,
-            processor=await asyncio.to_thread(_processor, assembly),
-            record_filter=_filter(pipeline_config.filter),
-        )
+        pipeline: Intake
+        if assembly.cluster is not None:
+            pipeline = assembly.cluster.make_pipeline(
+                pipeline_config,
+                slots,
+                metrics=assembly.metrics,
+                make_processor=partial(_processor, assembly),
+                read_by_owner=DetectorProcessor.reads if assembly.detectors else frozenset(),
+                record_filter=_filter(pipeline_config.filter),
+            )
+        else:
+            pipeline = Pipeline(
+                name,
+                _spool(assembly.config.data_dir, pipeline_config),
+                slots,
+                metrics=assembly.metrics,
+                processor=await asyncio.to_thread(_processor, assembly),
+                record_filter=_filter(pipeline_config.filter),
+            )
         await pipeline.start()
         assembly.pipelines.append(pipeline)
     assembly.tasks.append(asyncio.create_task(_tick(assembly), name="tick"))
@@ -240,7 +267,7 @@ async def _start_analyzer(assembly: Assembly, config: AnalyzerConfig) -> None:
     """Start an analyzer; without a store there is nothing to analyze."""
     if assembly.store is None:
         if config.written:
-            logger.warning("No sink answers queries, so the analyzer has nothing to ask. analyzer=%s", config.name)
+            logger.warning("No sink answers queries; the analyzer is disabled. analyzer=%s", config.name)
         return
     analyzer = _make(assembly, config)
     assert isinstance(analyzer, Analyzer)
@@ -276,7 +303,9 @@ def _run_polled(
         plugin_name=config.type,
     )
     assembly.collectors.append(runner)
-    assembly.tasks.append(asyncio.create_task(runner.collect_repeatedly(), name=f"{config.type} {config.name}"))
+    cluster = assembly.cluster
+    work = runner.collect_repeatedly() if cluster is None else cluster.run_alone(config.name, runner.collect_repeatedly)
+    assembly.tasks.append(asyncio.create_task(work, name=f"{config.type} {config.name}"))
 
 
 def _ingest_gate(assembly: Assembly, component: ComponentConfig) -> IngestGate:
@@ -315,6 +344,8 @@ async def _tick(assembly: Assembly) -> None:
         assembly.directory.expire()
         for pipeline in assembly.pipelines:
             pipeline.refresh_metrics()
+            if pipeline.is_shared:
+                continue  # the owners of its partitions tick by themselves
             try:
                 await pipeline.submit([])
             except LensError as error:

@@ -33,6 +33,7 @@ RUN_BY = {
     "hook.md": "../plugins/sources/wandb_hook/test_switches.py",
     "plugin_cookbook.md": "test_plugin_pages.py",
     "plugins.md": "test_configuration_and_plugins.py",
+    "trackers.md": "../plugins/sources/wandb_hook/test_echoes.py",
     "upgrade_from_primus_lens.md": "test_task_pages.py",
     "write_a_detector.md": "test_plugin_pages.py",
     "write_a_sink.md": "test_plugin_pages.py",

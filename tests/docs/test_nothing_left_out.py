@@ -1,4 +1,4 @@
-"""What pages show and no test runs: one table for commands, one for everything else, and both are exact.
+"""Blocks of pages that no test runs: one table for commands, one for everything else, and both are exact.
 
 Begins after all others (tests/side_by_side.py) and waits for their end, because it looks at which console blocks ran.
 """

@@ -95,7 +95,7 @@ class DlroverMaster(Source):
         try:
             answer = self._answer_request(decode_grpc(body))
         except BadMessage as error:
-            self.context.logger.debug("A question cannot be read. error=%s", error)
+            self.context.logger.debug("Could not decode a request. error=%s", error)
             answer = None
         return encode_grpc(Request(0, "", dump(answer) if answer is not None else b""))
 
@@ -117,7 +117,7 @@ class DlroverMaster(Source):
         try:
             return answer_of(load(request.data))
         except LensError as error:
-            self.context.logger.debug("A question was not answered. error=%s", error)
+            self.context.logger.debug("Could not answer a request. error=%s", error)
             return None
 
 
