@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..base.errors import LensError
 from ..base.exits import without_exit
 from ..base.self_metrics import SelfMetrics
-from ..config.loading import AnalyzerConfig, CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
+from ..config.loading import (
+    AnalyzerConfig,
+    ClusterSettings,
+    CollectorConfig,
+    Config,
+    FilterSettings,
+    PipelineConfig,
+    SinkConfig,
+)
 from ..delivery.ledger import end_quiet_periods
 from ..delivery.sending.sender import SinkSlot
 from ..delivery.spool.spool import Spool
@@ -24,6 +33,7 @@ from ..model.record_filter import RecordFilter
 from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate
+from ..pipeline.intake import Intake
 from ..pipeline.isolated import isolated
 from ..pipeline.pipeline import Pipeline
 from ..plugin_api.analyzer import Analyzer
@@ -36,6 +46,9 @@ from ..plugin_host.info import ComponentKind
 from .assembly import Assembly
 from .call_meter import CallMeter, MemoryWatch
 from .starting import Starter
+
+if TYPE_CHECKING:  # imported where the configuration has a section for it, and nowhere else
+    from ..cluster.cluster import Cluster
 
 logger = logging.getLogger("lens.assembly")
 
@@ -58,14 +71,26 @@ async def assemble(
     memory = memory or MemoryWatch(metrics)
     assembly = Assembly(config, host, metrics, directory, memory, detectors=detectors, rules=EvidenceRules(detectors))
     try:
+        if config.cluster is not None:
+            assembly.cluster = await _open_cluster(config.cluster)
         await _start_sinks(assembly)
         await _start_pipelines(assembly)
         await _start_sources(assembly)
+        if assembly.cluster is not None:
+            assembly.cluster.start()
     except BaseException:
         await assembly.stop(config.server.shutdown_deadline_seconds)
         raise
     _show_states(host, metrics)
     return assembly
+
+
+async def _open_cluster(settings: ClusterSettings) -> Cluster:
+    try:
+        from ..cluster.cluster import open_cluster
+    except ImportError:
+        raise LensError('cluster: the client of NATS is missing; pip install "lens-agent[cluster]"') from None
+    return await open_cluster(settings)
 
 
 def make_component(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Component:
@@ -129,14 +154,25 @@ async def _start_sinks(assembly: Assembly) -> None:
 async def _start_pipelines(assembly: Assembly) -> None:
     for name, pipeline_config in assembly.config.pipelines.items():
         slots = [_slot(assembly, assembly.config.sinks[sink]) for sink in pipeline_config.sinks]
-        pipeline = Pipeline(
-            name,
-            _spool(assembly.config.data_dir, pipeline_config),
-            slots,
-            metrics=assembly.metrics,
-            processor=await asyncio.to_thread(_processor, assembly),
-            record_filter=_filter(pipeline_config.filter),
-        )
+        pipeline: Intake
+        if assembly.cluster is not None:
+            pipeline = assembly.cluster.make_pipeline(
+                pipeline_config,
+                slots,
+                metrics=assembly.metrics,
+                make_processor=partial(_processor, assembly),
+                read_by_owner=DetectorProcessor.reads if assembly.detectors else frozenset(),
+                record_filter=_filter(pipeline_config.filter),
+            )
+        else:
+            pipeline = Pipeline(
+                name,
+                _spool(assembly.config.data_dir, pipeline_config),
+                slots,
+                metrics=assembly.metrics,
+                processor=await asyncio.to_thread(_processor, assembly),
+                record_filter=_filter(pipeline_config.filter),
+            )
         await pipeline.start()
         assembly.pipelines.append(pipeline)
     assembly.tasks.append(asyncio.create_task(_tick(assembly), name="tick"))
@@ -276,7 +312,9 @@ def _run_polled(
         plugin_name=config.type,
     )
     assembly.collectors.append(runner)
-    assembly.tasks.append(asyncio.create_task(runner.collect_repeatedly(), name=f"{config.type} {config.name}"))
+    cluster = assembly.cluster
+    work = runner.collect_repeatedly() if cluster is None else cluster.run_alone(config.name, runner.collect_repeatedly)
+    assembly.tasks.append(asyncio.create_task(work, name=f"{config.type} {config.name}"))
 
 
 def _ingest_gate(assembly: Assembly, component: ComponentConfig) -> IngestGate:
@@ -315,6 +353,8 @@ async def _tick(assembly: Assembly) -> None:
         assembly.directory.expire()
         for pipeline in assembly.pipelines:
             pipeline.refresh_metrics()
+            if pipeline.is_shared:
+                continue  # the owners of its partitions tick by themselves
             try:
                 await pipeline.submit([])
             except LensError as error:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,6 +31,9 @@ from ..plugin_host.host import PluginHost
 from .call_meter import MemoryWatch
 from .starting import Starter
 from .stopping import TASKS_SHARE, end_tasks, stop_component
+
+if TYPE_CHECKING:  # imported where the configuration has a section for it, and nowhere else
+    from ..cluster.cluster import Cluster
 
 logger = logging.getLogger("lens.assembly")
 
@@ -60,6 +63,7 @@ class Assembly:
     notices: dict[str, str] = field(default_factory=dict)
     is_stopped: bool = False
     starters: dict[str, Starter] = field(default_factory=dict)
+    cluster: Cluster | None = None
 
     def gates(self) -> dict[str, IngestGate]:
         """Return the ingest gate of each source."""
@@ -129,7 +133,11 @@ class Assembly:
         collectors = [runner.collector for runner in self.collectors if not runner.collector.isolated]
         polled = [one for one in collectors if not isinstance(one, AnalyzerPoll)]
         await self._stop_all([*polled, *self.analyzers], deadline_seconds * TASKS_SHARE)
+        if self.cluster is not None:
+            await self.cluster.leave()
         await asyncio.gather(*(_drain(pipeline, max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
+        if self.cluster is not None:
+            await self.cluster.close()
         await self._stop_all(list(self.sinks.values()), max(1.0, ends - time.monotonic()))
 
     def why_not_started(self, name: str | None) -> str:

@@ -100,7 +100,12 @@ class Daemon:
             listener = bind(self.config.server.listen)
             extra = bind(self.config.server.metrics_listen) if self.config.server.metrics_listen else None
             restore_pods(self.directory, self._directory_file)
-            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory, self.memory)
+            try:
+                self.assembly = await assemble(self.config, self.host, self.metrics, self.directory, self.memory)
+            except BaseException:
+                for one in filter(None, (listener, extra)):
+                    one.close()
+                raise
             self._servers = [HttpServer(listener, self._app(), tls)]
             if extra is not None:
                 self._servers.append(HttpServer(extra, self._metrics_app(), tls))
@@ -170,6 +175,7 @@ class Daemon:
             await server.start()
         self.url = self._servers[0].url
         self._lock.publish(self.url)
+        self._tell_cluster()
         self.state = "running"
         with _signals(self._stop, self._reload_wanted, self._count_down):
             self._announce(self)
@@ -182,6 +188,11 @@ class Daemon:
                 for helper in helpers:
                     helper.cancel()
                 await asyncio.gather(*helpers, return_exceptions=True)
+
+    def _tell_cluster(self) -> None:
+        """Let the other daemons know where this one answers."""
+        if self.assembly is not None and self.assembly.cluster is not None:
+            self.assembly.cluster.url = self.config.server.public_url or self.url
 
     async def _shut_down(self) -> None:
         """Readiness fails first, then no new request, then the pipelines drain; one deadline for all of it."""
@@ -324,6 +335,7 @@ class Daemon:
         try:
             self.assembly = await assemble(config, self.host, self.metrics, self.directory, self.memory)
             apps = [self._app(), self._metrics_app()]
+            self._tell_cluster()
         except BaseException:
             if self.assembly is not None:
                 await self.assembly.stop(config.server.shutdown_deadline_seconds)

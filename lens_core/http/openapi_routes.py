@@ -99,6 +99,7 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/workloads/{uid}/metrics/iteration-times": (*_POINTS, *_CURVES, *_PAGES, "cluster", "format"),
     "/workloads/{uid}/metrics/rows": (*_POINTS, *_PAGES, "cluster"),
     "/workloads/{uid}/metrics/sources": ("cluster",),
+    "/workloads/{uid}/verdict": ("cluster",),
     "/workloads/{uid}/stream": ("metrics", "data_source", "run_id", "attempt", "cursor", "cluster"),
 }
 # Grafana's questions are bodies; what is put behind the address of a data source comes with each of them.

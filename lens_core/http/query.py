@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _BELOW_WORKLOADS = (
     *("metrics/sources", "metrics/available", "metrics/data", "metrics/iteration-times", "events", "detection"),
-    *("stream", "diagnosis", "runs"),
+    *("stream", "diagnosis", "runs", "verdict"),
 )
 _NOTHING_REMOVED = {"attempts_removed": 0, "rows_removed": 0, "events_removed": 0}
 

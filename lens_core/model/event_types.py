@@ -27,5 +27,6 @@ EVENT_TYPES = frozenset(
         "step_skipped",
         "loss_not_finite",
         "epoch_started",
+        "rank_report",
     }
 )

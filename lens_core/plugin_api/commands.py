@@ -30,6 +30,7 @@ OWN_COMMANDS = (
     "doctor",
     "replay",
     "token",
+    "cluster",
     "collect",
 )
 

@@ -18,7 +18,7 @@ from ..model.queries import (
     WorkloadPage,
     WorkloadSummary,
 )
-from ..model.records import Detection, Event, Evidence, Record, StepMetrics
+from ..model.records import Detection, Diagnosis, Event, Evidence, Record, StepMetrics
 from ..plugin_api.components import NoSettings
 from ..plugin_api.sink_answers import Answer, Batch, Delivered
 from ..plugin_api.store import Store
@@ -26,12 +26,12 @@ from .hosts import make_context
 
 
 class MemoryStore(Store):
-    """Holds rows, events, evidence and detections by workload uid; `hold` adds some. Sessions are
+    """Holds rows, events, evidence, detections and diagnosis reports by workload uid; `hold` adds some. Sessions are
     numbered into attempts as they come, for each run, source and rank.
     """
 
     name = "memory"
-    accepts = (StepMetrics, Event, Evidence, Detection)
+    accepts = (StepMetrics, Event, Evidence, Detection, Diagnosis)
 
     def __init__(self, folder: Path, records: Sequence[Record] = ()) -> None:
         super().__init__(NoSettings(), make_context("memory", folder))
@@ -147,6 +147,12 @@ class MemoryStore(Store):
     async def detections(self, workload_uid: str) -> list[Detection]:
         """All opinions."""
         return [one for one in self._records if isinstance(one, Detection) and one.origin.workload_uid == workload_uid]
+
+    async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
+        """The reports, oldest first."""
+        found = [one for one in self._records if isinstance(one, Diagnosis) and data_type in ("", one.data_type)]
+        own = [one for one in found if one.origin.workload_uid == workload_uid]
+        return sorted(own, key=lambda one: one.timestamp)
 
     async def version(self, workload_uid: str) -> str:
         """The number of the newest write."""

@@ -19,7 +19,7 @@ def test_the_list_shows_what_failed_first_and_what_is_known_of_each(browse: Brow
         assert set(names) >= {"llama-70b", "gpt-small"}
         assert page.locator("tbody tr", has_text="vit-broken").locator(".state").inner_text() == "Failed"
         assert page.locator("tbody tr", has_text="stuck").locator(".state").inner_text() == "Stalled"
-        assert "out of memory at 99" in page.locator("tbody tr", has_text="vit-broken").inner_text()
+        assert "Out of device memory on rank" in page.locator("tbody tr", has_text="vit-broken").inner_text()
         spike = page.locator("tbody tr", has_text="sweep").locator(".spark").inner_text()
         assert float(spike) < 5  # its last value, and not a spike of another run
         row = page.locator("tbody tr", has_text="llama-70b")
@@ -182,7 +182,7 @@ def test_a_hang_and_the_stack_that_is_the_odd_one_out(lens: RunningLens, browse:
     lens.drained()
     with browse() as watched:
         page = watched.open("/#/workload?uid=stuck&tab=diagnosis", ".verdict")
-        assert "Stalled at 99" in page.locator(".notice").inner_text()
+        assert "Stalled at iteration 99" in page.locator(".notice").inner_text()
         assert "Yes, it hangs" in page.locator(".verdict").inner_text()
         odd = page.locator("details.stack[open]")
         assert "rank 1" in odd.inner_text() or "1 rank" in odd.inner_text()

@@ -163,6 +163,7 @@ class BatchDelivery:
             sink=self._context.sink,
             attempt=self._attempt,
             packed=self._unpacked.packed if whole else None,
+            epoch=self._context.spool.epoch,
         )
 
     async def _finish(self, part: Part, answer: Delivered | Rejected | Poisoned) -> None:

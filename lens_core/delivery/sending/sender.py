@@ -173,7 +173,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sender:
-    """Delivers one spool to one sink; `clock` gives seconds since 1970."""
+    """Delivers one spool to one sink; `clock` gives seconds since 1970, `part` names a part of a pipeline's log."""
 
     def __init__(
         self,
@@ -184,9 +184,11 @@ class Sender:
         *,
         clock: Callable[[], float] = time.time,
         rng: Callable[[], float] = random.random,
+        part: str = "",
     ) -> None:
         self.slot = slot
-        self.ledger = Ledger.for_component(f"{pipeline}/{slot.name}", metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
+        component = f"{pipeline}/{slot.name}/{part}" if part else f"{pipeline}/{slot.name}"
+        self.ledger = Ledger.for_component(component, metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
         self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
         self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
         self._spool = spool

@@ -23,6 +23,7 @@ from ...base.errors import Overloaded
 from ...model.records import Record
 from ...plugin_api.sink_answers import BatchLimits, Position
 from ..erasure import Erasure, begin_erasure
+from ..log import IntakeLog, SinkLog
 from ..processing_marks import ProcessingMarks
 from . import file as spool_file
 from . import tables as spool_tables
@@ -61,7 +62,7 @@ class _Waiter:
         self.records = self.size = 1
 
 
-class Spool:
+class Spool(SinkLog, IntakeLog):
     """The log of one pipeline. `path` None keeps it in memory: quick, and lost with the process.
 
     `max_bytes` limits the bodies of the batches that wait, as they are stored; `max_dead_letter_bytes` those of the

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...base.errors import BadRequest
+from ...base.errors import BadRequest, NotFound
 from ...plugin_api.overview import Overview, overview, state_of
 from ..auth import require_role
 from ..errors import json_response
-from ..parameters import integer
+from ..parameters import integer, is_elsewhere, workload_uid
 from ..state import ApiState
 from .summary import TrainingSummaries
 
@@ -29,10 +29,11 @@ class OverviewRoutes:
         self._summaries = TrainingSummaries(state)
 
     def routes(self) -> list[Route]:
-        """Both routes."""
+        """All routes."""
         return [
             Route("/overview", self.overview, methods=["GET"]),
             Route("/glance", self.glance, methods=["GET"]),
+            Route("/workloads/{uid:path}/verdict", self.verdict, methods=["GET"]),
         ]
 
     async def overview(self, request: Request) -> Response:
@@ -62,6 +63,16 @@ class OverviewRoutes:
         if not uids or len(uids) > MAX_GLANCES:
             raise BadRequest(f"uid must be given, at most {MAX_GLANCES} times")
         return json_response({"glances": await self._summaries.summarise(uids)})
+
+    async def verdict(self, request: Request) -> Response:
+        """The verdict on a workload: state, first cause, rank and node, last loss, last checkpoint, steps lost."""
+        require_role(request, self._state, "read")
+        uid = workload_uid(request)
+        elsewhere = is_elsewhere(request, self._state.cluster_name)
+        found = None if elsewhere else await self._summaries.verdict(uid)
+        if found is None:
+            raise NotFound(f"nothing is known about workload {uid!r}")
+        return json_response({"workload_uid": uid, **msgspec.to_builtins(found)})
 
 
 def _overview_json(line: Overview, now_ms: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ BATCH = "global_batch_size"
 # Their steps are a rollout and a training phase of changing lengths.
 PHASED = frozenset({"verl", "openrlhf", "nemo_rl", "areal", "prime_rl"})
 _MAX_STEP = 2**53
+_STEP_IN_PATH = re.compile(r"(?:\biter_|\bglobal_?step[_-]?|\bstep[=_-]|-step=|\bcheckpoint-)(\d{1,15})(?![\d_])", re.I)
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class Draft:
         elif event.type == "checkpoint_loaded":
             if self.resumed_from is None:
                 self.resumed_from = step_of(event.iteration)
+            if self.resumed_from is None:
+                self.resumed_from = step_in_path(str(event.details.get("path", "")))
             self.restore_seconds = max(self.restore_seconds, event.seconds)
         elif event.type == "evaluation":
             length = event.seconds
@@ -128,6 +132,12 @@ def name_preemptions(drafts: Sequence[Draft]) -> None:
     for draft in drafts[:-1]:
         if draft.cause == "process_terminated" and draft.was_asked:
             draft.cause = PREEMPTED
+
+
+def step_in_path(path: str) -> int | None:
+    """The step in the name of a checkpoint: iter_0000100, global_step100, epoch=1-step=100, checkpoint-100."""
+    found = _STEP_IN_PATH.findall(path[:1000])
+    return step_of(int(found[-1])) if found else None
 
 
 def step_of(number: int | None) -> int | None:

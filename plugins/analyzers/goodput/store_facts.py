@@ -14,6 +14,7 @@ from lens_core import EventRow, PodLife, PointQuery, RunSummary, Store
 from .drafts import BATCH, DATA_WAIT, PHASED, Draft, Said, name_preemptions
 from .facts import DataWaits, Facts, Floats, Ints, Rows
 from .holding import begin_with_pods, gpus_of_pods, held_spans, spans_of_pods
+from .row_cache import RowCache
 
 _MOST_EVENTS = 100_000
 _TIES = ("log", "wandb", "dlrover", "tensorflow")
@@ -26,12 +27,13 @@ STALLED_SECONDS = 7 * 86400.0
 class Life(msgspec.Struct, frozen=True):
     """One attempt of one run as the store counts it: the stream of the rank that is looked at.
 
-    `gpus` are its ranks, as far as its streams say how many there are.
+    `gpus` are its ranks, as far as its streams say how many there are, `nodes` the nodes that they name.
     """
 
     stream: RunSummary
     rows: int
     gpus: int | None = None
+    nodes: frozenset[str] = frozenset()
 
     @property
     def begins(self) -> float:
@@ -44,8 +46,9 @@ class Life(msgspec.Struct, frozen=True):
         return self.stream.last_seen / 1000
 
 
-async def facts_of(store: Store, uid: str, now: float | None = None) -> list[Facts]:
+async def facts_of(store: Store, uid: str, now: float | None = None, cache: RowCache | None = None) -> list[Facts]:
     """The facts of each run of a workload, that with most GPUs and rows first; none for one that nobody knows."""
+    cache = RowCache(0) if cache is None else cache
     now = time.time() if now is None else now
     detail = await store.workload(uid)
     if detail is None or not detail.runs:
@@ -59,7 +62,7 @@ async def facts_of(store: Store, uid: str, now: float | None = None) -> list[Fac
     spans = spans_of_pods(pods, now)
     found = []
     for chain in chains_of(lives, events):
-        drafts = [await _draft(store, uid, life, metrics) for life in chain]
+        drafts = [await _draft(store, uid, life, metrics, cache) for life in chain]
         _read_events(drafts, chain, events)
         name_preemptions(drafts)
         ends = [draft.end or life.ends for draft, life in zip(drafts, chain, strict=True)]
@@ -105,7 +108,9 @@ def lives_of_runs(runs: Iterable[RunSummary]) -> list[Life]:
     for group in groups.values():
         most = max(run.rows for run in group)
         whole = [run for run in group if run.rows >= _WHOLE * most]
-        found.append(Life(min(whole, key=lambda run: -1 if run.rank is None else run.rank), most, ranks_of(group)))
+        nodes = frozenset(run.node for run in group if run.node)
+        lowest = min(whole, key=lambda run: -1 if run.rank is None else run.rank)
+        found.append(Life(lowest, most, ranks_of(group), nodes))
     return sorted(found, key=lambda life: life.begins)
 
 
@@ -143,17 +148,26 @@ def chains_of(lives: Sequence[Life], events: Sequence[EventRow]) -> list[list[Li
     return chains
 
 
-async def _draft(store: Store, uid: str, life: Life, metrics: set[str]) -> Draft:
+async def _draft(store: Store, uid: str, life: Life, metrics: set[str], cache: RowCache) -> Draft:
     stream = life.stream
     rank = -1 if stream.rank is None else stream.rank
     query = PointQuery(
         workload_uid=uid, data_source=stream.data_source, run_id=stream.run_id, attempt=stream.attempt, rank=rank
     )
     draft = Draft()
-    async for piece in store.iteration_columns(query):
-        if piece.metric_name == "iteration":
-            steps, times = _columns(piece.iterations, piece.timestamps)
-            draft.columns.append(Rows(steps, times, stream.rank, stream.data_source))
+
+    async def read_rows(start_ms: int | None) -> tuple[Ints, Floats]:
+        wanted = store.iteration_columns(msgspec.structs.replace(query, start_ms=start_ms))
+        parts = [
+            _columns(piece.iterations, piece.timestamps) async for piece in wanted if piece.metric_name == "iteration"
+        ]
+        if not parts:
+            return np.empty(0, dtype=np.int64), np.empty(0)
+        return np.concatenate([steps for steps, _ in parts]), np.concatenate([times for _, times in parts])
+
+    steps, times = await cache.read_rows(uid, stream, read_rows)
+    if len(steps):
+        draft.columns.append(Rows(steps, times, stream.rank, stream.data_source))
     if metrics:
         await _read_metrics(store, msgspec.structs.replace(query, metrics=tuple(sorted(metrics))), draft)
     return draft

@@ -47,7 +47,7 @@ from .identity import Connection, Identities
 from .metrics import StoreMetrics
 from .retention import policy_of
 from .row_store import RowStore
-from .sessions import already_written, move_cursor, read_position
+from .sessions import Superseded, already_written, move_cursor, read_position
 from .settings import PostgreSQLSettings
 from .sorting import Sorted, sort_batch, source_label
 from .text import clean, refuse_nul
@@ -141,6 +141,8 @@ class PostgreSQL(Asking):
             return Retry("streams were removed while they were written to", after_seconds=0.0)
         except NotReady as error:
             return Retry(str(error), after_seconds=_RECONNECT_SECONDS)
+        except Superseded:
+            return Retry("another daemon delivers this part of the log by now", after_seconds=_RECONNECT_SECONDS)
         except (psycopg.Error, OSError, *DATA_ERRORS) as error:
             answer = answer_for(error)
         if not isinstance(answer, Delivered | Rejected):
@@ -175,7 +177,8 @@ class PostgreSQL(Asking):
         wanted = {key: grouped.places[key] for key in (*grouped.streams, *sessions)}
         streams = await self._identities.streams(connection, grouped.subjects, wanted)
         async with connection.transaction():
-            await move_cursor(connection, batch)
+            if not await move_cursor(connection, batch):
+                return  # another daemon wrote this meanwhile
             changes = {}
             if grouped.streams:
                 changes = await self._points.write_rows(connection, grouped.streams, streams, now_us, _token(batch))

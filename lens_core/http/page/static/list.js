@@ -169,7 +169,7 @@ class List {
     row.className = line.state;
     const [, title, state, framework, done, loss, speed, memory, seen] = row.children;
     if (!known) title.append(this.title(line));
-    state.replaceChildren(...stateCell(line));
+    state.replaceChildren(...stateCell(line, found?.verdict));
     framework.replaceChildren(frameworkBadges(found));
     done.replaceChildren(progress(line, found));
     loss.replaceChildren(found ? sparkline(found.spark, found.loss_name ?? "loss", false, found.loss) : "");

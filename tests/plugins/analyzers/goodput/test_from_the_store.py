@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from lens_plugins.analyzers.goodput.analyzer import Goodput, GoodputSettings
+from lens_plugins.analyzers.goodput.drafts import step_in_path
 from lens_plugins.analyzers.goodput.ledger import ledger_of
+from lens_plugins.analyzers.goodput.row_cache import RowCache
 from lens_plugins.analyzers.goodput.spans import seconds_of_span
 from lens_plugins.analyzers.goodput.store_facts import facts_of
 
-from lens_core import BadRequest, Event, IngestRequest, Measurement, Origin, PodLife, PodSpan, Record, StepMetrics
+from lens_core import (
+    BadRequest,
+    Event,
+    IngestRequest,
+    Measurement,
+    Origin,
+    PodLife,
+    PodSpan,
+    PointColumns,
+    PointQuery,
+    Record,
+    StepMetrics,
+)
 from lens_core.cli import cli
 from lens_core.testing import LensFactory, MemoryStore, check_analyzer, make_context
+from tests.generated import examples
 from tests.plugins.sinks.postgresql.support import Spool, running_store
 
 BEGIN = 1_700_000_000.0
@@ -171,6 +190,85 @@ async def test_gpus_are_those_of_the_rows_else_of_the_pods_else_unknown(tmp_path
     torn = [one for rank in (0, 8) for one in rows(1, 100, 10, 10, f"s{rank}", rank=rank)]
     [facts] = await facts_of(MemoryStore(tmp_path, torn), UID)
     assert facts.attempts[0].gpus is None
+
+
+class CountingStore(MemoryStore):
+    """Counts the points of rows that it answers."""
+
+    answered = 0
+
+    async def iteration_columns(self, query: PointQuery) -> AsyncIterator[PointColumns]:
+        async for piece in super().iteration_columns(query):
+            self.answered += len(piece)
+            yield piece
+
+
+async def test_only_the_news_of_a_job_is_read(tmp_path: Path) -> None:
+    store, cache = CountingStore(tmp_path, example_4()), RowCache(1_000_000)
+    await facts_of(store, UID, cache=cache)
+    assert store.answered == 380
+    await facts_of(store, UID, cache=cache)
+    assert store.answered == 380
+    store.hold(rows(301, 310, 4275, 10, "s2"))
+    [facts] = await facts_of(store, UID, cache=cache)
+    assert store.answered == 380 + 11  # the last row that was known, and ten more
+    [anew] = await facts_of(store, UID)
+    assert ledger_of(facts) == ledger_of(anew)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(0, 5000), st.sampled_from("ab")), max_size=40),
+    st.lists(st.integers(0, 40), max_size=4),
+    st.sampled_from([0, 16 * 10, 10**6]),
+)
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_remembered_rows_give_the_ledger_of_all_rows(
+    tmp_path: Path, given_rows: list[tuple[int, int, str]], cuts: list[int], most_bytes: int
+) -> None:
+    """Rows in any order, late ones among them, in several deliveries with a look after each."""
+    records = [one for step, at, session in given_rows for one in rows(step, step, at, 1, session)]
+    store, cache = MemoryStore(tmp_path), RowCache(most_bytes)
+
+    async def look_after_each() -> None:
+        edges = [0, *sorted(cuts), len(records)]
+        for begin, end in itertools.pairwise(edges):
+            store.hold(records[begin:end])
+            cached = await facts_of(store, UID, BEGIN + 6000, cache)
+            fresh = await facts_of(store, UID, BEGIN + 6000)
+            assert [ledger_of(one) for one in cached] == [ledger_of(one) for one in fresh]
+
+    asyncio.run(look_after_each())
+
+
+@pytest.mark.parametrize(
+    ("path", "step"),
+    [
+        ("/ckpt/iter_0000100/mp_rank_00/model_optim_rng.pt", 100),
+        ("out/global_step500/zero.pt", 500),
+        ("runs/epoch=3-step=1200.ckpt", 1200),
+        ("output/checkpoint-40", 40),
+        ("./outputs/checkpoint/step-10.", 10),
+        ("checkpoints/checkpoint_3_5000.pt", None),
+        ("checkpoint3.pt", None),
+        ("/data/model-7b.pt", None),
+        ("", None),
+        ("step-" + "9" * 40, None),
+    ],
+)
+def test_the_step_of_a_resume_stands_in_the_path_of_its_checkpoint(path: str, step: int | None) -> None:
+    assert step_in_path(path) == step
+
+
+async def test_a_resume_whose_step_only_a_path_tells(tmp_path: Path) -> None:
+    records = [
+        *rows(1, 100, 10, 10, "a"),
+        event("training_failed", 1000, "a"),
+        event("checkpoint_loaded", 1100, "b", path="/ckpt/iter_0000050"),
+        *rows(60, 100, 1200, 10, "b"),
+    ]
+    [facts] = await facts_of(MemoryStore(tmp_path, records), UID)
+    assert facts.attempts[1].resumed_from == 50
+    assert ledger_of(facts).buckets["lost"] == 500
 
 
 async def test_runs_that_overlap_are_no_attempts_of_one_another(tmp_path: Path) -> None:
