@@ -17,7 +17,7 @@ from ..base.errors import ConfigurationError, LensError, PluginError, Unavailabl
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
 from ..delivery.ledger import end_quiet_periods
-from ..directory.directory import API_FEED, Directory
+from ..directory.directory import API_FEED
 from ..http.app import build_app, build_metrics_app
 from ..http.collisions import RouteCollision
 from ..http.directory import restore_pods, save_pods
@@ -31,6 +31,7 @@ from .assembling import assemble
 from .assembly import Assembly
 from .blame import Blame
 from .call_meter import MemoryWatch
+from .clustering import make_directory
 from .erasing import erase_workload
 from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
@@ -62,7 +63,7 @@ class Daemon:
         self.config = config
         self.host = host
         self.metrics = SelfMetrics()
-        self.directory = Directory(config.server.cluster_name, grace_seconds=config.server.pod_grace_seconds)
+        self.directory = make_directory(config)
         self.directory.expose(self.metrics)
         self._directory_file = config.data_dir / "directory.json"
         self.started_at = time.time()
@@ -97,7 +98,8 @@ class Daemon:
             # The addresses are taken first: a port that is in use is said before a database is started.
             listener = bind(self.config.server.listen)
             extra = bind(self.config.server.metrics_listen) if self.config.server.metrics_listen else None
-            restore_pods(self.directory, self._directory_file)
+            if self.config.cluster is None:  # the others know better what was said since
+                restore_pods(self.directory, self._directory_file)
             try:
                 self.assembly = await assemble(self.config, self.host, self.metrics, self.directory, self.memory)
             except BaseException:
@@ -247,11 +249,13 @@ class Daemon:
             directory_file=self._directory_file,
             tap=self.tap,
             session_file=self.config.data_dir / "sessions.json",
+            share_logins=assembly.cluster.share_files if assembly.cluster is not None else None,
             public_url=server.public_url,
             cluster_name=server.cluster_name,
             open_ingest=server.open_ingest,
             metrics_open=server.metrics_open,
             cors_origins=server.cors_origins,
+            frame_ancestors=server.frame_ancestors,
             max_body_bytes=server.max_body_bytes,
             max_in_flight_bytes=server.max_in_flight_bytes,
         )
@@ -299,6 +303,9 @@ class Daemon:
                 logger.warning("server.%s takes effect after a restart.", name)
         if config.data_dir != self.config.data_dir:
             logger.error("Reload refused: data_dir changed, which requires a restart.")
+            return False
+        if config.cluster != self.config.cluster:
+            logger.error("Reload refused: cluster changed; that needs a restart.")
             return False
         await self._exchange(config)
         return self.config is config

@@ -15,6 +15,7 @@ from lens_core import (
     MetricInfo,
     PodLife,
     PodSpan,
+    PointQuery,
     RunSummary,
     SourceCount,
     WorkloadDetail,
@@ -23,6 +24,7 @@ from lens_core import (
 )
 from lens_core.plugin_api.store import PROBE_WORKLOAD, merge_failures, metric_name, sources_of
 
+from .echoes import LeftOut, left_out
 from .identity import Connection
 from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search_names, shown
 from .text import bigint
@@ -48,17 +50,29 @@ async def metric_sources(connection: Connection, uid: str) -> list[SourceCount]:
 
 async def available_metrics(connection: Connection, uid: str, data_source: str) -> list[MetricInfo]:
     """Points of each metric and its sources."""
+    hidden = await left_out(connection, PointQuery(workload_uid=uid, data_source=data_source))
     cursor = await connection.execute(
         "select c.metric, s.data_source, sum(c.points)::bigint"
         " from lens_stream s join lens_catalogue c on c.stream_id = s.id"
         f" where s.subject_id in {_SUBJECTS}"
-        " and (cardinality(%(sources)s::text[]) = 0 or s.data_source = any(%(sources)s)) group by 1, 2",
-        {"uid": uid, "sources": sources_of(data_source)},
+        " and (cardinality(%(sources)s::text[]) = 0 or s.data_source = any(%(sources)s))"
+        " and s.id <> all(%(hidden)s::bigint[]) and (s.id, c.metric) not in"
+        " (select * from unnest(%(of)s::bigint[], %(metrics)s::text[])) group by 1, 2",
+        {"uid": uid, "sources": sources_of(data_source), **_hidden_parameters(hidden)},
     )
     found: dict[str, dict[str, int]] = defaultdict(dict)
     for stored, source, count in await cursor.fetchall():
         found[metric_name(stored)][source] = int(count)
     return [MetricInfo(name, sorted(found[name]), sum(found[name].values())) for name in sorted(found)]
+
+
+def _hidden_parameters(hidden: LeftOut) -> dict[str, Any]:
+    pairs = [(stream_id, metric) for stream_id, metrics in hidden.metrics.items() for metric in metrics]
+    return {
+        "hidden": list(hidden.streams),
+        "of": [stream_id for stream_id, _ in pairs],
+        "metrics": [metric for _, metric in pairs],
+    }
 
 
 async def list_workloads(connection: Connection, text: str, limit: int, cursor: str) -> WorkloadPage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import collections
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 if TYPE_CHECKING:
@@ -25,7 +25,13 @@ Row = Tuple["Session", Dict[Any, Any], Optional[int], Optional[bool], Optional[i
 
 
 class Summary(Dict[Any, Any]):
-    """Values that were set on a run's summary; in a row, in the place of what was logged."""
+    """Values that were set on a run's summary; in a row, in the place of what was logged. `of` is as in `Echo`."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, values: Mapping[Any, Any], of: str = "") -> None:
+        super().__init__(values)
+        self.of = of
 
 
 class Counts:

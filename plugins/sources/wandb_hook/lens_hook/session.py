@@ -7,13 +7,15 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Union
 
 from . import say
 from .buffer import Buffer
 from .values import Number
 
+# What is known about a run; a function is called when evidence is made.
+Facts = Union[Mapping[str, Any], Callable[[], Mapping[str, Any]]]
 _MAX_AXES = 1000
 _MAX_GROUPS = 1000
 _MAX_NAMES = 20_000
@@ -29,7 +31,8 @@ class Session:
         self.data_source = data_source
         self.run_id = run_id
         self.id = f"{int(time.time() * 1e6)}-{secrets.token_hex(6)}"
-        self.facts: dict[str, Any] = {}
+        self.facts: Facts = {}
+        self.has_events = False  # whether its start and end are told
         self.wants_evidence = True
         self.evidence_due = True
         self.evidence_sent = 0

@@ -13,6 +13,7 @@ from . import evidence, local_file, say, settings
 from .buffer import Summary
 from .client import REQUEST_SECONDS, Client
 from .disk_store import DiskStore
+from .echo import Echo
 from .sender import Sender
 from .session import Session
 from .stale_spools import StaleSpools
@@ -233,6 +234,8 @@ class Worker:
         if dropped or not session.axes or type(values) is Summary:
             return [self._encoder.row(row)]
         parts = session.by_axis(values)
+        if type(values) is Echo:
+            parts = [Echo(part, values.of) for part in parts]
         self._buffer.counts.merged_rows -= len(parts) - 1
         return [self._encoder.row((session, part, row_step, event_time, dropped)) for part in parts]
 
