@@ -73,7 +73,7 @@ def _application(
             Middleware(CountRequests, state=state),
             *_cross_origin(state),
             Middleware(DirectIngest, routes=ingest or {}),
-            Middleware(SecurityHeaders),
+            Middleware(SecurityHeaders, frame_ancestors=state.frame_ancestors),
             Middleware(CompressAnswers),
             Middleware(RefuseControlCharacters),
             Middleware(FairShare),

@@ -43,6 +43,7 @@ RUN_BY = {
 OTHERS_YAML = {
     "alerting.md": "Prometheus' own file, run by test_alerting_page.py",
     "instrument_a_cluster.md": "the chart's values",
+    "opentelemetry.md": "the Collector's own file, and one of Lens; test_opentelemetry_page.py",
     "remote_write.md": "Prometheus' own file",
 }
 _COMMAND = re.compile(

@@ -32,7 +32,7 @@ from .text import bigint
 EVENT = "type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, rank, pod_name, node"
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 _MOST_EVIDENCE = 100
-# So many events more are read than asked for, because several may be one.
+# The number of events to read beyond the limit, because several may be one.
 _MOST_MERGED = 64
 _CHANGED = "(select * from lens_subject where changed_us >= %(since)s)"
 _OVERLAP_US = 60_000_000

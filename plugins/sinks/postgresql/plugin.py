@@ -270,7 +270,7 @@ class PostgreSQL(Asking):
                 f"PostgreSQL refused: {describe_error(error)}; what is left can be deleted again"
             ) from None
         finally:
-            # What was told of pods before may be gone: it is written again. Streams are looked up again where they
+            # Earlier rows of pods may be gone: they are written again. Streams are looked up again where they
             # turn out to be gone.
             self._memberships = set()
 

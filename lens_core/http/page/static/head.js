@@ -1,5 +1,6 @@
 // Above the tabs of a workload: what it is called, how it is doing, and its numbers; or several of them in a table.
 
+import { lastLogged } from "./columns.js";
 import { el, name, table } from "./dom.js";
 import { ago, count, duration, moment } from "./format.js";
 import { empty, figure, frameworkBadges, progress, sparkline, stateBadge, stateCell } from "./pieces.js";
@@ -67,9 +68,14 @@ function tiles(line, glance) {
     ["Speed", speed ? pace(speed) : null],
     ["Memory", glance.memory === null ? null : figure(glance.memory, glance.memory_name ?? "")],
     ["Rows", count(line.rows)],
-    ["Last seen", el("time", { title: moment(line.last_seen) }, ago(line.last_seen))],
+    ["Last seen", lastSeen(line, glance)],
   ];
   return el("dl", { class: "tiles" }, shown.filter(([, value]) => value !== null).map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, value))));
+}
+
+function lastSeen(line, glance) {
+  const at = lastLogged(line, glance);
+  return el("time", { title: moment(at) }, ago(at));
 }
 
 function pace(speed) {
@@ -89,7 +95,7 @@ function several(each) {
       sparkline(glance.spark, glance.loss_name ?? "loss", false, glance.loss),
       figure(glance.throughput, glance.throughput_name ?? ""),
       figure(glance.memory, glance.memory_name ?? ""),
-      el("time", { title: moment(detail.last_seen) }, ago(detail.last_seen)),
+      lastSeen(detail, glance),
     ];
   });
   const heads = ["Workload", "State", "Framework", "Progress", "Loss", "Throughput", "Memory", "Last seen"];

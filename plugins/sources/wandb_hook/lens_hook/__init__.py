@@ -106,7 +106,7 @@ class Finder:
     """
 
     def __init__(self) -> None:
-        self.busy: set[tuple[str, int]] = set()  # what each thread is looking up through the other finders
+        self.busy: set[tuple[str, int]] = set()  # the names that each thread is looking up through the other finders
         self.unwatched: list[str] = []  # modules whose loader cannot tell us; looked for at the next imports
 
     def find_spec(self, name: str, path: "object" = None, target: "object" = None) -> "object":

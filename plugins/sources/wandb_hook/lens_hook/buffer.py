@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 if TYPE_CHECKING:
     from .session import Session
 
-_ROW_BYTES = 200  # what a row costs in memory besides its values
+_ROW_BYTES = 200  # memory of a row besides its values
 _VALUE_BYTES = 60
 _WIDE_METRICS = 64  # a row of more is counted at once; of others so many, before their bytes are counted
 _UNCOUNTED_ROWS = 250
@@ -72,10 +72,10 @@ class Buffer:
         self.enhance = False
         self.urgent = False  # wake the worker for every row: at the end, and in short-lived children
         self.start: Callable[[], None] | None = None  # starts the worker where it does not run
-        self.help: Callable[[], bool] | None = None  # what the caller does when the worker falls behind
+        self.help: Callable[[], bool] | None = None  # work of the caller when the worker falls behind
         self.drained_at = 0.0
         self.help_after_seconds = float("inf")
-        self._counted_rows = 0  # so many from the left are in `_counted_bytes`
+        self._counted_rows = 0  # the number of items from the left that are in `_counted_bytes`
         self._counted_bytes = 0
 
     def append_row(self, row: Row) -> None:

@@ -157,7 +157,7 @@ def module_version(name: str) -> str | None:
     """Return the version that the loaded module declares; asks neither the disk nor a lazy attribute."""
     module = sys.modules.get(name)
     names = getattr(module, "__dict__", {})
-    lazy = names.get("_objects")  # where the lazy modules of transformers and its relatives keep it
+    lazy = names.get("_objects")  # the place where lazy modules of transformers and its relatives keep it
     version = names.get("__version__") or (isinstance(lazy, dict) and lazy.get("__version__")) or names.get("version")
     return version[:60] if isinstance(version, str) and _VERSION.match(version) else None
 

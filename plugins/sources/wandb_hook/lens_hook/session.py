@@ -19,7 +19,7 @@ Facts = Union[Mapping[str, Any], Callable[[], Mapping[str, Any]]]
 _MAX_AXES = 1000
 _MAX_GROUPS = 1000
 _MAX_NAMES = 20_000
-# What the Hugging Face Trainer, Lightning and Keras' two loggers add; Keras defines only one of its two.
+# Steps that the Hugging Face Trainer, Lightning and Keras' two loggers add; Keras defines only one of its two.
 USUAL_AXES = ("train/global_step", "trainer/global_step", "batch/batch_step", "epoch/epoch")
 
 

@@ -36,7 +36,7 @@ Merged = Tuple[Session, Dict[str, Number], int, float, bool]
 # Lines are made a thousand at a stretch, and the constructor of a NamedTuple takes three times as long.
 _new_tuple: Any = tuple.__new__
 
-# What an encoder knows of rows with the same names: their JSON with a place for each number, and whether one of the
+# An encoder's knowledge of rows with the same names: their JSON with a place for each number, and whether one of the
 # names may be the axis. A job logs the same few sets of names over and over.
 Template = Tuple[bytes, bool]
 

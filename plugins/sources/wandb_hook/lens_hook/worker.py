@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # than they spare: to get the lock back from a training loop that lets go of it often but briefly takes several
 # wake-ups, 80 µs in all.
 _PIECE_METRICS = 2816
-_ROW_METRICS = 6  # what a row takes besides its metrics, in metrics
+_ROW_METRICS = 6  # the size of a row besides its metrics, in metrics
 _REST_SECONDS = 0.0005
 _APPEND_ROWS = 512
 _HELP_WAIT_SECONDS = 0.2

@@ -87,7 +87,7 @@ class Environment:
 
     @property
     def packages(self) -> Path:
-        """Where its packages are."""
+        """The folder of its packages."""
         return next(self.directory.glob("lib/python*/site-packages"))
 
     def run(
