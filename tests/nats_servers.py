@@ -47,7 +47,7 @@ class NatsServers:
         """Start all and wait until JetStream has a leader."""
         for number in range(len(self._processes)):
             self.start_one(number)
-        wait_for(self._is_ready, 60, "JetStream has a leader")
+        wait_for(self.is_ready, 60, "JetStream has a leader")
         return self
 
     def start_one(self, number: int) -> None:
@@ -82,7 +82,8 @@ jetstream {{ store_dir: "{folder}/js", sync_interval: {self._sync} }}
         for number in range(len(self._processes)):
             self.kill_one(number)
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether all servers see each other and JetStream has a leader."""
         try:
             answers = [httpx.get(f"{url}/jsz", timeout=5).json() for url in self.monitoring]
         except (httpx.HTTPError, ValueError):

@@ -23,6 +23,7 @@ ADVISING = {
     "cli/checks.py": "advises what to configure",
     "cli/checks_symptoms.py": "advises what to configure",
     "cli/doctor.py": "sends a row through the whole path",
+    "cli/demo.py": "prints the right ledger of a job with scripted faults beside that of goodput",
     "cli/top.py": "shows the column of goodput where it is answered",
     "detection/detectors.py": "knows frameworks by the names that trackers give them",
     "detection/verdict.py": "knows which frameworks are wrappers",

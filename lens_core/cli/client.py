@@ -29,7 +29,7 @@ def config_option(function: F) -> F:
         type=click.Path(dir_okay=False, path_type=Path),
         expose_value=False,
         callback=_remember_config,
-        help="The configuration of the daemon that is meant, in place of --data-dir.",
+        help="The configuration file of the daemon, instead of --data-dir.",
     )(function)
 
 
@@ -45,7 +45,7 @@ def plugins_dir_option(function: F) -> F:
         expose_value=False,
         callback=_set_plugins_dir,
         is_eager=True,
-        help="A folder whose *.py are plugins too, for trying things out [default: $LENS_PLUGINS_DIR].",
+        help="A folder whose *.py files are loaded as plugins, for development [default: $LENS_PLUGINS_DIR].",
     )(function)
 
 
@@ -56,9 +56,9 @@ def _set_plugins_dir(context: click.Context, parameter: click.Parameter, folder:
 
 def url_option(function: F) -> F:
     """The option --url."""
-    return click.option(
-        "--url", envvar="LENS_URL", help="The daemon's address [default: the one that runs on this machine]."
-    )(function)
+    return click.option("--url", envvar="LENS_URL", help="The daemon's address [default: the daemon on this machine].")(
+        function
+    )
 
 
 def resolve_data_dir(data_dir: Path | None) -> Path:

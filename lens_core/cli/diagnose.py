@@ -26,7 +26,7 @@ _SHOWN_FRAMES = 12
 
 @click.command("diagnose")
 @click.option("--pid", "pids", type=int, multiple=True, help="A process on this machine, or the launcher of several.")
-@click.option("--workload", help="A workload, by uid or name; the daemon is asked.")
+@click.option("--workload", help="A workload, by uid or name; queries the daemon.")
 @click.option(
     "--seconds", type=click.FloatRange(0.5, 600), default=4.0, show_default=True, help="How long to watch processes."
 )

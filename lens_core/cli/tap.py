@@ -44,9 +44,9 @@ def command(
     url: str | None,
     data_dir: Path | None,
 ) -> None:
-    """Print records as pipelines take them, after detectors and filters; Ctrl-C ends it.
+    """Print records in the pipelines, after detectors and filters; Ctrl-C ends it.
 
-    A daemon that restarts is waited for. What a slow terminal missed is counted on standard error.
+    It waits for a daemon that restarts. Records that a slow terminal misses are counted on standard error.
 
     \b
     Examples:
@@ -97,7 +97,7 @@ def _endless(address: str, parameters: list[tuple[str, str]]) -> Iterator[tuple[
         try:
             yield from _events(address, parameters)
         except httpx.HTTPError as error:
-            click.echo(f"lens: {address} does not answer ({error}); trying again …", err=True)
+            click.echo(f"lens: {address} does not answer ({error}); retrying …", err=True)
         time.sleep(1.0)
 
 

@@ -54,17 +54,17 @@ def _known_states(text: str) -> str:
 
 @click.command("top")
 @click.option("--interval-seconds", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True)
-@click.option("--search", default="", help="Only workloads whose name, uid or namespace holds this.")
+@click.option("--search", default="", help="Only workloads whose name, uid or namespace contains this text.")
 @click.option(
     "--state",
     default="",
     callback=lambda context, parameter, text: _known_states(text),
-    help="Only workloads that are failed, hung, slow, silent, not_finite, running or ended; several with commas.",
+    help="Only workloads that are failed, hung, slow, silent, not_finite, running or ended (comma-separated).",
 )
-@click.option("--sort", type=click.Choice(SORTS), help="By what to sort [default: what needs attention first].")
-@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option("--sort", type=click.Choice(SORTS), help="Sort by this column [default: by need of attention].")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
 @click.option("--limit", type=click.IntRange(1, 500), help="How many workloads [default: as many as fit].")
-@click.option("--once", is_flag=True, help="Print once and end, as it does in a pipe.")
+@click.option("--once", is_flag=True, help="Print once and exit, as in a pipe.")
 @json_option
 @url_option
 @data_dir_option
@@ -117,7 +117,7 @@ def _live(
             try:
                 show(index(fetch_view(address, wanted, limit or fitting), console.width))
             except LensError as error:
-                show(f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; trying again …")
+                show(f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; retrying …")
             time.sleep(interval_seconds)
 
 

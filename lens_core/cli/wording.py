@@ -12,7 +12,7 @@ ASCII_BARS = "_.-=+*#@"
 CUT, ASCII_CUT = "…", "..."
 # A text is cut between two words where one ends so near.
 _NEAR_WORD = 16
-# How states of components are coloured.
+# The colours of the states of components.
 STATE_STYLES = {
     "failing": "bold red",
     "failed": "bold red",

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from ..base.errors import LensError
 from ..config.settings import ClusterSettings, PipelineConfig
 from ..delivery.sending.sender import SinkSlot
+from ..directory.directory import Directory
 from .connection import Connection
 from .key_values import KeyValues
 from .log_stream import LogStream, token_of
 from .members import Lease, Member, Membership
 from .pipeline import ClusterPipeline
 from .server_checks import Server, check_peers, check_servers
+from .shared_directory import DirectoryExchange, SharedDirectory
+from .shared_files import SharedFiles
+from .tasks import cancel_tasks
 
 logger = logging.getLogger("lens.cluster")
 
@@ -25,12 +32,17 @@ REFRESH_SECONDS = 2.0
 RELEASE_SECONDS = 3.0
 
 
-async def open_cluster(settings: ClusterSettings) -> Cluster:
-    """Connect and check the servers. Raises LensError."""
+async def open_cluster(settings: ClusterSettings, directory: Directory, files: Sequence[Path]) -> Cluster:
+    """Connect, check the servers, and take over what all daemons share. Raises LensError."""
     from .. import __version__
 
     cluster = Cluster(settings, __version__)
     await cluster.join()
+    try:
+        await cluster.share(directory, files)
+    except BaseException:
+        await cluster.close()
+        raise
     return cluster
 
 
@@ -48,9 +60,7 @@ class Singleton:
     async def end(self) -> None:
         """The lease is not ours any more: cancel what is under way."""
         self._held.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await cancel_tasks([self._task])
 
     async def work_alone(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do the work while the lease is held, until cancelled."""
@@ -80,6 +90,8 @@ class Cluster:
         self._started_at = time.time()
         self._singletons: dict[str, Singleton] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._exchange: DirectoryExchange | None = None
+        self._files: SharedFiles | None = None
         self.membership = Membership(
             self.keys, settings.lease_seconds, describe=self._describe, begin=self._begin, end=self._end
         )
@@ -93,6 +105,20 @@ class Cluster:
         except BaseException:
             await self.connection.close()
             raise
+
+    async def share(self, directory: Directory, files: Sequence[Path]) -> None:
+        """Take over directory, tokens and logins, and keep them in step with the others. Raises LensError."""
+        if isinstance(directory, SharedDirectory):
+            self._exchange = DirectoryExchange(self.connection, directory)
+            await self._exchange.start()
+        self._files = SharedFiles(self.connection, self.keys, files)
+        await self._files.start()
+
+    async def share_files(self) -> None:
+        """Tell the others of tokens and logins now, if the servers can be reached."""
+        if self._files is not None:
+            with contextlib.suppress(LensError):  # it is tried again in the background
+                await self._files.exchange_files()
 
     def make_pipeline(self, config: PipelineConfig, slots: Sequence[SinkSlot], **options: Any) -> ClusterPipeline:
         """A pipeline whose log is a stream within the limits of its spool; `options` are `ClusterPipeline`'s."""
@@ -112,13 +138,14 @@ class Cluster:
 
     async def leave(self) -> None:
         """Give everything to the others; the connection stays open for what still publishes."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(self._tasks)
         await self.membership.leave()
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Stop the exchange with the others and close the connection."""
+        for part in (self._exchange, self._files):
+            if part is not None:
+                await part.stop()
         await self.connection.close()
 
     def run_alone(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Coroutine[Any, Any, None]:

@@ -14,13 +14,14 @@ import logging
 import time
 import uuid
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ..base.errors import LensError
 from .key_values import Entry, KeyValues
+from .tasks import cancel_tasks
 
 logger = logging.getLogger("lens.cluster")
 
@@ -66,7 +67,7 @@ class Membership:
         *,
         describe: Callable[[], Member],
         begin: Callable[[Lease], Awaitable[None]],
-        end: Callable[[Lease, bool], Awaitable[None]],
+        end: Callable[[Lease, bool], Coroutine[Any, Any, None]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.id = uuid.uuid4().hex[:12]
@@ -85,6 +86,7 @@ class Membership:
         self._task: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._releasing: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def start(self, groups: Sequence[Sequence[str]]) -> None:
         """Take part in sharing out the leases of each group evenly."""
@@ -95,12 +97,9 @@ class Membership:
 
     async def leave(self) -> None:
         """End the work under all leases and give them to the others at once."""
-        for task in (self._task, self._watch):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
+        await cancel_tasks([self._task, self._watch])
         waiting = [self._release(lease) for name, lease in self.held.items() if name not in self._releasing]
-        await asyncio.gather(*waiting, *self._releasing.values())
+        await asyncio.gather(*waiting, *self._releasing.values(), *self._ending)
         try:
             await self._keys.purge_key(f"{MEMBERS}.{self.id}")
         except LensError as error:
@@ -125,17 +124,24 @@ class Membership:
         while True:
             await asyncio.sleep(self._lease_seconds / 10)
             if self.is_late and self.held:
-                await self._give_up()
+                self._give_up()
 
-    async def _give_up(self) -> None:
+    def _give_up(self) -> None:
         logger.warning("This daemon was silent for too long: it gives up what it owns. leases=%d", len(self.held))
         lost, self.held = list(self.held.values()), {}
         self.id = uuid.uuid4().hex[:12]
-        await asyncio.gather(*(self._end(lease, False) for lease in lost))
+        for lease in lost:
+            self._end_at_once(lease)
+
+    def _end_at_once(self, lease: Lease) -> None:
+        """End the work beside the heartbeat, which must not wait for it."""
+        task = asyncio.create_task(self._end(lease, False), name=f"end {lease.name}")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     async def _renew(self) -> None:
         if self.is_late and self.held:
-            await self._give_up()
+            self._give_up()
         began = self._clock()
         text = msgspec.json.encode(self._describe()).decode()
         await self._keys.write_entry(f"{MEMBERS}.{self.id}", text)
@@ -151,9 +157,21 @@ class Membership:
             entry = leases.get(f"{LEASES}.{lease.name}")
             if entry is not None and entry.revision > lease.epoch:  # a replica may be behind, never ahead
                 self.held.pop(lease.name, None)
-                await self._end(lease, False)
+                self._end_at_once(lease)
+        for name, holder in list(self.holders.items()):
+            if holder == self.id and name not in self.held:
+                await self._adopt_lease(name)
         for group in self._groups:
             await self._share_group(group, leases, alive)
+
+    async def _adopt_lease(self, name: str) -> None:
+        """Begin under a lease that is ours although the write that took it, or gave it back, was never answered."""
+        entry = await self._keys.read_entry(f"{LEASES}.{name}")
+        if entry is None or entry.text != self.id:
+            self.holders.pop(name, None)
+            return
+        lease = self.held[name] = Lease(name, entry.revision)
+        await self._begin(lease)
 
     async def _share_group(self, group: Sequence[str], leases: Mapping[str, Entry], alive: set[str]) -> None:
         mine = [name for name in group if name in self.held]

@@ -14,6 +14,7 @@ from .connection import Fenced
 from .messages import IN, OWNER, ROWS
 from .owner import PartitionOwner
 from .partition_log import PartitionLog
+from .tasks import cancel_tasks
 
 if TYPE_CHECKING:
     from .pipeline import ClusterPipeline
@@ -28,7 +29,9 @@ RELEASE_SECONDS = 3.0
 class PartitionWork:
     """Runs from the lease's begin to its end."""
 
-    def __init__(self, pipeline: ClusterPipeline, partition: int, epoch: int) -> None:
+    def __init__(
+        self, pipeline: ClusterPipeline, partition: int, epoch: int, previous: PartitionWork | None = None
+    ) -> None:
         self.senders: list[Sender] = []
         self.owner: PartitionOwner | None = None
         self.error = ""
@@ -38,6 +41,8 @@ class PartitionWork:
         self._logs: list[PartitionLog] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._trimmed: dict[str, int] = {}
+        self._previous = previous
+        self._ended: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin, beside whoever asks."""
@@ -50,10 +55,14 @@ class PartitionWork:
             self._tasks.append(asyncio.create_task(self._own(), name=f"owner of {name}"))
 
     async def stop(self, deadline_seconds: float) -> None:
-        """End; with time, what is being sent is accounted for and the state is written for the next owner."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """End, once, whoever asks; returns when it has ended."""
+        if self._ended is None:
+            self._ended = asyncio.create_task(self._stop(deadline_seconds), name=f"end of {self._partition}")
+        await asyncio.shield(self._ended)
+
+    async def _stop(self, deadline_seconds: float) -> None:
+        """Stop all parts; with time, account for what is being sent and write the state for the next owner."""
+        await cancel_tasks(self._tasks)
         for log in self._logs:
             await log.stop_reading()
         await asyncio.gather(*(sender.stop(deadline_seconds) for sender in self.senders))
@@ -69,6 +78,7 @@ class PartitionWork:
     async def _deliver(self) -> None:
         """Start a sender for each sink once its position is known."""
         pipeline = self._pipeline
+        await self._wait_for_previous()
         for slot in pipeline.slots:
             log = PartitionLog(pipeline.stream, self._partition, slot.name, self._epoch, pipeline.keys)
             while True:
@@ -83,9 +93,16 @@ class PartitionWork:
             self.senders.append(sender)
             sender.start()
 
+    async def _wait_for_previous(self) -> None:
+        """Wait until this daemon's work under an earlier lease has ended."""
+        if self._previous is not None:
+            await self._previous.stop(0.0)
+            self._previous = None
+
     async def _own(self) -> None:
         """Run the detectors; begin again when the log could not be read, or somebody had written in between."""
         pipeline = self._pipeline
+        await self._wait_for_previous()
         while True:
             processor = await asyncio.to_thread(pipeline.make_processor)
             if processor is None:

@@ -19,12 +19,13 @@ from ..delivery.spool.batches import Chunk, DeadLetter, HeldBatch, choose_batche
 from ..delivery.spool.file import Epoch
 from ..delivery.spool.sink_state import Outcome, Pending, SinkState, SpooledBatch
 from ..plugin_api.sink_answers import BatchLimits, Position
-from .connection import LogMessage
+from .connection import Fenced, LogMessage
 from .follower import Follower
 from .key_values import KeyValues
 from .letters import REASON
 from .log_stream import LogStream, token_of
 from .messages import ONLY_SINK, OUT, RECORDS, envelope_of
+from .tasks import cancel_tasks
 
 MAX_HELD_BYTES = 4 * 1024 * 1024
 
@@ -71,15 +72,13 @@ class PartitionLog(SinkLog):
         position = Position(0, 0)
         if entry is not None:
             self._revision = entry.revision
-            batch, _, offset = entry.text.partition(".")
-            position = Position(int(batch), int(offset or 0))
+            batch, offset, _ = map(int, entry.text.split("."))
+            position = Position(batch, offset)
         self._state.restore_counts(position, Pending(0, 0, None), 0)
 
     async def stop_reading(self) -> None:
         """Read no more."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait([self._reading])
+        await cancel_tasks([self._reading])
         if self._follower is not None:
             self._follower.close()
 
@@ -129,7 +128,7 @@ class PartitionLog(SinkLog):
     def wake_event(self, sink: str, records: int = 1, size: int = 1) -> asyncio.Event:
         """An event that is set once so many records, or so many bytes, wait."""
         if self._reading is None:
-            self._reading = asyncio.create_task(self._read(), name=f"reading {self._key}")
+            self._reading = asyncio.create_task(self._fill_buffer(), name=f"reading {self._key}")
         self._wanted = (records, size)
         self._wake.clear()
         self._notify()
@@ -144,7 +143,7 @@ class PartitionLog(SinkLog):
         if pending.records >= self._wanted[0] or (pending.records and pending.bytes >= self._wanted[1]):
             self._wake.set()
 
-    async def _read(self) -> None:
+    async def _fill_buffer(self) -> None:
         self._follower = Follower(self._stream, self._partition, OUT, max(0, self._state.cursor.batch - 1))
         async with contextlib.aclosing(self._follower.batches()) as batches:
             async for messages in batches:
@@ -204,7 +203,7 @@ class PartitionLog(SinkLog):
         for number, letter in enumerate(dead_letters):
             await self._keep_letter(letter, end, number)
         try:
-            self._revision = await self._keys.write_entry(self._key, f"{end.batch}.{end.offset}", self._revision)
+            await self._write_position(end)
         except LensError as error:
             raise SpoolError(f"the position of sink {sink} was not kept: {error}") from None
         while self._held and Position(self._held[0].batch.id, self._held[0].batch.records) <= end:
@@ -213,6 +212,18 @@ class PartitionLog(SinkLog):
         oldest = self._held[0].batch.created_at if self._held else None
         known = Outcome(delivered=records) if outcome is None else outcome
         self._state.settled(end, records, size, oldest, len(dead_letters), known)
+
+    async def _write_position(self, end: Position) -> None:
+        """Write the position under the lease's number. Raises Fenced after a later lease's write, and Overloaded."""
+        text = f"{end.batch}.{end.offset}.{self._epoch}"
+        try:
+            self._revision = await self._keys.write_entry(self._key, text, self._revision)
+        except Fenced:
+            # Mostly another owner; but it may have been this one, whose write was stored and never answered.
+            entry = await self._keys.read_entry(self._key)
+            if entry is None or int(entry.text.split(".")[2]) > self._epoch:
+                raise
+            self._revision = await self._keys.write_entry(self._key, text, entry.revision)
 
     async def _keep_letter(self, letter: DeadLetter, end: Position, number: int) -> None:
         identity = f"{self._key}.{end.batch}.{end.offset}.{number}"

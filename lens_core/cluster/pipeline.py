@@ -160,7 +160,7 @@ class ClusterPipeline(Intake):
 
     async def begin_partition(self, partition: int, epoch: int) -> None:
         """Own a partition from now on."""
-        work = self.works[partition] = PartitionWork(self, partition, epoch)
+        work = self.works[partition] = PartitionWork(self, partition, epoch, self.works.get(partition))
         work.start()
 
     async def end_partition(self, partition: int, *, deadline_seconds: float) -> None:
@@ -168,7 +168,8 @@ class ClusterPipeline(Intake):
         work = self.works.get(partition)
         if work is not None:
             await work.stop(deadline_seconds)
-            self.works.pop(partition, None)
+            if self.works.get(partition) is work:
+                del self.works[partition]
 
     async def reserve(self, records: Sequence[Record]) -> Reservation:
         """Keep nothing: see `ClusterLog.reserve`. Raises Overloaded while the pipeline is not open."""

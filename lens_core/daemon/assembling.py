@@ -7,7 +7,7 @@ import logging
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -16,7 +16,6 @@ from ..base.exits import without_exit
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import (
     AnalyzerConfig,
-    ClusterSettings,
     CollectorConfig,
     Config,
     FilterSettings,
@@ -45,14 +44,14 @@ from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind
 from .assembly import Assembly
 from .call_meter import CallMeter, MemoryWatch
+from .clustering import join_cluster
 from .starting import Starter
-
-if TYPE_CHECKING:  # imported where the configuration has a section for it, and nowhere else
-    from ..cluster.cluster import Cluster
 
 logger = logging.getLogger("lens.assembly")
 
-# How often processors are called although nothing came, so that they notice silence.
+# Files of the data directory that all daemons of a cluster have in common.
+SHARED_FILES = ("tokens.json", "sessions.json")
+# The interval of calls of processors without records, so that they notice silence.
 TICK_SECONDS = 5.0
 # A source's task that failed is started again after so long; one that ran so long before was well.
 RESTART_SECONDS = 1.0
@@ -71,8 +70,8 @@ async def assemble(
     memory = memory or MemoryWatch(metrics)
     assembly = Assembly(config, host, metrics, directory, memory, detectors=detectors, rules=EvidenceRules(detectors))
     try:
-        if config.cluster is not None:
-            assembly.cluster = await _open_cluster(config.cluster)
+        files = [config.data_dir / name for name in SHARED_FILES]
+        assembly.cluster = await join_cluster(config, directory, files)
         await _start_sinks(assembly)
         await _start_pipelines(assembly)
         await _start_sources(assembly)
@@ -83,14 +82,6 @@ async def assemble(
         raise
     _show_states(host, metrics)
     return assembly
-
-
-async def _open_cluster(settings: ClusterSettings) -> Cluster:
-    try:
-        from ..cluster.cluster import open_cluster
-    except ImportError:
-        raise LensError('cluster: the client of NATS is missing; pip install "lens-agent[cluster]"') from None
-    return await open_cluster(settings)
 
 
 def make_component(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Component:
@@ -276,7 +267,7 @@ async def _start_analyzer(assembly: Assembly, config: AnalyzerConfig) -> None:
     """Start an analyzer; without a store there is nothing to analyze."""
     if assembly.store is None:
         if config.written:
-            logger.warning("No sink answers queries, so the analyzer has nothing to ask. analyzer=%s", config.name)
+            logger.warning("No sink answers queries; the analyzer is disabled. analyzer=%s", config.name)
         return
     analyzer = _make(assembly, config)
     assert isinstance(analyzer, Analyzer)

@@ -98,7 +98,8 @@ class QueryRoutes:
 
         async def answer_sources() -> Response:
             found = [] if self._is_elsewhere(request) else await store.metric_sources(uid)
-            return json_response({"workload_uid": uid, "data_sources": found, "total_count": len(found)})
+            answer = {"workload_uid": uid, "data_sources": found, "total_count": len(found)}
+            return json_response({**answer, **await self._choices(request, PointQuery(workload_uid=uid))})
 
         return await self._with_etag(request, uid, answer_sources)
 
@@ -121,9 +122,16 @@ class QueryRoutes:
 
         async def answer_data() -> Response:
             asked = query if self._is_elsewhere(request) else await with_headline_loss(store, query)
-            return await self._points(request, asked, store.metric_columns)
+            return await self._points(request, asked, store.metric_columns, await self._choices(request, query))
 
         return await self._with_etag(request, query.workload_uid, answer_data)
+
+    async def _choices(self, request: Request, query: PointQuery) -> dict[str, Any]:
+        """The field that says which of several trackers of one framework is answered with, where there is a choice."""
+        if self._is_elsewhere(request):
+            return {}
+        found = await self._state.required_store().source_choices(query)
+        return {"echoes": found} if found else {}
 
     async def data_of_several(self, request: Request) -> Response:
         """The points of metrics of several workloads, `uid` repeated: aggregated over all of their runs, or all."""

@@ -48,6 +48,7 @@ class ApiState:
     directory_file: Path | None = None
     tap: Tap = field(default_factory=Tap)
     session_file: Path | None = None
+    share_logins: Callable[[], Awaitable[None]] | None = None
     public_url: str = ""
     cluster_name: str = "default"
     open_ingest: bool = False

@@ -16,7 +16,7 @@ STALL_FACTOR = 3.0
 # Nobody knows how long the first evaluation takes; later ones may take somewhat longer than the longest so far.
 EVALUATION_STALL_SECONDS = 1800.0
 EVALUATION_STALL_FACTOR = 1.5
-# What nobody has heard of for so long is forgotten.
+# Streams without lines for so long are removed.
 FORGET_SECONDS = 7 * 24 * 3600.0
 
 

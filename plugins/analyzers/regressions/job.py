@@ -10,6 +10,7 @@ import numpy as np
 
 from lens_core import EventRow, PointQuery, Store
 
+from ..goodput.metric_facts import OF_EVALUATIONS
 from ..goodput.store_facts import Life, chains_of, lives_of_runs, main_source
 from .finding import Finding, Points
 from .loss import find_divergence, find_spikes
@@ -40,7 +41,6 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "memory": ("mem_usage",),
     "memory_limit": ("mem_total",),
 }
-_OTHERS = re.compile(r"(^|[/._])(val|valid|validation|eval|test)([/._]|$)", re.IGNORECASE)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ async def read_newest(store: Store, uid: str) -> Attempt | None:
 def choose_metrics(available: Sequence[str]) -> dict[str, str]:
     """For each role the metric that plays it; those of evaluations play none."""
     chosen = {}
-    own = [name for name in available if not _OTHERS.search(name)]
+    own = [name for name in available if not OF_EVALUATIONS.search(name)]
     for role, wanted in _NAMES.items():
         for word in wanted:
             found = [name for name in own if re.split(r"[/.]", name.lower())[-1].replace(" ", "_") == word]

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from lens_core.plugin_api.components import Component
 from lens_core.testing.running import RunningLens, configured
 from tests.nats_servers import NatsServers
 
@@ -40,7 +41,7 @@ def cluster_settings(nats_servers: NatsServers) -> dict[str, Any]:
 class Daemons(Protocol):
     """The fixture `daemons`: start one more daemon of the cluster."""
 
-    async def __call__(self, config: Mapping[str, Any] | None = None) -> RunningLens:
+    async def __call__(self, config: Mapping[str, Any] | None = None, *classes: type[Component]) -> RunningLens:
         """The running daemon; it ends with the test."""
         ...
 
@@ -50,11 +51,11 @@ async def daemons(tmp_path: Path, cluster_settings: dict[str, Any]) -> AsyncIter
     """Daemons of one cluster, each with a sink that keeps what arrives."""
     running: list[RunningLens] = []
 
-    async def start(config: Mapping[str, Any] | None = None) -> RunningLens:
+    async def start(config: Mapping[str, Any] | None = None, *classes: type[Component]) -> RunningLens:
         folder = tmp_path / f"d{len(running)}"
         folder.mkdir()
         document = {"cluster": cluster_settings, **(config or {})}
-        lens = RunningLens(configured(folder, (), document, store=False))
+        lens = RunningLens(configured(folder, classes, document, store=False))
         running.append(lens)
         return await lens.started()
 

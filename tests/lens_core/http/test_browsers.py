@@ -1,4 +1,4 @@
-"""What browsers and slow lines need: compressed answers, and pages of other origins where the settings list them."""
+"""For browsers and slow connections: compressed answers, and pages of other origins where the settings list them."""
 
 from __future__ import annotations
 
