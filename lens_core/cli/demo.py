@@ -34,13 +34,15 @@ RANKS = 2
 
 @click.command("demo")
 @click.option(
-    "--seconds", type=click.FloatRange(1, 86_400), help="Train so long and stop; without it, 20 minutes, and stay."
+    "--seconds",
+    type=click.FloatRange(1, 86_400),
+    help="Train for so many seconds, then stop [default: train for 20 minutes, then keep the page].",
 )
 @click.option("--no-browser", is_flag=True, help="Do not open the page.")
 @click.option("--faults", is_flag=True, help="Run a job with scripted faults, and compare where its time went.")
 @data_dir_option
 def command(seconds: float | None, no_browser: bool, faults: bool, data_dir: Path | None) -> None:
-    """Start a daemon and a small real training run on two ranks, and show what arrives.
+    """Start a daemon and a small training run on two ranks, and show the stored data.
 
     The training logs through wandb and through what it prints. A spike, a NaN, checkpoints and a stall are planted.
 

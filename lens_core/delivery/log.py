@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..model.records import Record
 from ..plugin_api.sink_answers import BatchLimits, Position
@@ -16,7 +16,9 @@ from .processing_marks import ProcessingMarks
 from .spool.batches import Chunk, DeadLetter, NewBatch
 from .spool.file import Epoch
 from .spool.sink_state import Outcome, Reservation, SinkState
-from .spool.spool import SpoolStatus
+
+if TYPE_CHECKING:
+    from .spool.spool import SpoolStatus
 
 
 class SinkLog(Protocol):

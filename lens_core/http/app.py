@@ -33,7 +33,7 @@ from .directory import DirectoryRoutes, PodRoutes
 from .disconnects import CancelOnDisconnect
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .fair_share import FairShare
-from .ingest import Answering, ingest_endpoint
+from .ingest import Answering, endpoint_beside, ingest_endpoint
 from .openapi import DeclaredRoute, openapi_document
 from .openapi_routes import PREFIX, QUESTIONS, query_of
 from .page.assets import SecurityHeaders
@@ -73,7 +73,7 @@ def _application(
             Middleware(CountRequests, state=state),
             *_cross_origin(state),
             Middleware(DirectIngest, routes=ingest or {}),
-            Middleware(SecurityHeaders),
+            Middleware(SecurityHeaders, frame_ancestors=state.frame_ancestors),
             Middleware(CompressAnswers),
             Middleware(RefuseControlCharacters),
             Middleware(FairShare),
@@ -111,8 +111,9 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
     below = [*page.api_routes(), *LiveRoutes(state).routes(), *OverviewRoutes(state).routes()]
     below += [*status.api_routes(), *pods.routes(), *directory.routes()]
     others = [*DetectionRoutes(state).routes(), *DiagnosisRoutes(state).routes(), *queries.routes()]
-    below = [*map(_checked, below), *_source_routes(state), *map(_checked, others)]
-    root = [*page.root_routes(), *status.root_routes(), *pods.routes(), *_source_routes(state, root=True)]
+    asked = [*map(_checked, others)]
+    below = [*map(_checked, below), *_source_routes(state, asked), *asked]
+    root = [*page.root_routes(), *status.root_routes(), *pods.routes(), *_source_routes(state, (), root=True)]
 
     async def openapi(request: Request) -> Response:
         """This document."""
@@ -140,7 +141,8 @@ def _checked(route: Route) -> Route:
     return Route(route.path, endpoint, methods=methods, name=route.name, middleware=middleware)
 
 
-def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
+def _source_routes(state: ApiState, asked: Sequence[Route], *, root: bool = False) -> Sequence[Route]:
+    """The routes of plugins; `asked` are routes of Lens' own with which those may share a path that claim requests."""
     components: list[Source | Sink | Analyzer] = [*state.sources, *state.sinks, *state.analyzers]
     declared = [
         _Declaration(route, path, component)
@@ -149,7 +151,7 @@ def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
         for path in route.paths
         if route.at_root or not root
     ]
-    return [_declared(owner, claiming, state) for owner, claiming in _share_paths(declared)]
+    return [_declared(owner, claiming, state, asked) for owner, claiming in _share_paths(declared)]
 
 
 class _Declaration(NamedTuple):
@@ -185,10 +187,15 @@ def count_from_zero(routes: Sequence[BaseRoute], metrics: SelfMetrics) -> None:
                 metrics.http_requests.labels(route.path, status)
 
 
-def _declared(owner: _Declaration, claiming: Sequence[_Declaration], state: ApiState) -> DeclaredRoute:
+def _declared(
+    owner: _Declaration, claiming: Sequence[_Declaration], state: ApiState, asked: Sequence[Route]
+) -> DeclaredRoute:
     route, path, component = owner
     others = [Answering(one.route, one.component.context.name) for one in claiming]
     endpoint = ingest_endpoint(route, state, component.context.name, others)
+    question = next((one for one in asked if one.path == path and set(route.methods) <= (one.methods or set())), None)
+    if route.claims is not None and question is not None:
+        endpoint = endpoint_beside(route, state, endpoint, question.endpoint)
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
     found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")

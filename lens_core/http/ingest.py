@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Message
 
 from ..base.compression import decompress, too_large
 from ..base.errors import Overloaded, PayloadTooLarge, RequestError, Unavailable, UnsupportedMediaType
@@ -19,6 +20,7 @@ from ..base.redaction import hide
 from ..plugin_api.components import IngestRequest, Reply, Route
 from ..plugin_host.guard import Guard
 from .auth import require_role
+from .checking import MAX_QUESTION_BYTES
 from .errors import error_response, json_response
 from .state import ApiState
 
@@ -28,6 +30,9 @@ logger = logging.getLogger("lens.ingest")
 LARGE_BODY_BYTES = 256 * 1024
 
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
 class Answering(NamedTuple):
     """A route of a path, and the instance of the source that answers it."""
 
@@ -35,9 +40,7 @@ class Answering(NamedTuple):
     source: str
 
 
-def ingest_endpoint(
-    route: Route, state: ApiState, source: str, claiming: Sequence[Answering] = ()
-) -> Callable[[Request], Awaitable[Response]]:
+def ingest_endpoint(route: Route, state: ApiState, source: str, claiming: Sequence[Answering] = ()) -> Endpoint:
     """The endpoint that Starlette calls for one route of a source; `claiming` are others that share its path."""
     own = Answering(route, source)
     sharing = [one.route for one in (own, *claiming)]
@@ -73,6 +76,52 @@ def _choose_route(own: Answering, claiming: Sequence[Answering], request: Ingest
     return next((one for one in claiming if one.route.claims is not None and one.route.claims(request)), own)
 
 
+def endpoint_beside(route: Route, state: ApiState, ingest: Endpoint, question: Endpoint) -> Endpoint:
+    """The endpoint of a path on which Lens itself answers a question: what the route does not claim is one.
+
+    A question is small and not packed, so that its beginning is enough to tell.
+    """
+    claims = route.claims
+
+    async def endpoint(request: Request) -> Response:
+        assert claims is not None
+        if claims(_ingest_request(request, b"")) or request.headers.get("content-encoding", "identity") != "identity":
+            return await ingest(request)
+        pieces: list[bytes] = []
+        size = 0
+        stream = request.stream()
+        async for piece in stream:
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_QUESTION_BYTES:
+                break
+        body = b"".join(pieces)
+        whole = _replayed(request, body, stream)
+        if size > MAX_QUESTION_BYTES or claims(_ingest_request(request, body)):
+            return await ingest(whole)
+        try:
+            return await question(whole)
+        except RequestError as error:
+            return error_response(error)
+
+    return endpoint
+
+
+def _replayed(request: Request, body: bytes, rest: AsyncIterator[bytes]) -> Request:
+    """The request from its beginning: what was read of its body, then what was not."""
+    is_read = False
+
+    async def receive() -> Message:
+        nonlocal is_read
+        if not is_read:
+            is_read = True
+            return {"type": "http.request", "body": body, "more_body": True}
+        piece = await anext(rest, b"")
+        return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+
+    return Request(request.scope, receive)
+
+
 def _refuse(route: Route, request: Request, error: RequestError) -> Response:
     """Answer an error in the words of the route's protocol."""
     plain = error_response(error, route.wire_errors.get(error.status))
@@ -82,7 +131,7 @@ def _refuse(route: Route, request: Request, error: RequestError) -> Response:
         reply = route.refusal(error, _ingest_request(request, b""))
         response = _response(msgspec.structs.replace(reply, body=_hidden(reply.body)))
     except Exception:
-        logger.exception("A refusal could not be put into the protocol's words. path=%s", request.url.path)
+        logger.exception("Could not encode a refusal for the protocol. path=%s", request.url.path)
         return plain
     for name in ("Retry-After", "WWW-Authenticate"):
         if name in plain.headers:

@@ -13,6 +13,7 @@ from ..model.queries import Aggregate, PointField
 from ..plugin_api.overview import State
 from .detection import StatedDetection
 from .exports import Wanted
+from .page.triage import FLAGS, SORTS
 from .parameters import MOST_BUCKETS, MOST_LAST, MOST_POINTS, Format
 
 _TEXT = {"type": "string"}
@@ -60,7 +61,8 @@ PARAMETERS: Mapping[str, Parameter] = {
         {"type": "integer", "minimum": 2, "maximum": MOST_POINTS},
     ),
     "metrics": Parameter("all, or names with commas between; repeated, each is one literal name"),
-    "order": Parameter("of time or iterations", {"enum": ["asc", "desc"]}),
+    "namespace": Parameter("only workloads of this namespace; repeated, of one of them"),
+    "order": Parameter("of time or iterations, or of sort", {"enum": ["asc", "desc"]}),
     "pipeline": Parameter("only this pipeline; * and ? match"),
     "rank": Parameter("only this rank; -1 for rows of no rank", {"type": "integer", "minimum": -1}),
     "run_id": Parameter("only this run"),
@@ -70,7 +72,11 @@ PARAMETERS: Mapping[str, Parameter] = {
         "of buckets: the weight of a moving average over all points, answered as smoothed",
         {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
     ),
-    "state": Parameter(f"only workloads in one of these states, with commas between: {', '.join(get_args(State))}"),
+    "sort": Parameter(f"by what a list is in order: {', '.join(SORTS)}"),
+    "state": Parameter(
+        f"only workloads in one of these states, with commas between: {', '.join(get_args(State))};"
+        f" of the overview also {', '.join(FLAGS)}"
+    ),
     "start": Parameter("the first time, inclusive", _TIME),
     "uid": Parameter("a workload; repeated, up to 100", {"type": "array", "items": _TEXT}),
     "workload": Parameter("only this workload; * and ? match"),
@@ -86,8 +92,9 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/dead-letters": ("sink",),
     "/glance": ("uid",),
     "/metrics/data": ("uid", *_POINTS, *_PAGES, "cluster", "format"),
-    "/overview": ("search", *_PAGES),
+    "/overview": ("search", "state", "namespace", "sort", "order", *_PAGES),
     "/replay": ("sink",),
+    "/triage": ("search",),
     "/tap": ("pipeline", "workload", "kind"),
     "/workloads": ("search", "framework", "state", *_PAGES, "cluster"),
     "/workloads/{uid}": ("cluster",),
@@ -99,6 +106,7 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/workloads/{uid}/metrics/iteration-times": (*_POINTS, *_CURVES, *_PAGES, "cluster", "format"),
     "/workloads/{uid}/metrics/rows": (*_POINTS, *_PAGES, "cluster"),
     "/workloads/{uid}/metrics/sources": ("cluster",),
+    "/workloads/{uid}/verdict": ("cluster",),
     "/workloads/{uid}/stream": ("metrics", "data_source", "run_id", "attempt", "cursor", "cluster"),
 }
 # Grafana's questions are bodies; what is put behind the address of a data source comes with each of them.

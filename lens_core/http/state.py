@@ -48,11 +48,13 @@ class ApiState:
     directory_file: Path | None = None
     tap: Tap = field(default_factory=Tap)
     session_file: Path | None = None
+    share_logins: Callable[[], Awaitable[None]] | None = None
     public_url: str = ""
     cluster_name: str = "default"
     open_ingest: bool = False
     metrics_open: bool = False
     cors_origins: Sequence[str] = ()
+    frame_ancestors: Sequence[str] = ()
     max_body_bytes: int = 16 * 1024 * 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     in_flight_bytes: int = field(default=0)

@@ -6,7 +6,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
@@ -66,6 +66,8 @@ class Intake(ABC):
     """Filters and counts records under a pipeline's name; how they are stored is a subclass's affair."""
 
     dead_letters: LetterBox
+    # Whether other daemons write and read the same log.
+    is_shared: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -197,8 +197,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body is empty; the host adds Retry-After. Without it there is a JSON object with `code` and `message`. Since 1.3.
 
     `claims` lets a path be shared: the requests for which it is true are this route's, all others go to the source that
-    has the path as its own. It gets the request with its body, or without one when the body could not be read; the host
-    then reads with what both routes allow. Without another source on that path the route answers everything. Since 1.3.
+    has the path as its own, or to the question that Lens itself answers there. It gets the request with its body, or
+    with an empty one before that is read. With nobody else on that path the route answers everything. Since 1.3.
 
     `query` and `bodies` describe for `/api/v1/openapi.json` what the handler reads; the host checks nothing of it.
     `query` is a struct with a field for each query parameter (a list for one that may be repeated), described by `Meta`

@@ -173,7 +173,7 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sender:
-    """Delivers one spool to one sink; `clock` gives seconds since 1970."""
+    """Delivers one spool to one sink; `clock` gives seconds since 1970, `part` names a part of a pipeline's log."""
 
     def __init__(
         self,
@@ -184,9 +184,11 @@ class Sender:
         *,
         clock: Callable[[], float] = time.time,
         rng: Callable[[], float] = random.random,
+        part: str = "",
     ) -> None:
         self.slot = slot
-        self.ledger = Ledger.for_component(f"{pipeline}/{slot.name}", metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
+        component = f"{pipeline}/{slot.name}/{part}" if part else f"{pipeline}/{slot.name}"
+        self.ledger = Ledger.for_component(component, metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
         self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
         self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
         self._spool = spool
@@ -327,7 +329,7 @@ class Sender:
         while True:
             limits = self.limits
             if not self._prefetcher.has_full_batch(limits):
-                await self._committer.wait()  # what is under way counts as pending until then
+                await self._committer.wait()  # batches under way count as pending until then
             pending = self.take_snapshot().pending
             wait = seconds_until_ready(pending, limits, self._clock(), flush=self._flush.is_set())
             if wait == 0.0:
@@ -367,7 +369,7 @@ class Sender:
         else:
             self._backoff.reset()
             if self.health.failures:
-                logger.warning("%s delivers again. failed_tries=%d", self.ledger.component, self.health.failures)
+                logger.warning("%s is delivering again. failed_tries=%d", self.ledger.component, self.health.failures)
             self.health.answered(self._clock(), stored=not isinstance(answer, Poisoned))
         return answer
 

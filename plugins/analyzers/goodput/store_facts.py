@@ -192,7 +192,7 @@ def _read_events(drafts: Sequence[Draft], chain: Sequence[Life], events: Sequenc
             index = int(np.searchsorted(starts, moment, side="right")) - 1
             ends_before = event.type in ("training_started", "checkpoint_loaded")
             if ends_before and index + 1 < len(starts) and (index < 0 or chain[index].ends < moment):
-                index += 1  # what announces an attempt comes before its first row
+                index += 1  # the event that announces an attempt comes before its first row
             draft = drafts[max(0, index)]
         if event.type == "training_started":
             _read_start(draft, event, moment)

@@ -41,7 +41,7 @@ class Stragglers(Analyzer):
     def __init__(self, settings: StragglersSettings, context: Context) -> None:
         super().__init__(settings, context)
         self._turns = Turns(settings.core_share, settings.longest_rest_seconds)
-        # What was reported of each workload and is not over; and what this look changes of it.
+        # The open reports of each workload, and the changes of this run.
         self._open: dict[str, Verdict] = {}
         self._next: dict[str, Verdict | None] = {}
 

@@ -15,7 +15,7 @@ from .verdict import WINDOWS, Window
 
 INTERVALS = 50
 MOST_RANKS = 1024
-# What each metric of a rank's row means, by the last part of its name.
+# The meaning of each metric of a rank's row, by the last part of its name.
 _ROLES: Mapping[str, str] = {
     "forward": "compute",
     "forward_time": "compute",

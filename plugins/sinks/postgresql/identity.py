@@ -1,20 +1,23 @@
 """Subjects, attempts and streams: from keys to the ids of the database, made on first sight.
 
 Making one is a transaction of its own, before the rows': it is idempotent, harmless if the rows never come, and holds
-no lock while rows are written. Ids are cached; several daemons may do this at one time.
+no lock while rows are written. The ids used last are cached; several daemons may do this at one time.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 
 from .grouping import StreamKey, StreamPlace, Subject, SubjectKey
 
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
-_CACHED = 100_000
+# Entries of each cache. A job of 100,000 ranks writes one stream, or a few, for each of them, one after the other: a
+# cache that cannot hold them all finds none again. An entry takes some 700 bytes.
+_CACHED = 400_000
 
 
 class StreamId(NamedTuple):
@@ -29,9 +32,9 @@ class Identities:
     """The ids of subjects and streams."""
 
     def __init__(self) -> None:
-        self._subjects: dict[SubjectKey, int] = {}
+        self._subjects: OrderedDict[SubjectKey, int] = OrderedDict()
         self._named: set[SubjectKey] = set()
-        self._streams: dict[StreamKey, StreamId] = {}
+        self._streams: OrderedDict[StreamKey, StreamId] = OrderedDict()
 
     def clear_cache(self) -> None:
         """Empty the cache: something in it has been removed from the database."""
@@ -40,9 +43,10 @@ class Identities:
         self._streams.clear()
 
     def trim(self) -> None:
-        """Start anew when there is too much in the cache; not while ids are in use."""
-        if len(self._subjects) + len(self._streams) > _CACHED:
-            self.clear_cache()
+        """Evict the ids that were used longest ago; not while ids are in use."""
+        _evict(self._streams)
+        gone = _evict(self._subjects)
+        self._named.difference_update(gone)
 
     async def subjects(self, connection: Connection, wanted: Mapping[SubjectKey, Subject]) -> Mapping[SubjectKey, int]:
         """The ids of these subjects; one that had no name, or a pod's, takes the first that its job gives."""
@@ -52,6 +56,7 @@ class Identities:
                 found = await _make_subjects(connection, missing.values())
             self._subjects.update(found)
             self._named.update(key for key, subject in missing.items() if subject.is_named)
+        _mark_used(self._subjects, wanted)
         return self._subjects
 
     def _is_known(self, key: SubjectKey, subject: Subject) -> bool:
@@ -68,7 +73,23 @@ class Identities:
                 attempts = await _number_attempts(connection, subject_ids, missing)
                 made = await _make_streams(connection, subject_ids, attempts, wanted)
             self._streams.update(made)
+        _mark_used(self._streams, wanted)
         return self._streams
+
+
+Key = TypeVar("Key")
+
+
+def _mark_used(cache: OrderedDict[Key, Any], keys: Iterable[Key]) -> None:
+    """Move entries to the end of a cache, where the newest are."""
+    for key in keys:
+        if key in cache:
+            cache.move_to_end(key)
+
+
+def _evict(cache: OrderedDict[Key, Any]) -> list[Key]:
+    """Remove the oldest entries of a cache that holds too many; returns their keys."""
+    return [cache.popitem(last=False)[0] for _ in range(len(cache) - _CACHED)]
 
 
 async def _make_subjects(connection: Connection, subjects: Iterable[Subject]) -> dict[SubjectKey, int]:

@@ -39,6 +39,7 @@ from .address import DATA_ERRORS, NotReady, StreamsGone, answer_for, describe_er
 from .asking import Asking
 from .compacting import Compactor
 from .database import Database
+from .echoes import mark_echoes
 from .embedded import check_installed, running_dsn
 from .facts import write_detections, write_diagnoses, write_events, write_evidence, write_pods, write_told_memberships
 from .figures import touch_subjects
@@ -47,7 +48,7 @@ from .identity import Connection, Identities
 from .metrics import StoreMetrics
 from .retention import policy_of
 from .row_store import RowStore
-from .sessions import already_written, move_cursor, read_position
+from .sessions import Superseded, already_written, move_cursor, read_position
 from .settings import PostgreSQLSettings
 from .sorting import Sorted, sort_batch, source_label
 from .text import clean, refuse_nul
@@ -141,6 +142,8 @@ class PostgreSQL(Asking):
             return Retry("streams were removed while they were written to", after_seconds=0.0)
         except NotReady as error:
             return Retry(str(error), after_seconds=_RECONNECT_SECONDS)
+        except Superseded:
+            return Retry("another daemon delivers this part of the log by now", after_seconds=_RECONNECT_SECONDS)
         except (psycopg.Error, OSError, *DATA_ERRORS) as error:
             answer = answer_for(error)
         if not isinstance(answer, Delivered | Rejected):
@@ -175,10 +178,12 @@ class PostgreSQL(Asking):
         wanted = {key: grouped.places[key] for key in (*grouped.streams, *sessions)}
         streams = await self._identities.streams(connection, grouped.subjects, wanted)
         async with connection.transaction():
-            await move_cursor(connection, batch)
+            if not await move_cursor(connection, batch):
+                return  # another daemon wrote this meanwhile
             changes = {}
             if grouped.streams:
                 changes = await self._points.write_rows(connection, grouped.streams, streams, now_us, _token(batch))
+                await mark_echoes(connection, grouped.echoes, streams)
             await write_events(connection, sorted_.events, subjects, streams, now_us)
             await write_evidence(connection, sorted_.evidence, subjects, now_us)
             await write_detections(connection, sorted_.detections, subjects, now_us)
@@ -265,7 +270,7 @@ class PostgreSQL(Asking):
                 f"PostgreSQL refused: {describe_error(error)}; what is left can be deleted again"
             ) from None
         finally:
-            # What was told of pods before may be gone: it is written again. Streams are looked up again where they
+            # Earlier rows of pods may be gone: they are written again. Streams are looked up again where they
             # turn out to be gone.
             self._memberships = set()
 

@@ -103,3 +103,38 @@ async def test_two_that_claim_nothing_still_collide(tmp_path: Path) -> None:
 
     with pytest.raises(RouteCollision, match="owner"):
         application(tmp_path, Owner, Second)
+
+
+class Beside(Source):
+    """Claims requests of a path on which Lens itself answers a question of Grafana's."""
+
+    name = "beside"
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                paths=["/tag-keys"],
+                handler=self._answer,
+                max_body_bytes=4 * 1024 * 1024,
+                claims=lambda request: b'"mine"' in request.body,
+            )
+        ]
+
+    async def _answer(self, request: IngestRequest) -> Reply:
+        return Reply(body={"bytes": len(request.body)})
+
+
+@pytest.mark.parametrize("prefix", ["/api/v1", "/v1"])
+async def test_what_a_source_does_not_claim_is_a_question_to_lens(prefix: str, tmp_path: Path) -> None:
+    transport = httpx.ASGITransport(application(tmp_path, Beside), client=("127.0.0.1", 1234))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://lens{prefix}") as client:
+        answer = await client.post("/tag-keys", json={"mine": 1})
+        assert answer.json() == {"bytes": len(answer.request.content)}
+        large = b'{"mine": "' + b"x" * 3_000_000 + b'"}'
+        assert (await client.post("/tag-keys", content=large)).json() == {"bytes": len(large)}
+        packed = await client.post("/tag-keys", content=gzip.compress(large), headers={"Content-Encoding": "gzip"})
+        assert packed.json() == {"bytes": len(large)}
+        question = await client.post("/tag-keys", json={})
+        assert isinstance(question.json(), list)
+        refused = await client.post("/tag-keys", content=b"no JSON")
+        assert (refused.status_code, refused.json()["code"]) == (400, "RequestParameterInvalid")

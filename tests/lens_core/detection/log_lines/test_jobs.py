@@ -1,4 +1,4 @@
-"""What becomes of a job: stalls, ends that others tell of, and whose failure it was."""
+"""The state of a job: stalls, ends that others report, and the origin of a failure."""
 
 from __future__ import annotations
 

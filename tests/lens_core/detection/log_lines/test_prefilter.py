@@ -47,7 +47,7 @@ def test_a_body_is_read_as_its_lines_are_one_by_one(lines: list[str]) -> None:
         assert got == expected
 
 
-COMPOUNDS = st.text("lostrewadnpyxcifu_", max_size=4)
+COMPOUNDS = st.text("lostreadnpyxcifu_", max_size=4)
 STEMS = st.sampled_from(["", "loss", "reward", "entropy", "error", "exception", "exit", "traceback", "timeout"])
 NEW_WORDS = st.lists(st.tuples(COMPOUNDS, STEMS, COMPOUNDS).map("".join), max_size=5).map(" ".join)
 
