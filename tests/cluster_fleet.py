@@ -111,12 +111,20 @@ def kill_at_random(fleet: Fleet, seconds: float, rng: random.Random, postgres: i
     ends, done = time.monotonic() + seconds, list[str]()
     while time.monotonic() < ends:
         number = rng.randrange(DAEMONS)
-        fault = rng.choice(["server", "daemon", "sleep", *(["database"] if postgres is not None else [])])
+        fault = rng.choice(
+            ["server", "daemon", "sleep", *(["all servers", "database"] if postgres is not None else [])]
+        )
         done.append(fault)
         if fault == "server":
             fleet.servers.kill_one(number)
             time.sleep(rng.uniform(0.2, 1.0))
             fleet.servers.start_one(number)
+            wait_for(fleet.servers.is_ready, 60, "JetStream has a leader")
+        elif fault == "all servers":
+            for one in range(DAEMONS):
+                fleet.servers.kill_one(one)
+            for one in range(DAEMONS):
+                fleet.servers.start_one(one)
             wait_for(fleet.servers.is_ready, 60, "JetStream has a leader")
         elif fault == "database":
             _kill_connection(postgres, rng)
