@@ -104,6 +104,11 @@ class Connection:
         return self._jetstream
 
     @property
+    def is_connected(self) -> bool:
+        """Whether some server can be asked now."""
+        return bool(self._client.is_connected)
+
+    @property
     def max_payload(self) -> int:
         """The largest message in bytes that the servers take."""
         return int(self._client.max_payload)
