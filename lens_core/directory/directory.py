@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from ..base.deprecation import former_name
 from ..base.self_metrics import SelfMetrics
 from ..model.records import NOWHERE, Origin, Pod
 from .feeds import Changes, Feeds, name_key
@@ -50,13 +51,16 @@ class Directory:
         self._in_grace: OrderedDict[str, None] = OrderedDict()  # those of the index that are over, the first one first
         self._metrics: SelfMetrics | None = None
 
+    learn = former_name("Directory.learn", "add_pods", since="1.3", removal="2.0")
+    picture = former_name("Directory.picture", "index", since="1.3", removal="2.0")
+
     def expose(self, metrics: SelfMetrics) -> None:
         """Show size and age in Lens' own metrics."""
         self._metrics = metrics
         metrics.directory_pods.set_function(lambda: len(self.index.pods))
         metrics.directory_devices.set_function(lambda: len(self.index.by_device))
 
-    def learn(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
+    def add_pods(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
         """Add or replace pods of one feed."""
         self._changed(feed, self._feeds.change_pods(feed, {key_of(pod): pod for pod in pods}))
 
@@ -68,11 +72,6 @@ class Directory:
         if fresh:
             changes.update(self._feeds.trim(RECORDS_FEED, MAX_RECORDED_PODS))
             self._changed(RECORDS_FEED, changes)
-
-    @property
-    def picture(self) -> Index:
-        """The former name of `index`, kept for plugins of API 1.0."""
-        return self.index
 
     def replace(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
         """Forget all pods of one feed and take these."""

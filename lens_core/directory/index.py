@@ -9,7 +9,7 @@ import msgspec
 
 from ..model.records import Device, Pod, WorkloadReference
 
-ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+ENDED_PHASES = frozenset({"Succeeded", "Failed", "Deleted"})
 DeviceKey: TypeAlias = tuple[str, str, str]
 SlotT = TypeVar("SlotT")
 

@@ -40,7 +40,7 @@ ANNOUNCEMENT = "general.announcement"
 CELL = "general.cell"
 # Characters of a line that are looked at; labels and numbers of a step stand in fewer.
 _MAX_CHARACTERS = 8192
-# What stands before the counter of a line that is no step of a training.
+# Words before the counter of a line that is not a step of training.
 _OTHER_WORK = re.compile(
     r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
     r"|average|finder|finding|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
@@ -77,34 +77,11 @@ _GOALS = re.compile(
 _NO_LOSS = re.compile(r"(?i)loss[_ ]?(?:scale|weight|coef|fn|type)|(?:best|min|prev|last)[_ ]?loss|loss_?(?:func)")
 # Words of lines that hold one number of a step each, below its announcement or in a table of keys and values.
 _OF_BLOCKS = frozenset(
-    [
-        "lr",
-        "current_lr",
-        "learning_rate",
-        "grad_norm",
-        "step_time",
-        "approxkl",
-        "approx_kl",
-        "clipfrac",
-        "clip_fraction",
-        "ep_rewmean",
-        "ep_rew_mean",
-        "ep_len_mean",
-        "eplenmean",
-        "explained_variance",
-        "fps",
-        "eprewmean",
-        "averageepret",
-        "stdepret",
-        "maxepret",
-        "minepret",
-        "eplen",
-        "policy_entropy",
-        "entropy",
-        "rollout",
-        "time_elapsed",
-        "returns",
-    ]
+    """
+    lr current_lr learning_rate grad_norm step_time approxkl approx_kl clipfrac clip_fraction ep_rewmean
+    ep_rew_mean ep_len_mean eplenmean explained_variance fps eprewmean averageepret stdepret maxepret minepret
+    eplen policy_entropy entropy rollout time_elapsed returns
+    """.split()
 )
 _COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS)
 _BLOCK_WORDS = frozenset(word.encode() for word in _OF_BLOCKS | {"total_timesteps", "nupdates", "n_updates"})
@@ -128,7 +105,7 @@ _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s
 _FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
 _CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)")
 _SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S")
-# What the dictionaries of other jobs hold: a quantised layer, a trial of a search.
+# Keys in dictionaries of other jobs: a quantised layer, a trial of a search.
 _OF_OTHER_JOBS = frozenset(["layer", "module", "tid", "trial", "trial_id", "state", "misc"])
 
 

@@ -12,48 +12,16 @@ _MAX_NUMBERS = 256
 _MAX_STEP = 2**53
 # Labels of counters, from the one that counts the whole training to those that count within an epoch.
 _GLOBAL = frozenset(
-    [
-        "global_step",
-        "global_steps",
-        "globalstep",
-        "global_iter",
-        "global_iteration",
-        "acc_iter",
-        "num_updates",
-        "num_update",
-        "nupdates",
-        "n_updates",
-        "total_timesteps",
-        "timesteps_total",
-        "training_iteration",
-        "training_step",
-        "step_i",
-        "train_step",
-        "train_iter",
-        "env_steps",
-        "total_env_steps",
-        "num_timesteps",
-        "totalenvinteracts",
-        "step_num",
-        "gstep",
-        "total_train_updates",
-    ]
+    """
+    global_step global_steps globalstep global_iter global_iteration acc_iter num_updates num_update nupdates
+    n_updates total_timesteps timesteps_total training_iteration training_step step_i train_step train_iter
+    env_steps total_env_steps num_timesteps totalenvinteracts step_num gstep total_train_updates
+    """.split()
 )
 _STEP = frozenset(
-    [
-        "step",
-        "steps",
-        "iter",
-        "iters",
-        "iteration",
-        "iterations",
-        "update",
-        "updates",
-        "minibatch_step",
-        "optimizer_step",
-        "up.",
-        "tick",
-    ]
+    """
+    step steps iter iters iteration iterations update updates minibatch_step optimizer_step up. tick
+    """.split()
 )
 _BATCH = frozenset(["batch", "batches", "minibatch", "batch_idx", "batch_index"])
 _EPOCH = frozenset(["epoch", "epochs", "ep", "ep."])
@@ -63,25 +31,14 @@ COUNTERS = _GLOBAL | _STEP | _BATCH | _EPOCH
 _TOTALS = frozenset(["max_steps", "total_steps", "max_iter", "max_iters", "total_iters", "num_training_steps"])
 # Words that may stand before a counter without changing what it counts.
 _PLAIN_WORDS = frozenset(
-    [
-        "train",
-        "training",
-        "learning",
-        "current",
-        "curr",
-        "cur",
-        "the",
-        "at",
-        "in",
-        "of",
-        "on",
-        "log",
-        "metrics",
-        "results",
-    ]
+    """
+    train training learning current curr cur the at in of on log metrics results
+    """.split()
 )
 _TIME_WORDS = frozenset(
-    ["time", "eta", "elapsed", "remaining", "date", "performace", "performance", "sec", "secs", "seconds"]
+    """
+    time eta elapsed remaining date performace performance sec secs seconds
+    """.split()
 )
 TIMES = re.compile(
     r"\b[IWEF]\d{4}(?:\d{4})? \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9}\b|\b\d{1,3}%\|[^|\r\n]{0,200}\|"

@@ -25,12 +25,14 @@ from .text import PARTIAL
 _MAX_PLACES = 50_000
 
 
-# What detectors look at; everything else passes as it came.
+# Kinds of record that detectors process; all others pass unchanged.
 _READ = frozenset((LogLine, Evidence, Event))
 
 
 class DetectorProcessor:
     """Runs all detectors over everything that passes; see `pipeline.RecordProcessor`."""
+
+    reads = _READ
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class DetectorProcessor:
             if readings:
                 reported += 1
                 self._reader.process_line(place, lines[index], readings, now)
-            if place.context.table is not None:  # what stands below a header may be a row without a word
+            if place.context.table is not None:  # a line below a header may be a row without a word
                 self._reader.remember_table(place, now)
                 rest = {later - index - 1: found for later, found in hits[number:]}
                 out, more, dropped = self._go_through(lines[index + 1 :], rest, now)
@@ -205,7 +207,7 @@ class DetectorProcessor:
         if place is None:
             if len(self._places) >= _MAX_PLACES:
                 self._places.clear()
-            place = StreamContext(origin, _job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
+            place = StreamContext(origin, job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
             self._reader.restore_stream(place)
             self._places[key] = place
             self._metrics.event_stream_create.inc(operation="create")
@@ -231,7 +233,7 @@ class DetectorProcessor:
     def _count_detection(self, detection: Detection) -> None:
         framework, method = detection.framework, detection.method
         if not self.rules.knows(framework):
-            framework = "other"  # what people and configurations write has no bounds
+            framework = "other"  # texts of people and configurations have no bounds
         self._metrics.framework_detection.inc(framework=framework, method=method, source=detection.source)
         confidence = self._metrics.framework_detection_confidence.labels(framework=framework, method=method)
         confidence.observe(detection.confidence)
@@ -284,8 +286,8 @@ def _identity(origin: Origin) -> tuple[str, ...]:
     return (origin.cluster, origin.workload_uid, pod, origin.container, rank)
 
 
-def _job_name(origin: Origin) -> str:
-    """Rows are stored under the workload where the record carries one, else under the pod; attempts likewise."""
+def job_name(origin: Origin) -> str:
+    """The name of an origin's job: its workload where the record carries one, else its pod, as rows are stored."""
     return _job_names(origin)[0]
 
 

@@ -323,6 +323,9 @@ class StreamReader:
             self._update_interval(job, moment.time - job.last_step_time)
         if job.last_step_time is None or moment.time >= job.last_step_time:
             job.last_step_time, job.last_iteration = moment.time, row_step
+        if job.is_evaluating:
+            job.evaluation_seconds = max(job.evaluation_seconds, now - job.stepped_at)
+        job.is_evaluating = False
         job.stepped_at = now
         job.is_running = True
         if job.is_stalled:
@@ -330,8 +333,8 @@ class StreamReader:
             self._happen(moment, LogEvent("resumed", "", row_step, None, {}))
 
     def _update_interval(self, job: Job, interval: float) -> None:
-        """The usual time from step to step: a mean that follows slowly; a stall itself does not count."""
-        if interval <= 0.0 or job.is_stalled:
+        """The usual time from step to step: a mean that follows slowly; neither stalls nor evaluations count."""
+        if interval <= 0.0 or job.is_stalled or job.is_evaluating:
             return
         usual = job.usual_seconds
         job.usual_seconds = interval if usual is None else usual + _SLOWING * (interval - usual)

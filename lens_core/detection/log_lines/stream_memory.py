@@ -13,7 +13,10 @@ from .schedule import Schedule
 PREFIX = "log/"
 MIN_STALL_SECONDS = 60.0
 STALL_FACTOR = 3.0
-# What nobody has heard of for so long is forgotten.
+# Nobody knows how long the first evaluation takes; later ones may take somewhat longer than the longest so far.
+EVALUATION_STALL_SECONDS = 1800.0
+EVALUATION_STALL_FACTOR = 1.5
+# Streams without lines for so long are removed.
 FORGET_SECONDS = 7 * 24 * 3600.0
 
 
@@ -31,6 +34,8 @@ class Job(msgspec.Struct, kw_only=True):
     Times of lines are the lines' own; `seen_at` (of any line that says something) and `stepped_at` (of a step) are the
     receiver's clock. `usual_seconds` is the usual time from step
     to step. `events` maps what was reported to when; `saving` is the checkpoint that is being written.
+    `is_evaluating`: an evaluation was announced behind the newest step; `evaluation_seconds` is the longest pause so
+    far in which one ran, by the receiver's clock.
     """
 
     origin: Origin
@@ -44,6 +49,8 @@ class Job(msgspec.Struct, kw_only=True):
     is_running: bool = False
     is_stalled: bool = False
     is_not_finite: bool = False
+    is_evaluating: bool = False
+    evaluation_seconds: float = 0.0
     events: dict[str, float] = {}
     frameworks: dict[str, float] = {}
     saving: tuple[int | None, float, str] | None = None
@@ -104,7 +111,8 @@ def silence_limit(job: Job) -> float | None:
     """The seconds after which the silence of a job is a stall; None for one of which no step is expected."""
     if not job.is_running or job.is_stalled or job.usual_seconds is None or job.intervals < 2:
         return None
-    return max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds)
+    limit = max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds, EVALUATION_STALL_FACTOR * job.evaluation_seconds)
+    return max(limit, EVALUATION_STALL_SECONDS) if job.is_evaluating else limit
 
 
 Kept = TypeVar("Kept", Job, Stream)

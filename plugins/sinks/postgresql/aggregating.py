@@ -12,9 +12,9 @@ from lens_core import BadRequest, PointQuery
 from lens_core.plugin_api.store import percentile_of
 
 from .blocks import unpack_summaries
-from .reading import Part, Reader
+from .point_store import PointReader
 from .series import Doubles, Integers, Series
-from .streams import Header
+from .streams import Header, Part
 
 _MOST_INTERVALS = 1_000_000
 _AT_ONCE = 2048
@@ -56,7 +56,7 @@ class Aggregator:
         self._values: list[tuple[Integers, Integers, Doubles]] = []
         self._has_percentiles = any(percentile_of(name) is not None for name in self._aggregates)
 
-    async def add_known(self, reader: Reader, metric: str | None, parts: Sequence[Part]) -> Sequence[Part]:
+    async def add_known(self, reader: PointReader, metric: str | None, parts: Sequence[Part]) -> Sequence[Part]:
         """Add what is known of blocks that are wholly in one interval; the parts that are left to be read."""
         if metric is None or self._has_percentiles:
             return parts
@@ -71,16 +71,18 @@ class Aggregator:
         low, high = (block.first_us, block.last_us) if self._by_time else (block.first_iteration, block.last_iteration)
         return block.ordered and low // self._interval == high // self._interval
 
-    async def _add_blocks(self, reader: Reader, metric: str, parts: Sequence[Part]) -> set[Part]:
+    async def _add_blocks(self, reader: PointReader, metric: str, parts: Sequence[Part]) -> set[Part]:
         """Add blocks; those with which that is done: a block with a NaN is to be read, as is one without a sum, and
         for the first and the last figure one whose first or last row in time has not the metric."""
-        found = [row for row in await reader.summaries_of(metric, parts) if row[2] is not None]
+        found = [known for known in await reader.summaries_of(metric, parts) if known.total is not None]
         if not found:
             return set()
-        series = unpack_summaries([row[3] for row in found], [row[1] for row in found], range(len(found)))
+        series = unpack_summaries(
+            [known.summary for known in found], [known.points for known in found], range(len(found))
+        )
         starts = np.searchsorted(series.streams, np.arange(len(found)))
         ends = np.append(starts[1:], series.size) - 1
-        blocks = [parts[row[0]].block for row in found]
+        blocks = [parts[known.number].block for known in found]
         first_us = np.array([block.first_us for block in blocks if block])
         last_us = np.array([block.last_us for block in blocks if block])
         is_known = ~np.logical_or.reduceat(np.isnan(series.values), starts)
@@ -89,11 +91,11 @@ class Aggregator:
         if not self._by_time:  # the latest time is known where the last point has it
             is_known &= series.times[ends] == last_us
         buckets = Buckets(
-            self._curve_of[[parts[row[0]].place for row in found]],
+            self._curve_of[[parts[known.number].place for known in found]],
             (first_us if self._by_time else series.iterations[starts]) // self._interval,
             np.maximum.reduceat(series.iterations, starts) if self._by_time else last_us,
-            np.array([row[1] for row in found]),
-            np.array([row[2] for row in found]),
+            np.array([known.points for known in found]),
+            np.array([known.total for known in found]),
             np.minimum.reduceat(series.values, starts),
             np.maximum.reduceat(series.values, starts),
             first_us,
@@ -102,7 +104,7 @@ class Aggregator:
             series.values[ends],
         )
         self._append(Buckets._make(column[is_known] for column in buckets))
-        return {parts[row[0]] for row, known in zip(found, is_known, strict=True) if known}
+        return {parts[known.number] for known, is_done in zip(found, is_known, strict=True) if is_done}
 
     def append_points(self, series: Series) -> None:
         """Add points, in any order."""

@@ -13,6 +13,7 @@ from lens_core import (
     MetricInfo,
     MetricPoint,
     News,
+    PodLife,
     PointColumns,
     PointQuery,
     Progress,
@@ -24,12 +25,15 @@ from lens_core import (
     WorkloadSummary,
 )
 from lens_core.plugin_api.overview import Overview, OverviewPage
+from lens_core.plugin_api.store import SourceChoice
 
 from . import exporting, listing, news, pace, points, upkeep
 from .compacting import Compactor
 from .database import Database
+from .echoes import left_out
 from .facts import read_diagnoses
 from .overview import overview, overviews_of
+from .point_store import PointStore
 
 
 class Asking(Store):
@@ -40,11 +44,17 @@ class Asking(Store):
     )
     _database: Database
     _compactor: Compactor
+    _points: PointStore
 
     async def metric_sources(self, workload_uid: str) -> list[SourceCount]:
         """The data sources of a workload and their number of rows."""
         async with self._database.reading() as connection:
             return await listing.metric_sources(connection, workload_uid)
+
+    async def source_choices(self, query: PointQuery) -> Sequence[SourceChoice]:
+        """The choices among data sources that repeat each other."""
+        async with self._database.reading() as connection:
+            return (await left_out(connection, query)).choices
 
     async def available_metrics(self, workload_uid: str, data_source: str) -> list[MetricInfo]:
         """The metrics of a workload, from the catalogue."""
@@ -53,28 +63,32 @@ class Asking(Store):
 
     async def metric_points(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """The points of a query, in pieces."""
-        async with aclosing(points.metric_columns(self._database, query, self._compactor.record_readers)) as pieces:
+        async with aclosing(
+            points.metric_columns(self._database, self._points, query, self._compactor.record_readers)
+        ) as pieces:
             async for piece in pieces:
                 yield piece.points()
 
     async def iteration_times(self, query: PointQuery) -> AsyncIterator[list[MetricPoint]]:
         """Return when each step was reached, in pieces."""
-        async with aclosing(points.iteration_columns(self._database, query, self._compactor.record_readers)) as pieces:
+        async with aclosing(
+            points.iteration_columns(self._database, self._points, query, self._compactor.record_readers)
+        ) as pieces:
             async for piece in pieces:
                 yield piece.points()
 
     def metric_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
         """The points of a query as columns, in pieces."""
-        return points.metric_columns(self._database, query, self._compactor.record_readers)
+        return points.metric_columns(self._database, self._points, query, self._compactor.record_readers)
 
     def iteration_columns(self, query: PointQuery) -> AsyncGenerator[PointColumns, None]:
         """Return when each step was reached, as columns."""
-        return points.iteration_columns(self._database, query, self._compactor.record_readers)
+        return points.iteration_columns(self._database, self._points, query, self._compactor.record_readers)
 
     async def news(self, query: PointQuery, cursor: str) -> News:
         """Return the news since the cursor. Raises BadRequest for a foreign cursor."""
         async with self._database.reading() as connection, connection.transaction():
-            return await news.news(connection, query, cursor)
+            return await news.news(connection, self._points, query, cursor)
 
     async def changed_workloads(self, cursor: str) -> tuple[list[str], str]:
         """The workloads that something was written about since a moment. Raises BadRequest for a cursor of another."""
@@ -84,21 +98,21 @@ class Asking(Store):
     async def newest_progress(self, workload_uids: Sequence[str]) -> dict[str, Progress]:
         """Return the progress of the attempt that each workload logged last."""
         async with self._database.reading() as connection:
-            return await pace.newest_progress(connection, workload_uids)
+            return await pace.newest_progress(connection, self._points, workload_uids)
 
     async def run_progress(self, query: PointQuery) -> list[Progress]:
         """Return the progress of each attempt of a query's runs."""
         async with self._database.reading() as connection:
-            return await pace.run_progress(connection, query)
+            return await pace.run_progress(connection, self._points, query)
 
     async def stats(self) -> dict[str, Any]:
         """Sizes, counts, and how much is in blocks."""
         async with self._database.reading() as connection:
-            return await upkeep.stats(connection)
+            return {**await upkeep.database_stats(connection), **await self._points.stats()}
 
     def export_records(self, workload_uid: str = "") -> AsyncGenerator[list[Record], None]:
         """Everything, or what belongs to one workload, as records."""
-        return exporting.export_records(self._database, workload_uid)
+        return exporting.export_records(self._database, self._points, workload_uid)
 
     async def workloads(self, *, search: str = "", limit: int = 100, cursor: str = "") -> WorkloadPage:
         """The workloads, those seen last first. Raises BadRequest for a cursor that this did not give."""
@@ -124,6 +138,11 @@ class Asking(Store):
         """Return the events of a workload, newest first."""
         async with self._database.reading() as connection:
             return await listing.list_events(connection, workload_uid, limit)
+
+    async def pods(self, workload_uid: str) -> list[PodLife]:
+        """Return the pods of a workload, with when they held GPUs."""
+        async with self._database.reading() as connection:
+            return await listing.pods(connection, workload_uid)
 
     async def count_events(self, workload_uid: str) -> int:
         """Count the events of a workload."""

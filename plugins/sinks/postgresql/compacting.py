@@ -21,6 +21,7 @@ from .blocks import BLOCK_ROWS, HIGHEST_STEP, LOWEST_STEP, PARTIAL_ROWS, Block, 
 from .database import Database
 from .encoding import StreamChange
 from .identity import Connection
+from .point_store import PointStore
 from .retention import Policy, retain
 from .retention import describe_removal as describe_retained
 from .sessions import only_here
@@ -60,8 +61,9 @@ class Compactor:
     `Waiting` says for how long.
     """
 
-    def __init__(self, database: Database, logger: logging.Logger, policy: Policy) -> None:
+    def __init__(self, database: Database, store: PointStore, logger: logging.Logger, policy: Policy) -> None:
         self._database = database
+        self._store = store
         self._logger = logger
         self._policy = policy
         self._retained = -_RETAIN_SECONDS
@@ -105,11 +107,11 @@ class Compactor:
             try:
                 await self._round()
             except NotReady as error:
-                self._logger.debug("no blocks are made: %s", error)
+                self._logger.debug("compaction stopped: %s", error)
             except (psycopg.Error, OSError) as error:
-                self._logger.warning("blocks could not be made, trying again: %s", describe_error(error))
+                self._logger.warning("compaction failed; retrying: %s", describe_error(error))
             except Exception:
-                self._logger.exception("blocks could not be made, trying again")
+                self._logger.exception("compaction failed; retrying")
             if not self._ending:
                 await self._pause()
 
@@ -125,7 +127,7 @@ class Compactor:
         rescan = now - self._scanned >= _RESCAN_SECONDS
         self._pending.update(self._waiting.due(now))
         retain_now = not self._policy.is_empty and now - self._retained >= _RETAIN_SECONDS
-        if self._pending or rescan:
+        if self._store.has_blocks and (self._pending or rescan):
             async with await self._database.connect_when_ready() as connection:
                 self._pending = await _worth_it(connection, self._pending)
                 if rescan:
@@ -151,9 +153,9 @@ class Compactor:
     async def _retain(self) -> None:
         """Remove what is too old. In a large store that takes longer than a statement of a write may."""
         async with await self._database.connect_when_ready(timeout_seconds=0) as connection:
-            found = await retain(connection, self._policy, time.time_ns() // 1000)
+            found = await retain(connection, self._store, self._policy, time.time_ns() // 1000)
         if any(found.values()):
-            self._logger.info("Old data were removed. %s", describe_retained(found))
+            self._logger.info("Removed old data. %s", describe_retained(found))
 
 
 async def _worth_it(connection: Connection, due: Mapping[int, bool]) -> dict[int, bool]:

@@ -9,7 +9,8 @@ from typing import Any
 from lens_core import Origin, Unavailable
 
 from .identity import Connection
-from .retention import StreamSize, remove_attempt
+from .point_store import PointStore
+from .retention import StreamSize
 
 _EVENTS_AT_ONCE = 20_000
 _MOST_TRIES = 20
@@ -30,7 +31,7 @@ async def origins(connection: Connection, uid: str) -> list[Origin]:
     ]
 
 
-async def delete_workload(connection: Connection, uid: str) -> dict[str, int] | None:
+async def delete_workload(connection: Connection, store: PointStore, uid: str) -> dict[str, int] | None:
     """Remove everything that is shown under a uid; how much it was, None when nothing is known about it."""
     cursor = await connection.execute(
         "select id, workload_uid, pod_uid from lens_subject"
@@ -41,11 +42,17 @@ async def delete_workload(connection: Connection, uid: str) -> dict[str, int] | 
     if not subjects:
         return None
     ids = [row[0] for row in subjects]
-    found = await _remove(connection, {"subjects": ids, "run": None})
+    found = await _remove(connection, store, {"subjects": ids, "run": None})
     workloads = sorted({uid, *(row[1] for row in subjects if row[1])})
     pods = [row[2] for row in subjects if row[2] and not row[1]]
     async with connection.transaction():
         await connection.execute("delete from lens_subject where id = any(%s)", [ids])
+        await connection.execute(
+            "delete from lens_pod_span p using lens_membership m where m.cluster = p.cluster"
+            " and m.pod_uid = p.pod_uid and m.namespace = p.namespace and m.pod_name = p.pod_name"
+            " and m.workload_uid = any(%s)",
+            [workloads],
+        )
         await connection.execute(
             "delete from lens_membership where workload_uid = any(%s) or pod_uid = any(%s)", [workloads, pods]
         )
@@ -55,11 +62,11 @@ async def delete_workload(connection: Connection, uid: str) -> dict[str, int] | 
     return found
 
 
-async def delete_run(connection: Connection, uid: str, run_id: str) -> dict[str, int] | None:
+async def delete_run(connection: Connection, store: PointStore, uid: str, run_id: str) -> dict[str, int] | None:
     """Remove a run of a workload; how much it was, None when there is no such run."""
     cursor = await connection.execute("select distinct subject_id from lens_name where uid = %s", [uid])
     of_run = {"subjects": [row[0] for row in await cursor.fetchall()], "run": run_id}
-    found = await _remove(connection, of_run)
+    found = await _remove(connection, store, of_run)
     facts = 0
     async with connection.transaction():
         for table in ("lens_evidence", "lens_attempt"):
@@ -71,7 +78,7 @@ async def delete_run(connection: Connection, uid: str, run_id: str) -> dict[str,
     return found if facts or any(found.values()) else None
 
 
-async def _remove(connection: Connection, what: Mapping[str, Any]) -> dict[str, int]:
+async def _remove(connection: Connection, store: PointStore, what: Mapping[str, Any]) -> dict[str, int]:
     """Remove attempts and events of subjects; `run` None means all runs."""
     cursor = await connection.execute(
         "select id, subject_id from lens_stream where subject_id = any(%(subjects)s)"
@@ -79,19 +86,19 @@ async def _remove(connection: Connection, what: Mapping[str, Any]) -> dict[str, 
         what,
     )
     streams: Sequence[tuple[int, int]] = await cursor.fetchall()
-    rows = sum([await _remove_stream(connection, stream_id, subject) for stream_id, subject in streams])
+    rows = sum([await _remove_stream(connection, store, stream_id, subject) for stream_id, subject in streams])
     events = 0
     while count := await _remove_events(connection, what):
         events += count
     return {"attempts_removed": len(streams), "rows_removed": rows, "events_removed": events}
 
 
-async def _remove_stream(connection: Connection, stream_id: int, subject_id: int) -> int:
+async def _remove_stream(connection: Connection, store: PointStore, stream_id: int, subject_id: int) -> int:
     """Remove an attempt whatever its age. Raises Unavailable when it is written to faster than it can be removed."""
     stream = StreamSize(stream_id, subject_id, "", "", _NEVER_TOO_NEW, 0)
     rows = 0
     for _ in range(_MOST_TRIES):
-        removed, is_gone = await remove_attempt(connection, stream, time.time_ns() // 1000)
+        removed, is_gone = await store.remove_attempt(connection, stream, time.time_ns() // 1000)
         rows += removed
         if is_gone or not await _exists(connection, stream_id):
             return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -23,31 +23,34 @@ from lens_core.plugin_api.store import metric_name
 
 from .blocks import HIGHEST_STEP, LOWEST_STEP
 from .database import Database
+from .echoes import echoes_of
 from .grouping import LOG_SOURCE
 from .identity import Connection
+from .point_store import PointStore
+from .rows import StoredRow
 
 _PIECE = 2_000
-_ROWS = """
-    select row_step, sequence, event_time_us, updated_us, nullif(iteration, row_step), rank, metrics, tags,
-        key_sequences, history
-    from lens_row where stream_id = %s and row_step >= %s order by row_step limit %s
-"""
 
 
-async def export_records(database: Database, workload_uid: str) -> AsyncGenerator[list[Record], None]:
+async def export_records(
+    database: Database, store: PointStore, workload_uid: str
+) -> AsyncGenerator[list[Record], None]:
     """Pods, then for each subject its rows, events, evidence and detections; '' for everything. In one snapshot."""
     async with database.reading() as connection, connection.transaction():
         yield list(await _pods(connection, workload_uid))
         for subject_id, origin in await _subjects(connection, workload_uid):
             cursor = await connection.execute(
-                "select id, data_source, run_id, attempt, rank, pod_uid, pod_name from lens_stream"
+                "select id, data_source, run_id, attempt, rank, pod_uid, pod_name, node, world_size from lens_stream"
                 " where subject_id = %s order by id",
                 [subject_id],
             )
             for stream in await cursor.fetchall():
                 first = LOWEST_STEP
-                while rows := await (await connection.execute(_ROWS, [stream[0], first, _PIECE])).fetchall():
-                    yield [record for row in rows for record in _versions(origin, stream, row)]
+                shared = stream[1] == LOG_SOURCE
+                echoes = await echoes_of(connection, stream[0])
+                while rows := await store.stored_rows(connection, stream[0], first, _PIECE, shared_by_ranks=shared):
+                    written = (record for row in rows for record in _versions(origin, stream, *row))
+                    yield [part for record in written for part in _by_echo(record, echoes)]
                     if rows[-1][0] == HIGHEST_STEP:
                         break
                     first = rows[-1][0] + 1
@@ -77,17 +80,20 @@ async def _subjects(connection: Connection, uid: str) -> list[tuple[int, Origin]
     ]
 
 
-def _versions(origin: Origin, stream: tuple[Any, ...], row: tuple[Any, ...]) -> Iterator[StepMetrics]:
+def _versions(origin: Origin, stream: tuple[Any, ...], step: int, row: StoredRow) -> Iterator[StepMetrics]:
     """A row as the writes that made it: what was overwritten first, the newest last."""
-    _, source, run_id, attempt, stream_rank, pod_uid, pod_name = stream
-    step, sequence, first_us, updated_us, iteration, rank, metrics, tags, key_sequences, history = row
+    _, source, run_id, attempt, stream_rank, pod_uid, pod_name, node, world_size = stream
+    sequence, rank, iteration, first_us, updated_us, stored, tags, key_sequences, history = row
+    metrics = dict(stored)
     shared = source == LOG_SOURCE
     tags = tags or {}
 
     def make_row(number: int, of_rank: int | None, values: dict[str, Any], time_us: int | None) -> StepMetrics:
         who = of_rank if shared else (None if stream_rank < 0 else stream_rank)
         return StepMetrics(
-            origin=_with_rank(origin, pod_uid, pod_name, who),
+            origin=msgspec.structs.replace(
+                _with_rank(origin, pod_uid, pod_name, who), node=node or origin.node, world_size=world_size
+            ),
             data_source=source,
             run_id=run_id,
             attempt=attempt,
@@ -96,7 +102,7 @@ def _versions(origin: Origin, stream: tuple[Any, ...], row: tuple[Any, ...]) -> 
             event_time=None if time_us is None else time_us / 1e6,
             sequence=number,
             values={metric_name(name): float(value) for name, value in values.items()},
-            tags={metric_name(name): tags[name] for name in values if name in tags},
+            tags={metric_name(name): dict(tags[name]) for name in values if name in tags},
         )
 
     for entry in history or []:
@@ -109,6 +115,19 @@ def _versions(origin: Origin, stream: tuple[Any, ...], row: tuple[Any, ...]) -> 
     yield make_row(sequence, rank, metrics, first_us if updated_us is None else updated_us)
     if updated_us is not None and not history and not others:
         yield make_row(sequence, rank, metrics, first_us)
+
+
+def _by_echo(record: StepMetrics, echoes: Mapping[str, str]) -> Iterator[StepMetrics]:
+    """A write in one part for each of what its metrics are echoes of, and one for those that are none."""
+    if echoes.keys().isdisjoint(record.values):
+        yield record
+        return
+    parts: dict[str, dict[str, float]] = {}
+    for name, value in record.values.items():
+        parts.setdefault(echoes.get(name, ""), {})[name] = value
+    for of, values in parts.items():
+        tags = {name: tags for name, tags in record.tags.items() if name in values}
+        yield msgspec.structs.replace(record, values=values, tags=tags, echo_of=of)
 
 
 def _with_rank(origin: Origin, pod_uid: str, pod_name: str, rank: int | None) -> Origin:

@@ -9,13 +9,10 @@ from lens_core import PointQuery
 
 from .grouping import LOG_SOURCE
 from .identity import Connection
+from .point_store import PointStore
 from .series import Series
 from .streams import Stream
 
-_TAGS = b"""
-    select r.stream_id, r.row_step, r.tags -> %s from unnest(%s::bigint[], %s::bigint[]) k (stream_id, row_step)
-    join lens_row r using (stream_id, row_step) where r.tags ? %s
-"""
 # Streams from before they had their pod's name: it is that of the subject, or known by a membership.
 _PODS = b"""
     select s.id, coalesce(m.pod_name, case when u.workload_uid = '' or s.pod_uid = u.pod_uid then u.pod_name end, '')
@@ -28,8 +25,9 @@ _PODS = b"""
 class Extras:
     """Makes the extra columns of pieces; nothing is read where the question wants none."""
 
-    def __init__(self, connection: Connection, query: PointQuery) -> None:
+    def __init__(self, connection: Connection, store: PointStore, query: PointQuery) -> None:
         self._connection = connection
+        self._store = store
         self._columns = query.extra_columns
         self._aggregates = query.aggregates
         self._pod_names: dict[int, str] = {}
@@ -69,8 +67,7 @@ class Extras:
         ids, steps = [stream.id for stream in streams], series.steps.tolist()
         if metric is None or not ids:
             return [{} for _ in ids]
-        cursor = await self._connection.execute(_TAGS, [metric, ids, steps, metric])
-        known = {(stream_id, step): tags for stream_id, step, tags in await cursor.fetchall()}
+        known = await self._store.tags(self._connection, metric, ids, steps)
         return [known.get(key) or {} for key in zip(ids, steps, strict=True)]
 
 

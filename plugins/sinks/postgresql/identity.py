@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 
-from .grouping import PodKey, StreamKey, Subject, SubjectKey
+from .grouping import StreamKey, StreamPlace, Subject, SubjectKey
 
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 # Entries of each cache. A job of 100,000 ranks writes one stream, or a few, for each of them, one after the other: a
@@ -63,9 +63,9 @@ class Identities:
         return key in self._subjects and (not subject.is_named or key in self._named)
 
     async def streams(
-        self, connection: Connection, subjects: Mapping[SubjectKey, Subject], wanted: Mapping[StreamKey, PodKey]
+        self, connection: Connection, subjects: Mapping[SubjectKey, Subject], wanted: Mapping[StreamKey, StreamPlace]
     ) -> Mapping[StreamKey, StreamId]:
-        """The ids of these streams (to the pod that writes each); a session never seen becomes the next attempt."""
+        """The ids of these streams (with the place that writes each); a session never seen becomes the next attempt."""
         missing = [key for key in wanted if key not in self._streams]
         if missing:
             subject_ids = await self.subjects(connection, subjects)
@@ -186,23 +186,24 @@ async def _make_streams(
     connection: Connection,
     subject_ids: Mapping[SubjectKey, int],
     attempts: Mapping[StreamKey, int],
-    pod_of: Mapping[StreamKey, PodKey],
+    place_of: Mapping[StreamKey, StreamPlace],
 ) -> dict[StreamKey, StreamId]:
     identities = {
         key: (subject_ids[key.subject], key.data_source, key.run_id, attempt, key.rank)
         for key, attempt in attempts.items()
     }
-    pods = {identity: pod_of[key] for key, identity in reversed(identities.items())}
-    found = await _stream_ids(connection, pods)
-    missing = sorted(identity for identity in pods if identity not in found)
+    places = {identity: place_of[key] for key, identity in reversed(identities.items())}
+    found = await _stream_ids(connection, places)
+    missing = sorted(identity for identity in places if identity not in found)
     if missing:
         # Only what is missing: "on conflict" waits for a transaction that changes the stream, which may be waiting for
         # the lock on the subject that this one holds.
         await connection.execute(
-            "insert into lens_stream (subject_id, data_source, run_id, attempt, rank, pod_uid, pod_name)"
-            " select * from unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[], %s::text[], %s::text[])"
+            "insert into lens_stream (subject_id, data_source, run_id, attempt, rank, pod_uid, pod_name, node,"
+            " world_size) select * from unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[], %s::text[],"
+            " %s::text[], %s::text[], %s::int[])"
             " on conflict (subject_id, data_source, run_id, attempt, rank) do nothing",
-            [*_columns_of(missing), *_columns_of(pods[identity] for identity in missing)],
+            [*_columns_of(missing), *_columns_of(places[identity] for identity in missing)],
         )
         found.update(await _stream_ids(connection, missing))
     return {key: StreamId(found[identity], identity[0], identity[3]) for key, identity in identities.items()}

@@ -10,16 +10,18 @@ from __future__ import annotations
 import base64
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from lens_core import BadRequest, EventRow, News, PointColumns, PointQuery
 from lens_core.plugin_api.store import metric_name
 
+from .echoes import LeftOut, left_out
 from .identity import Connection
 from .listing import EVENT, event_row
+from .point_store import PointStore, ShownRow
 from .text import bigint, metric_key
 
 _ROWS = 500
@@ -28,7 +30,6 @@ _STREAMS = 100
 _EVENTS = 200
 _REMEMBERED_EVENTS = 100
 _NO_STEP = -(2**63)
-_TIME = "coalesce(event_time_us, received_us)"
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 
 
@@ -54,10 +55,11 @@ class _Grown(NamedTuple):
     rows: int
 
 
-async def news(connection: Connection, query: PointQuery, cursor: str) -> News:
+async def news(connection: Connection, store: PointStore, query: PointQuery, cursor: str) -> News:
     """Points and events since the cursor. Raises BadRequest for one that this did not give."""
     seen = _decode_cursor(cursor)
-    streams = await _streams(connection, query)
+    hidden = await left_out(connection, query)
+    streams = await _streams(connection, query, hidden)
     events, last_event, shown = await _events(connection, query, seen)
     if seen is None:
         known = {stream.id: (stream.last_step, stream.late_version) for stream in streams}
@@ -73,8 +75,8 @@ async def news(connection: Connection, query: PointQuery, cursor: str) -> News:
             continue
         was_late = late != stream.late_version and step is not None
         changed |= was_late
-        reached, found = await _new_rows(connection, query, stream, step, again=was_late)
-        points += found
+        reached, found = await _new_rows(connection, store, query, stream, step, again=was_late)
+        points += [column for column in found if not hidden.holds(stream.id, metric_key(column.metric_name))]
         more |= reached < stream.last_step
         seen.streams[stream.id] = (reached, stream.late_version)
     now = _remember(streams, seen.streams, seen.newest_stream, last_event, shown)
@@ -112,7 +114,7 @@ def _encode_cursor(seen: _Seen) -> str:
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(seen)).decode().rstrip("=")
 
 
-async def _streams(connection: Connection, query: PointQuery) -> list[_Grown]:
+async def _streams(connection: Connection, query: PointQuery, hidden: LeftOut) -> list[_Grown]:
     """The streams of a query, those written last first."""
     cursor = await connection.execute(
         f"select id, coalesce(last_step, {_NO_STEP}), late_version, run_id, attempt, data_source, rows from lens_stream"
@@ -122,44 +124,35 @@ async def _streams(connection: Connection, query: PointQuery) -> list[_Grown]:
         " and (%(attempt)s::bigint is null or attempt = %(attempt)s) order by last_seen_us desc nulls last, id desc",
         {"uid": query.workload_uid, "sources": query.sources, "run": query.run_id, "attempt": query.attempt},
     )
-    return [_Grown(*row) for row in await cursor.fetchall()]
+    found = [_Grown(*row) for row in await cursor.fetchall()]
+    return [stream for stream in found if stream.id not in hidden.streams]
 
 
 async def _new_rows(
-    connection: Connection, query: PointQuery, stream: _Grown, step: int | None, *, again: bool
+    connection: Connection, store: PointStore, query: PointQuery, stream: _Grown, step: int | None, *, again: bool
 ) -> tuple[int, list[PointColumns]]:
     """The rows beyond a step, as columns, and the step that was reached; `again`: some before it once more."""
     if step == stream.last_step and not again:
         return step, []
     first = _NO_STEP if step is None or step == _NO_STEP else step + 1
     if step is not None and again:
-        cursor = await connection.execute(
-            "select min(row_step) from (select row_step from lens_row where stream_id = %s and row_step <= %s"
-            " order by row_step desc limit %s) rows",
-            [stream.id, step, _LATE_ROWS],
-        )
-        row = await cursor.fetchone()
-        first = _NO_STEP if row is None or row[0] is None else row[0]
-    cursor = await connection.execute(
-        f"select row_step, iteration, {_TIME} / 1000, metrics from lens_row"
-        " where stream_id = %s and row_step >= %s order by row_step limit %s",
-        [stream.id, first, _ROWS],
-    )
-    rows = await cursor.fetchall()
-    return rows[-1][0] if rows else stream.last_step, _columns(query, stream, rows)
+        known = await store.step_before(connection, stream.id, step, _LATE_ROWS)
+        first = _NO_STEP if known is None else known
+    rows = await store.shown_rows(connection, stream.id, first, _ROWS)
+    return rows[-1].row_step if rows else stream.last_step, _columns(query, stream, rows)
 
 
-def _columns(query: PointQuery, stream: _Grown, rows: list[tuple[Any, ...]]) -> list[PointColumns]:
+def _columns(query: PointQuery, stream: _Grown, rows: Sequence[ShownRow]) -> list[PointColumns]:
     wanted = None if query.metrics is None else {metric_key(name) for name in query.metrics}
     found: dict[str, tuple[array[int], array[int], array[float]]] = defaultdict(
         lambda: (array("q"), array("q"), array("d"))
     )
-    for _, iteration, timestamp, metrics in rows:
+    for _, iteration, time_us, metrics in rows:
         for metric, value in metrics.items():
             if wanted is None or metric in wanted:
                 iterations, timestamps, values = found[metric]
                 iterations.append(iteration)
-                timestamps.append(timestamp)
+                timestamps.append(time_us // 1000)
                 values.append(float(value))
     return [
         PointColumns(

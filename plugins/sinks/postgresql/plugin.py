@@ -39,6 +39,7 @@ from .address import DATA_ERRORS, NotReady, StreamsGone, answer_for, describe_er
 from .asking import Asking
 from .compacting import Compactor
 from .database import Database
+from .echoes import mark_echoes
 from .embedded import check_installed, running_dsn
 from .facts import write_detections, write_diagnoses, write_events, write_evidence, write_pods, write_told_memberships
 from .figures import touch_subjects
@@ -46,11 +47,11 @@ from .grouping import NameCache
 from .identity import Connection, Identities
 from .metrics import StoreMetrics
 from .retention import policy_of
-from .sessions import already_written, move_cursor, read_position
+from .row_store import RowStore
+from .sessions import Superseded, already_written, move_cursor, read_position
 from .settings import PostgreSQLSettings
 from .sorting import Sorted, sort_batch, source_label
 from .text import clean, refuse_nul
-from .writer import write_rows
 
 T = TypeVar("T")
 
@@ -74,7 +75,8 @@ class PostgreSQL(Asking):
         super().__init__(settings, context)
         self._options = settings
         self._database = Database(settings, context)
-        self._compactor = Compactor(self._database, context.logger, policy_of(settings))
+        self._points = RowStore(settings.history_limit)
+        self._compactor = Compactor(self._database, self._points, context.logger, policy_of(settings))
         self._identities = Identities()
         # Those that were written today: retention may remove them, so that they are written again each day.
         self._memberships: set[tuple[str, str, str]] = set()
@@ -140,6 +142,8 @@ class PostgreSQL(Asking):
             return Retry("streams were removed while they were written to", after_seconds=0.0)
         except NotReady as error:
             return Retry(str(error), after_seconds=_RECONNECT_SECONDS)
+        except Superseded:
+            return Retry("another daemon delivers this part of the log by now", after_seconds=_RECONNECT_SECONDS)
         except (psycopg.Error, OSError, *DATA_ERRORS) as error:
             answer = answer_for(error)
         if not isinstance(answer, Delivered | Rejected):
@@ -171,14 +175,15 @@ class PostgreSQL(Asking):
         self._identities.trim()
         sessions = [stream for _, stream, _ in sorted_.events if stream.session]
         subjects = await self._identities.subjects(connection, grouped.subjects)
-        wanted = {key: grouped.pods[key] for key in (*grouped.streams, *sessions)}
+        wanted = {key: grouped.places[key] for key in (*grouped.streams, *sessions)}
         streams = await self._identities.streams(connection, grouped.subjects, wanted)
         async with connection.transaction():
-            await move_cursor(connection, batch)
+            if not await move_cursor(connection, batch):
+                return  # another daemon wrote this meanwhile
             changes = {}
             if grouped.streams:
-                limit = self._options.history_limit
-                changes = await write_rows(connection, grouped.streams, streams, now_us, limit)
+                changes = await self._points.write_rows(connection, grouped.streams, streams, now_us, _token(batch))
+                await mark_echoes(connection, grouped.echoes, streams)
             await write_events(connection, sorted_.events, subjects, streams, now_us)
             await write_evidence(connection, sorted_.evidence, subjects, now_us)
             await write_detections(connection, sorted_.detections, subjects, now_us)
@@ -231,11 +236,11 @@ class PostgreSQL(Asking):
         if wandb_points:
             self._metrics.wandb_points_failed.inc(wandb_points)
 
-    async def tidy(self) -> dict[str, Any]:
+    async def vacuum(self) -> dict[str, Any]:
         """Remove what is too old, make all blocks that can be made, vacuum all tables. Raises LensError."""
         try:
             async with await self._database.connect_when_ready(timeout_seconds=0.0) as connection:
-                return await upkeep.clean_database(connection, policy_of(self._options))
+                return await upkeep.clean_database(connection, self._points, policy_of(self._options))
         except psycopg.Error as error:
             raise LensError(f"PostgreSQL refused: {describe_error(error)}") from None
 
@@ -245,12 +250,14 @@ class PostgreSQL(Asking):
 
     async def delete_workload(self, workload_uid: str) -> dict[str, int] | None:
         """Remove everything that is shown under a uid, on a connection of its own. Raises Unavailable."""
-        return await self._delete(lambda connection: deleting.delete_workload(connection, refuse_nul(workload_uid)))
+        return await self._delete(
+            lambda connection: deleting.delete_workload(connection, self._points, refuse_nul(workload_uid))
+        )
 
     async def delete_run(self, workload_uid: str, run_id: str) -> dict[str, int] | None:
         """Remove one run of a workload, on a connection of its own. Raises Unavailable."""
         uid, run = refuse_nul(workload_uid), refuse_nul(run_id)
-        return await self._delete(lambda connection: deleting.delete_run(connection, uid, run))
+        return await self._delete(lambda connection: deleting.delete_run(connection, self._points, uid, run))
 
     async def _delete(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         try:
@@ -263,6 +270,12 @@ class PostgreSQL(Asking):
                 f"PostgreSQL refused: {describe_error(error)}; what is left can be deleted again"
             ) from None
         finally:
-            # What was told of pods before may be gone: it is written again. Streams are looked up again where they
+            # Earlier rows of pods may be gone: they are written again. Streams are looked up again where they
             # turn out to be gone.
             self._memberships = set()
+
+
+def _token(batch: Batch) -> str:
+    """The name of a batch, which is the same when it is delivered again."""
+    start, end = batch.start, batch.end
+    return f"{batch.spool_id}:{batch.sink}:{start.batch}.{start.offset}:{end.batch}.{end.offset}"

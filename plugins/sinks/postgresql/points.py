@@ -24,10 +24,10 @@ from .database import Database
 from .extras import Extras
 from .identity import Connection
 from .paging import Page, Place
-from .reading import ALL, Range, Reader, count_points, metric_of_all_rows
+from .point_store import PointReader, PointStore
 from .reducing import coarseness, reduce_series, shares
 from .series import Integers, Mask, Series, concatenated
-from .streams import ORDER, Stream, all_streams, headers, streams_by_metric, window_of
+from .streams import ALL, ORDER, Range, Stream, all_streams, metric_of_all_rows, streams_by_metric, window_of
 
 _TARGET = "target_iteration"
 _MILLISECOND = 1000
@@ -50,7 +50,9 @@ Watch: TypeAlias = Callable[[Iterable[int]], None]
 _Streams: TypeAlias = Sequence[tuple[int, Stream]]  # with their places among those of the metric
 
 
-async def metric_columns(database: Database, query: PointQuery, watch: Watch) -> AsyncGenerator[PointColumns, None]:
+async def metric_columns(
+    database: Database, store: PointStore, query: PointQuery, watch: Watch
+) -> AsyncGenerator[PointColumns, None]:
     """The points of a query in the order metric, run, attempt, iteration, time. Raises BadRequest, Unavailable.
 
     `watch` is told which streams are read.
@@ -61,11 +63,13 @@ async def metric_columns(database: Database, query: PointQuery, watch: Watch) ->
             (stored, metric_name(stored), streams) for stored, streams in await streams_by_metric(connection, query)
         ]
         watch({stream.id for _, _, streams in wanted for stream in streams})
-        async for piece in _read_page(connection, query, wanted, page):
+        async for piece in _read_page(connection, store, query, wanted, page):
             yield piece
 
 
-async def iteration_columns(database: Database, query: PointQuery, watch: Watch) -> AsyncGenerator[PointColumns, None]:
+async def iteration_columns(
+    database: Database, store: PointStore, query: PointQuery, watch: Watch
+) -> AsyncGenerator[PointColumns, None]:
     """`iteration` of every row, then `target_iteration` where it is known; each in the order of `metric_columns`."""
     page = Page(query)
     target = msgspec.structs.replace(query, metrics=(_TARGET,))
@@ -73,35 +77,34 @@ async def iteration_columns(database: Database, query: PointQuery, watch: Watch)
         wanted: list[_Wanted] = [(None, "iteration", await all_streams(connection, query))]
         wanted += [(stored, stored, streams) for stored, streams in await streams_by_metric(connection, target)]
         watch({stream.id for _, _, streams in wanted for stream in streams})
-        async for piece in _read_page(connection, query, wanted, page):
+        async for piece in _read_page(connection, store, query, wanted, page):
             yield piece
 
 
 async def _read_page(
-    connection: Connection, query: PointQuery, wanted: Sequence[_Wanted], page: Page
+    connection: Connection, store: PointStore, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncGenerator[PointColumns, None]:
     """All columns; the last of a query with a limit also says how many points there are in all."""
-    ids = {stream.id for _, _, streams in wanted for stream in streams if stream.blocked_step is not None}
     metrics = [stored for stored, _, _ in wanted if stored is not None]
-    window = window_of(query)
-    reader = Reader(connection, window, metrics, await headers(connection, sorted(ids), window))
+    every = [stream for _, _, streams in wanted for stream in streams]
+    reader = await store.open_reader(connection, window_of(query), metrics, every)
+    extras = Extras(connection, store, query)
     last: PointColumns | None = None
-    async for piece in _cut_pieces(reader, query, wanted, page):
+    async for piece in _cut_pieces(reader, extras, query, wanted, page):
         if last is not None:
             yield last
         last = piece
     if last is not None and query.limit is not None:
-        counts = [] if page.is_counted else [await count_points(reader, stored, found) for stored, _, found in wanted]
+        counts = [] if page.is_counted else [await reader.count_points(stored, found) for stored, _, found in wanted]
         last = msgspec.structs.replace(last, total_count=page.seen if page.is_counted else sum(counts))
     if last is not None:
         yield last
 
 
 async def _cut_pieces(
-    reader: Reader, query: PointQuery, wanted: Sequence[_Wanted], page: Page
+    reader: PointReader, extras: Extras, query: PointQuery, wanted: Sequence[_Wanted], page: Page
 ) -> AsyncIterator[PointColumns]:
     """Yield the part of an answer that is on the page. A computed answer is computed whole, so that it is counted."""
-    extras = Extras(reader.connection, query)
     for stored, name, streams in wanted:
         if query.is_across_runs:
             streams = sorted((stream._replace(run_id="", attempt=0) for stream in streams), key=ORDER)
@@ -199,7 +202,7 @@ def _is_ahead(query: PointQuery, name: str, stream: Stream, after: Place | None)
 
 
 async def _read_whole(
-    reader: Reader, query: PointQuery, stored: str | None, name: str, streams: Sequence[Stream], page: Page
+    reader: PointReader, query: PointQuery, stored: str | None, name: str, streams: Sequence[Stream], page: Page
 ) -> AsyncIterator[Series]:
     """All points from the page's place on, sorted; of an attempt with many points a range of iterations at a time.
 
@@ -228,7 +231,7 @@ async def _read_whole(
             yield found.ordered(attempt_of[found.streams], side_of[found.streams])
 
 
-def _ranges(reader: Reader, batch: _Streams, most: int) -> Iterator[Range]:
+def _ranges(reader: PointReader, batch: _Streams, most: int) -> Iterator[Range]:
     """Ranges of iterations that have about `most` points each, by what is known of the blocks' ends."""
     marks: list[int] = []
     total = 0.0
@@ -267,7 +270,7 @@ def _is_beyond(
 
 
 async def _last(
-    reader: Reader, query: PointQuery, stored: str | None, streams: Sequence[Stream], count: int
+    reader: PointReader, query: PointQuery, stored: str | None, streams: Sequence[Stream], count: int
 ) -> AsyncIterator[Series]:
     """The last `count` points of each curve; all ranks of one source are one curve."""
     attempt_of, curve_of = _numbered(streams, _ATTEMPT), _numbered(streams, _CURVE)
@@ -290,7 +293,7 @@ async def _last(
 
 
 async def _from_iterations(
-    reader: Reader, stored: str | None, streams: _Streams, lowest: Mapping[int, int]
+    reader: PointReader, stored: str | None, streams: _Streams, lowest: Mapping[int, int]
 ) -> AsyncIterator[Series]:
     """The points of streams, of some only those from an iteration on."""
     lows = {place: lowest.get(place, ALL.low) for place, _ in streams}
@@ -301,7 +304,7 @@ async def _from_iterations(
 
 
 async def _reduced(
-    reader: Reader, query: PointQuery, stored: str | None, streams: Sequence[Stream]
+    reader: PointReader, query: PointQuery, stored: str | None, streams: Sequence[Stream]
 ) -> AsyncIterator[Series]:
     """At most `max_points` points, shared among the curves; all ranks of one source are one curve."""
     assert query.max_points is not None
@@ -342,7 +345,7 @@ async def _reduced(
 
 
 async def _aggregated(
-    reader: Reader, query: PointQuery, stored: str | None, streams: Sequence[Stream]
+    reader: PointReader, query: PointQuery, stored: str | None, streams: Sequence[Stream]
 ) -> AsyncIterator[Series]:
     """One point for each interval of a curve; all ranks of one source are one curve.
 

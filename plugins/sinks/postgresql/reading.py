@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from .blocks import (
     BLOCK_ROWS,
@@ -22,9 +22,10 @@ from .blocks import (
     unpack_summaries,
 )
 from .identity import Connection
+from .point_store import Known
 from .reducing import thin
 from .series import Doubles, Integers, Series
-from .streams import Header, Stream, Window
+from .streams import ALL, Header, Part, Range, Stream, Window
 
 _BLOCKS_AT_ONCE = 32
 _SUMMARIES_AT_ONCE = 2048
@@ -44,30 +45,6 @@ _WHOLE_ROWS = f"""
         join lens_row r on r.stream_id = s.id and r.row_step between s.low and s.high
         order by s.place, r.row_step) rows group by place
 """.encode()
-
-
-class Range(NamedTuple):
-    """A range of iterations, both ends included."""
-
-    low: int = LOWEST_STEP
-    high: int = HIGHEST_STEP
-
-
-ALL = Range()
-
-
-class Part(NamedTuple):
-    """A location of points: a block of a stream, or its rows between two steps. `place` is the stream's."""
-
-    place: int
-    stream: Stream
-    first_step: int
-    last_step: int
-    block: Header | None = None
-
-    def among(self, steps: Range) -> Part:
-        """The same without the steps that are outside of a range."""
-        return self._replace(first_step=max(self.first_step, steps.low), last_step=min(self.last_step, steps.high))
 
 
 class Reader:
@@ -165,8 +142,8 @@ class Reader:
             return found
         return thin(found, int(part_of[found.streams[0]]))
 
-    async def summaries_of(self, metric: str, parts: Sequence[Part]) -> list[tuple[int, int, float | None, bytes]]:
-        """The position among the parts, the number of points, the sum and the summary of each block with the metric."""
+    async def summaries_of(self, metric: str, parts: Sequence[Part]) -> list[Known]:
+        """Return the summaries of those parts that are blocks and have the metric."""
         numbers = {(part.stream.id, part.last_step): number for number, part in enumerate(parts)}
         runs = [list(run) for _, run in groupby(parts, lambda part: part.stream.id)]
         cursor = await self.connection.execute(
@@ -181,21 +158,21 @@ class Reader:
             ],
             binary=True,
         )
-        found = [(numbers.get((row[0], row[1]), -1), *row[2:]) for row in await cursor.fetchall()]
-        return [row for row in found if row[0] >= 0]
+        found = [Known(numbers.get((row[0], row[1]), -1), *row[2:]) for row in await cursor.fetchall()]
+        return [known for known in found if known.number >= 0]
 
     async def _summaries(self, metric: str, parts: Sequence[Part], part_of: Integers) -> tuple[Series, list[Part]]:
         """The summaries of coarse streams, of others those that hold all points; the parts to be read whole."""
-        found: list[tuple[int, int, float | None, bytes]] = []
+        found: list[Known] = []
         left = []
-        for row in await self.summaries_of(metric, parts):
-            part = parts[row[0]]
-            if part_of[part.place] == SUMMARY_POINTS or len(row[3]) == POINT_BYTES * row[1]:
-                found.append(row)
+        for known in await self.summaries_of(metric, parts):
+            part = parts[known.number]
+            if part_of[part.place] == SUMMARY_POINTS or len(known.summary) == POINT_BYTES * known.points:
+                found.append(known)
             else:
                 left.append(part)
-        places = [parts[row[0]].place for row in found]
-        return unpack_summaries([row[3] for row in found], [row[1] for row in found], places), left
+        places = [parts[known.number].place for known in found]
+        return unpack_summaries([known.summary for known in found], [known.points for known in found], places), left
 
     async def _whole_blocks(self, metric: str | None, parts: Sequence[Part]) -> AsyncIterator[Series]:
         """All points of a few blocks."""
@@ -294,42 +271,26 @@ class Reader:
                 self._kept[part.stream.id, part.first_step] = (rows.frame(), rows.columns())
         return True
 
+    async def count_points(self, metric: str | None, streams: Sequence[Stream]) -> int:
+        """Count the points of a metric in the window; None: of the iterations themselves.
 
-async def count_points(reader: Reader, metric: str | None, streams: Sequence[Stream]) -> int:
-    """The points of a metric in a window; None: of the iterations themselves. Without a window the figures know it.
-
-    Of blocks that are wholly in the window their own figures are added up; others are read.
-    """
-    if not reader.window.is_limited:
-        return sum(stream.points for stream in streams)
-    parts = [part for place, stream in enumerate(streams) for part in reader.plan(place, stream)]
-    inside = [part for part in parts if part.block is not None and reader.window.holds(part.block)]
-    edges = [part for part in parts if part.block is None or not reader.window.holds(part.block)]
-    count = sum([series.size async for series in reader.pieces(metric, edges)])
-    if metric is None:
-        return count + sum(part.block.rows for part in inside if part.block is not None)
-    cursor = await reader.connection.execute(
-        "select coalesce(sum(c.points), 0)::bigint from unnest(%s::bigint[], %s::bigint[]) b (stream_id, last_step)"
-        " join lens_column c on c.stream_id = b.stream_id and c.metric = %s and c.last_step = b.last_step",
-        [*_keys(inside), metric],
-    )
-    return count + int((await cursor.fetchall())[0][0])
-
-
-async def metric_of_all_rows(connection: Connection, streams: Sequence[Stream]) -> str | None:
-    """A metric of which every row of these streams has a point, where iterations only rise.
-
-    Any points of such runs draw their iterations: those of a summary are much less to read than all steps and times.
-    """
-    if any(stream.own_iterations for stream in streams):
-        return None
-    cursor = await connection.execute(
-        "select c.metric from lens_catalogue c join unnest(%s::bigint[], %s::bigint[]) s (id, rows)"
-        " on c.stream_id = s.id and c.points = s.rows group by c.metric having count(*) = %s order by 1 limit 1",
-        [[stream.id for stream in streams], [stream.rows for stream in streams], len(streams)],
-    )
-    found = await cursor.fetchone()
-    return None if found is None else str(found[0])
+        Without a window the figures know it. Of blocks that are wholly in the window their own figures are added up;
+        others are read.
+        """
+        if not self.window.is_limited:
+            return sum(stream.points for stream in streams)
+        parts = [part for place, stream in enumerate(streams) for part in self.plan(place, stream)]
+        inside = [part for part in parts if part.block is not None and self.window.holds(part.block)]
+        edges = [part for part in parts if part.block is None or not self.window.holds(part.block)]
+        count = sum([series.size async for series in self.pieces(metric, edges)])
+        if metric is None:
+            return count + sum(part.block.rows for part in inside if part.block is not None)
+        cursor = await self.connection.execute(
+            "select coalesce(sum(c.points), 0)::bigint from unnest(%s::bigint[], %s::bigint[]) b (stream_id, last_step)"
+            " join lens_column c on c.stream_id = b.stream_id and c.metric = %s and c.last_step = b.last_step",
+            [*_keys(inside), metric],
+        )
+        return count + int((await cursor.fetchall())[0][0])
 
 
 def is_rare(stream: Stream) -> bool:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .blocks import LOWEST_STEP
 from .identity import Connection
 from .sessions import only_here
 from .settings import PostgreSQLSettings
+
+if TYPE_CHECKING:
+    from .point_store import PointStore
 
 _LOCK = (0x4C454E53 << 32) - 1  # beside the numbers of compacting.py, of which there is one for each stream
 _DAY_US = 86_400 * 1_000_000
@@ -108,7 +111,7 @@ def _beyond(oldest_first: Sequence[StreamSize], most: int, now_us: int) -> list[
     return chosen
 
 
-async def retain(connection: Connection, policy: Policy, now_us: int) -> dict[str, int]:
+async def retain(connection: Connection, store: PointStore, policy: Policy, now_us: int) -> dict[str, int]:
     """Remove what the policy does not keep; how many attempts and rows that were: none while another daemon does it."""
     attempts = rows = 0
     async with only_here(connection, _LOCK) as is_ours:
@@ -116,8 +119,9 @@ async def retain(connection: Connection, policy: Policy, now_us: int) -> dict[st
             for stream in choose_streams(
                 [stream async for stream in _streams(connection, policy, now_us)], policy, now_us
             ):
-                removed, is_gone = await remove_attempt(connection, stream, now_us)
+                removed, is_gone = await store.remove_attempt(connection, stream, now_us)
                 attempts, rows = attempts + is_gone, rows + removed
+            await store.remove_leftovers(connection)
             if policy.days is not None:
                 await _remove_facts(connection, int(now_us - policy.days * _DAY_US))
     return {"attempts_removed": attempts, "rows_removed": rows}
@@ -240,6 +244,7 @@ async def _remove_facts(connection: Connection, before_us: int) -> None:
         [before_us],
     )
     await connection.execute("delete from lens_membership where last_seen_us < %s", [before_us])
+    await connection.execute("delete from lens_pod_span where until_us < %s", [before_us])
     # Each start of a daemon has a cursor of its own.
     await connection.execute("delete from lens_cursor where moved_at < to_timestamp(%s / 1e6)", [before_us])
 

@@ -1,4 +1,4 @@
-"""The streams of a query, and their blocks."""
+"""The streams of a query, where their points are, and their blocks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from lens_core import PointQuery
 from lens_core.plugin_api.store import metric_name
 
+from .echoes import left_out
 from .identity import Connection
 from .text import metric_key
 
@@ -69,6 +70,30 @@ class Header(NamedTuple):
     last_us: int
 
 
+class Range(NamedTuple):
+    """A range of iterations, both ends included."""
+
+    low: int = _LOWEST
+    high: int = _HIGHEST
+
+
+ALL = Range()
+
+
+class Part(NamedTuple):
+    """A location of points: a block of a stream, or its rows between two steps. `place` is the stream's."""
+
+    place: int
+    stream: Stream
+    first_step: int
+    last_step: int
+    block: Header | None = None
+
+    def among(self, steps: Range) -> Part:
+        """The same without the steps that are outside of a range."""
+        return self._replace(first_step=max(self.first_step, steps.low), last_step=min(self.last_step, steps.high))
+
+
 class Window(NamedTuple):
     """A range of time in microseconds since the epoch, both ends included."""
 
@@ -103,8 +128,10 @@ async def streams_by_metric(connection: Connection, query: PointQuery) -> list[t
         _filter(query, wanted),
     )
     found: dict[str, list[Stream]] = defaultdict(list)
+    hidden = await left_out(connection, query)
     for metric, *stream in await cursor.fetchall():
-        found[metric].append(Stream(*stream))
+        if not hidden.holds(stream[0], metric):
+            found[metric].append(Stream(*stream))
     return [(metric, sorted(found[metric], key=ORDER)) for metric in sorted(found, key=metric_name)]
 
 
@@ -113,7 +140,9 @@ async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]
     cursor = await connection.execute(
         f"select {_STREAM}, s.rows from lens_stream s where s.rows > 0 and {_ASKED}".encode(), _filter(query, None)
     )
-    return sorted((Stream(*row) for row in await cursor.fetchall()), key=ORDER)
+    found = [Stream(*row) for row in await cursor.fetchall()]
+    hidden = (await left_out(connection, query)).streams
+    return sorted((stream for stream in found if stream.id not in hidden), key=ORDER)
 
 
 async def headers(connection: Connection, stream_ids: Sequence[int], window: Window) -> dict[int, list[Header]]:
@@ -130,6 +159,22 @@ async def headers(connection: Connection, stream_ids: Sequence[int], window: Win
     for stream_id, *rest in await cursor.fetchall():
         found[stream_id].append(Header._make(rest))
     return found
+
+
+async def metric_of_all_rows(connection: Connection, streams: Sequence[Stream]) -> str | None:
+    """A metric of which every row of these streams has a point, where iterations only rise.
+
+    Any points of such runs draw their iterations: those of a summary are much less to read than all steps and times.
+    """
+    if any(stream.own_iterations for stream in streams):
+        return None
+    cursor = await connection.execute(
+        "select c.metric from lens_catalogue c join unnest(%s::bigint[], %s::bigint[]) s (id, rows)"
+        " on c.stream_id = s.id and c.points = s.rows group by c.metric having count(*) = %s order by 1 limit 1",
+        [[stream.id for stream in streams], [stream.rows for stream in streams], len(streams)],
+    )
+    found = await cursor.fetchone()
+    return None if found is None else str(found[0])
 
 
 def _filter(query: PointQuery, metrics: list[str] | None) -> dict[str, Any]:

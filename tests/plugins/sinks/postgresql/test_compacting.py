@@ -26,7 +26,7 @@ DEADLINE_SECONDS = 240.0
 async def test_it_ends_although_its_connection_breaks_just_then(spool: Spool, store: Any, postgres_dsn: str) -> None:
     """The statement fails while it is being called off: that error comes in place of the cancellation."""
     await spool.deliver(*(row(step, values={"loss": 1.0}) for step in range(5000)))
-    compactor = Compactor(store.database, logging.getLogger("blocks"), Policy())
+    compactor = Compactor(store.database, store._points, logging.getLogger("blocks"), Policy())
     with psycopg.connect(postgres_dsn) as other:
         other.execute("select from lens_stream for update")
         compactor.start()
@@ -62,7 +62,7 @@ async def test_a_stream_that_fails_stops_no_other(
         await until(lambda: ask(postgres_dsn, _BLOCKED) == [(3, 5000)])
         connection = await store.database.connect()
         async with connection:
-            found = await upkeep.clean_database(connection, Policy())
+            found = await upkeep.clean_database(connection, store._points, Policy())
         assert set(found["streams_failed"]) == {"1", "2"}
     assert ask(postgres_dsn, _BLOCKED) == [(3, 5000)]
     assert "could not make blocks of stream 1: ValidationError" in caplog.text
@@ -71,7 +71,7 @@ async def test_a_stream_that_fails_stops_no_other(
 async def test_streams_stay_pending_while_the_database_is_away(spool: Spool, store: Any, postgres_dsn: str) -> None:
     """The connection breaks at the first of two streams: both get their blocks once there is another."""
     await spool.deliver(*(row(step, run_id=f"run-{run}") for run in range(2) for step in range(5000)))
-    compactor = Compactor(store.database, logging.getLogger("blocks"), Policy())
+    compactor = Compactor(store.database, store._points, logging.getLogger("blocks"), Policy())
     with psycopg.connect(postgres_dsn) as other:
         other.execute("select from lens_stream for update")
         compactor.start()

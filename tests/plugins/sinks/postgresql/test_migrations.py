@@ -76,7 +76,12 @@ async def test_what_was_stored_beside_spans_is_kept(
         async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
             # What writes here is of today, and needs what is added later.
             async with await store.database.connect() as connection:
-                await connection.execute("alter table lens_stream add column pod_name text not null default ''")
+                for column in (
+                    "pod_name text not null default ''",
+                    "node text not null default ''",
+                    "world_size integer",
+                ):
+                    await connection.execute(f"alter table lens_stream add column {column}".encode())
             await Spool(store).deliver(*(row(step, values={"loss": float(step % 997)}) for step in range(9000)))
             async with await store.database.connect() as connection:
                 assert await compact_stream(connection, 1, partial=False) == 2
@@ -91,7 +96,8 @@ async def test_what_was_stored_beside_spans_is_kept(
                 )
             whole, few = await points(store), await points(store, max_points=50)
             async with await store.database.connect() as connection:
-                await connection.execute("alter table lens_stream drop column pod_name")
+                for name in ("pod_name", "node", "world_size"):
+                    await connection.execute(f"alter table lens_stream drop column {name}".encode())
     async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
         assert await points(store) == whole
         assert await points(store, max_points=50) == few

@@ -1,4 +1,4 @@
-"""What goes and what stays: by age, by pattern, by size; rows, figures, blocks and facts together."""
+"""Retention by age, by pattern, by size; rows, figures, blocks and facts together."""
 
 from __future__ import annotations
 
@@ -81,16 +81,19 @@ async def test_an_old_attempt_goes_with_all_that_it_had(tmp_path: Path, postgres
             ).fetchone()
             await compact_stream(connection, stream_id, partial=True)
             policy = Policy(days=30)
-            assert (await retain(connection, policy, now_us))["attempts_removed"] == 0, "it came today"
+            assert (await retain(connection, store._points, policy, now_us))["attempts_removed"] == 0, "it came today"
             await connection.execute(
                 "update lens_row set received_us = 0"
                 " where stream_id in (select id from lens_stream where run_id = 'old')"
             )
             before = await store.version("workload-1")
-            assert await retain(connection, policy, now_us) == {"attempts_removed": 2, "rows_removed": 301}
+            assert await retain(connection, store._points, policy, now_us) == {
+                "attempts_removed": 2,
+                "rows_removed": 301,
+            }
             assert await store.version("workload-1") != before
             later = now_us + 31 * DAY_US
-            await retain(connection, Policy(days=30, patterns=[("*", None)]), later)
+            await retain(connection, store._points, Policy(days=30, patterns=[("*", None)]), later)
         assert {p.run_id for p in await points(store)} == {"new"}
         assert [(s.name, s.count) for s in await store.metric_sources("workload-1")] == [("wandb", 5)]
         assert (await store.workload("workload-1")).summary.rows == 5
@@ -109,9 +112,9 @@ async def test_a_run_of_which_only_events_told_goes_with_its_subject(tmp_path: P
         assert ask(postgres_dsn, "select rows from lens_stream") == [(0,)]
         connection = await store.database.connect()
         async with connection:
-            await retain(connection, Policy(days=30), now_us + 20 * DAY_US)
+            await retain(connection, store._points, Policy(days=30), now_us + 20 * DAY_US)
             assert ask(postgres_dsn, "select count(*) from lens_stream") == [(1,)]
-            await retain(connection, Policy(days=30), now_us + 40 * DAY_US)
+            await retain(connection, store._points, Policy(days=30), now_us + 40 * DAY_US)
     for table in ("lens_stream", "lens_subject", "lens_event"):
         assert ask(postgres_dsn, f"select count(*) from {table}") == [(0,)]
 
@@ -125,7 +128,10 @@ async def test_streams_are_looked_at_in_portions(
         connection = await store.database.connect()
         async with connection:
             far = time.time_ns() // 1000 + 90 * DAY_US
-            assert await retain(connection, Policy(days=30), far) == {"attempts_removed": 10, "rows_removed": 10}
+            assert await retain(connection, store._points, Policy(days=30), far) == {
+                "attempts_removed": 10,
+                "rows_removed": 10,
+            }
 
 
 async def test_a_writer_between_two_portions_leaves_nothing_apart(
@@ -152,7 +158,7 @@ async def test_a_writer_between_two_portions_leaves_nothing_apart(
         connection = await store.database.connect()
         async with connection:
             await compact_stream(connection, 1, partial=True)
-            found = await retain(connection, Policy(days=30), time.time_ns() // 1000)
+            found = await retain(connection, store._points, Policy(days=30), time.time_ns() // 1000)
             await writing[0]
         # PostgreSQL may give the lock to the next portion once more before the writer that waits gets it.
         removed = found["rows_removed"]
@@ -181,8 +187,14 @@ async def test_two_daemons_do_not_remove_at_one_time(tmp_path: Path, postgres_ds
         async with await store.database.connect() as connection:
             async with await store.database.connect() as other, only_here(other, retention._LOCK) as is_held:
                 assert is_held
-                assert await retain(connection, Policy(days=30), far) == {"attempts_removed": 0, "rows_removed": 0}
-            assert await retain(connection, Policy(days=30), far) == {"attempts_removed": 1, "rows_removed": 1}
+                assert await retain(connection, store._points, Policy(days=30), far) == {
+                    "attempts_removed": 0,
+                    "rows_removed": 0,
+                }
+            assert await retain(connection, store._points, Policy(days=30), far) == {
+                "attempts_removed": 1,
+                "rows_removed": 1,
+            }
 
 
 async def test_old_events_are_found_by_an_index_and_go_in_portions(
@@ -196,7 +208,7 @@ async def test_old_events_are_found_by_an_index_and_go_in_portions(
         )
         before = await store.version("w")
         async with await store.database.connect() as connection:
-            await retain(connection, Policy(days=30), 30 * DAY_US + 8_000_001)
+            await retain(connection, store._points, Policy(days=30), 30 * DAY_US + 8_000_001)
         assert await store.version("w") != before
         assert [event.timestamp for event in await store.events("w")] == [10_000, 9_000]
     with psycopg.connect(postgres_dsn) as plain:
