@@ -1,4 +1,4 @@
-"""What a stranger may send to a running daemon, and what it costs the others: `python tests/hostile.py URL`.
+"""Hostile requests to a running daemon, and their cost for other clients: `python tests/hostile.py URL`.
 
 Plays bodies, questions and readers that are meant to hold a daemon up, and asks `/livez` all the while. Prints the
 longest time that `/livez` took and, where the process can be seen (`--pid`), by how much its memory grew: afterwards,

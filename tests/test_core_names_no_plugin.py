@@ -15,6 +15,7 @@ ORDINARY = {"host", "http", "logs", "pattern", "processes", "stacks", "generic",
 # Modules that name plugins, each with its reason. A name that is new here belongs into the plugin itself.
 ADVISING = {
     "config/first_file.py": "writes the first configuration of a user",
+    "config/cluster_checks.py": "advises what to configure",
     "config/translation.py": "reads configurations of former versions",
     "config/loading.py": "adds the default store",
     "config/settings.py": "gives examples in descriptions",
@@ -23,6 +24,7 @@ ADVISING = {
     "cli/checks.py": "advises what to configure",
     "cli/checks_symptoms.py": "advises what to configure",
     "cli/doctor.py": "sends a row through the whole path",
+    "cli/demo.py": "prints the right ledger of a job with scripted faults beside that of goodput",
     "cli/top.py": "shows the column of goodput where it is answered",
     "detection/detectors.py": "knows frameworks by the names that trackers give them",
     "detection/verdict.py": "knows which frameworks are wrappers",

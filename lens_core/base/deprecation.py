@@ -37,8 +37,8 @@ class Deprecation(msgspec.Struct, frozen=True, kw_only=True):
         return f"deprecated since {self.since}, goes with {self.removal}: {self.instead}"
 
 
-# What goes, in versions of the plugin API, under the name by which plugins know it: `lens_core.Name` for what a public
-# module exports, `Sink.name` for a method or attribute that a plugin's class has, `lens_name` for a hook.
+# Deprecated names with versions of the plugin API, as plugins know them: `lens_core.Name` for an export of a public
+# module, `Sink.name` for a method or attribute that a plugin's class has, `lens_name` for a hook.
 DEPRECATED: dict[str, Deprecation] = {
     "lens_core.Door": Deprecation(since="1.3", removal="2.0", instead="take Gate", target="lens_core:Gate"),
     "lens_core.testing.RecordingDoor": Deprecation(
@@ -46,7 +46,7 @@ DEPRECATED: dict[str, Deprecation] = {
     ),
 }
 
-# Who uses it: module → name → what to say. Kept, because a module that is imported already says nothing again.
+# Uses: module → name → text. Kept, because a module that is imported already warns only once.
 _uses: dict[str, dict[str, str]] = {}
 
 

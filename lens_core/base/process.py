@@ -59,7 +59,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MOST_ARENAS = -1, -3, -8
 # Python's own first is 700: a single large body would be looked through many times, and records hold no cycles.
 _COLLECTION_THRESHOLDS = (20_000, 20, 20)
 KEPT_BYTES = 64 * 1024 * 1024
-# What is decoded from a body of so many bytes is several times as large; senders of megabytes send them rarely.
+# Decoded objects are several times as large as their body; bodies of megabytes are rare.
 UNUSUAL_BYTES = 2 * 1024 * 1024
 # A larger block is mapped alone and goes back to the kernel when it is freed; the heap shrinks only from its end.
 LARGEST_HEAP_BLOCK_BYTES = UNUSUAL_BYTES
@@ -118,7 +118,7 @@ class MemoryRelease:
 
     def _release(self) -> None:
         self._timer = None
-        gc.collect(1)  # what is young; the old generation may hold millions of objects
+        gc.collect(1)  # young objects only; the old generation may hold millions of objects
         asyncio.get_running_loop().run_in_executor(None, release_memory)
 
 
@@ -145,4 +145,4 @@ def configure_logging(environ: Mapping[str, str]) -> None:
     for name in ("httpx", "httpcore", "asyncio", "uvicorn", "psycopg", "psycopg.pool"):
         logging.getLogger(name).setLevel(max(level or logging.INFO, logging.WARNING))
     if level is None:
-        logging.getLogger("lens").warning("LOG_LEVEL=%s is not one of %s; info it is.", wanted, ", ".join(LEVELS))
+        logging.getLogger("lens").warning("LOG_LEVEL=%s is not one of %s; using info.", wanted, ", ".join(LEVELS))

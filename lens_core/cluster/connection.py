@@ -214,7 +214,7 @@ class Connection:
             finally:
                 await subscription.unsubscribe()
         except CLIENT_ERRORS as error:
-            # What came until then is whole and in order: the rest is asked for next.
+            # The messages received until then are whole and in order: the rest is fetched next.
             if found:
                 return found
             raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None

@@ -39,6 +39,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         list[str],
         Meta(description="pages of these origins may ask from a browser, for example https://grafana.example"),
     ] = []
+    frame_ancestors: Annotated[
+        list[str],
+        Meta(description="pages of these origins may show the page in a frame, for example https://grafana.example"),
+    ] = []
     tls_certificate: Annotated[
         NonEmpty | None, Meta(description="a PEM file: the certificate and its chain; HTTPS then, on both")
     ] = None
@@ -70,9 +74,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             address = getattr(self, name)
             if address and int(address.rpartition(":")[2]) > 65535:
                 raise ValueError(f"{name}: the port must be at most 65535")
-        for origin in self.cors_origins:
-            if not _ORIGIN.fullmatch(origin):
-                raise ValueError(f"cors_origins: {origin!r} is no origin; write SCHEME://HOST[:PORT], without a path")
+        for name in ("cors_origins", "frame_ancestors"):
+            for origin in getattr(self, name):
+                if not _ORIGIN.fullmatch(origin):
+                    raise ValueError(f"{name}: {origin!r} is no origin; write SCHEME://HOST[:PORT], without a path")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key: one needs the other")
         if self.ingest_token is not None and len(self.ingest_token.reveal()) < 16:

@@ -51,7 +51,7 @@ logger = logging.getLogger("lens.assembly")
 
 # Files of the data directory that all daemons of a cluster have in common.
 SHARED_FILES = ("tokens.json", "sessions.json")
-# How often processors are called although nothing came, so that they notice silence.
+# The interval of calls of processors without records, so that they notice silence.
 TICK_SECONDS = 5.0
 # A source's task that failed is started again after so long; one that ran so long before was well.
 RESTART_SECONDS = 1.0
@@ -273,7 +273,7 @@ async def _start_analyzer(assembly: Assembly, config: AnalyzerConfig) -> None:
     """Start an analyzer; without a store there is nothing to analyze."""
     if assembly.store is None:
         if config.written:
-            logger.warning("No sink answers queries, so the analyzer has nothing to ask. analyzer=%s", config.name)
+            logger.warning("No sink answers queries; the analyzer is disabled. analyzer=%s", config.name)
         return
     analyzer = _make(assembly, config)
     assert isinstance(analyzer, Analyzer)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,7 +35,7 @@ from .clustering import make_directory
 from .erasing import erase_workload
 from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
-from .stopping import ExitTimer
+from .stopping import ExitTimer, handling_signals
 from .thread_watch import ThreadWatch
 
 logger = logging.getLogger("lens.daemon")
@@ -179,7 +177,7 @@ class Daemon:
         self._lock.publish(self.url)
         self._tell_cluster()
         self.state = "running"
-        with _signals(self._stop, self._reload_wanted, self._count_down):
+        with handling_signals(self._stop, self._reload_wanted, self._count_down):
             self._announce(self)
             helpers = [asyncio.create_task(self._reload_loop()), asyncio.create_task(self._watch_plugins())]
             if exit_with_pid is not None:
@@ -257,6 +255,7 @@ class Daemon:
             open_ingest=server.open_ingest,
             metrics_open=server.metrics_open,
             cors_origins=server.cors_origins,
+            frame_ancestors=server.frame_ancestors,
             max_body_bytes=server.max_body_bytes,
             max_in_flight_bytes=server.max_in_flight_bytes,
         )
@@ -293,17 +292,17 @@ class Daemon:
         try:
             config = await asyncio.to_thread(self._reload)
         except (ConfigurationError, PluginError) as error:
-            logger.error("Reload refused, nothing was changed.\n%s", error)
+            logger.error("Reload refused; nothing changed.\n%s", error)
             return False
         except Exception:  # a plugin's own settings may raise anything
-            logger.exception("Reload refused, nothing was changed.")
+            logger.exception("Reload refused; nothing changed.")
             return False
         self._renew_certificates()
         for name in ("listen", "metrics_listen", "tls_certificate", "tls_key"):
             if getattr(config.server, name) != getattr(self.config.server, name):
                 logger.warning("server.%s takes effect after a restart.", name)
         if config.data_dir != self.config.data_dir:
-            logger.error("Reload refused: data_dir changed; that needs a restart.")
+            logger.error("Reload refused: data_dir changed, which requires a restart.")
             return False
         if config.cluster != self.config.cluster:
             logger.error("Reload refused: cluster changed; that needs a restart.")
@@ -316,7 +315,7 @@ class Daemon:
             try:
                 server.renew_certificate()
             except LensError as error:
-                logger.error("The certificate before it stays in use. error=%s", error)
+                logger.error("Could not load the new certificate; keeping the current one. error=%s", error)
 
     async def _exchange(self, config: Config) -> None:
         assert self.assembly is not None
@@ -328,7 +327,7 @@ class Daemon:
             logger.info("Reloaded. pipelines=%s", ",".join(config.pipelines))
         except Exception as error:
             logger.error(
-                "Reload failed, the configuration before it goes on. error=%s",
+                "Reload failed; keeping the previous configuration. error=%s",
                 error,
                 exc_info=not isinstance(error, LensError),
             )
@@ -367,7 +366,7 @@ class Daemon:
             return
         while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
             await asyncio.sleep(0.5)
-        logger.info("The process that this daemon belongs to is gone; stopping. pid=%d", pid)
+        logger.info("The parent process has exited; stopping. pid=%d", pid)
         self.stop()
 
 
@@ -384,26 +383,3 @@ async def _comes_back(scope: Any, receive: Any, send: Any) -> None:
     """The application while a configuration is exchanged."""
     response = error_response(Unavailable("the configuration is being exchanged", retry_after_seconds=1))
     await response(scope, receive, send)
-
-
-@contextlib.contextmanager
-def _signals(stop: asyncio.Event, reload: asyncio.Event, count_down: Callable[[], None]) -> Any:
-    """SIGTERM and SIGINT stop, SIGHUP reloads, for as long as the daemon runs.
-
-    `count_down` is called at once at SIGTERM and SIGINT, even while the loop is blocked.
-    """
-    loop = asyncio.get_running_loop()
-    wanted = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set, signal.SIGHUP: reload.set}
-    set_up: list[signal.Signals] = []
-    try:
-        for number, action in wanted.items():
-            # Only the main thread may have handlers; a daemon inside a test has none and is stopped by `stop`.
-            with contextlib.suppress(ValueError, RuntimeError):
-                loop.add_signal_handler(number, action)
-                set_up.append(number)
-                if number != signal.SIGHUP:  # the loop receives it as before
-                    signal.signal(number, lambda *_: count_down())
-        yield
-    finally:
-        for number in set_up:
-            loop.remove_signal_handler(number)

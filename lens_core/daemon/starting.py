@@ -77,7 +77,7 @@ class Starter:
             if reason != self.error:  # the first time with its traceback, unless somebody raised it on purpose
                 surprise = None if isinstance(error, LensError) else error
                 logger.error(
-                    "Start failed, trying again. %s=%s plugin=%s error=%s",
+                    "Start failed; retrying. %s=%s plugin=%s error=%s",
                     self._kind,
                     self.name,
                     owner,
@@ -88,6 +88,6 @@ class Starter:
             self._host.record_failure(kind, f"start: {reason}", kind=self._kind)
             return
         if self.error:
-            logger.info("Started at last. %s=%s", self._kind, self.name)
+            logger.info("Started after retries. %s=%s", self._kind, self.name)
             self._host.record_success(kind, kind=self._kind)
         self.error, self.is_started = "", True

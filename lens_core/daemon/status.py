@@ -18,7 +18,7 @@ from .call_meter import MemoryGrowth, MemoryWatch
 from .loop_watch import LoopWatch, LoopWatchStatus
 from .thread_watch import BusyThread, ThreadWatch
 
-if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
+if TYPE_CHECKING:  # code that shows a status from outside imports no parts of the daemon
     from ..config.loading import Config
     from ..plugin_host.host import PluginHost
     from .assembly import Assembly

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import faulthandler
 import logging
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..base.exits import without_exit
 from ..plugin_api.components import Component
@@ -37,7 +40,7 @@ async def end_tasks(tasks: Sequence[asyncio.Task[None]], deadline_seconds: float
         wait = min(CANCEL_AGAIN_SECONDS, max(0.05, ends - time.monotonic()))
         _, pending = await asyncio.wait(pending, timeout=wait)
     for task in pending:
-        logger.error("%s ignores its cancellation; it is left behind.", task.get_name())
+        logger.error("%s ignores its cancellation; continuing without it.", task.get_name())
     await asyncio.gather(*(task for task in tasks if task.done()), return_exceptions=True)
 
 
@@ -47,7 +50,7 @@ async def stop_component(component: Component, deadline_seconds: float, *, is_st
     await asyncio.wait({task}, timeout=deadline_seconds)
     if not task.done():
         task.cancel()
-        component.context.logger.error("stop took longer than %.1f s; it is left behind.", deadline_seconds)
+        component.context.logger.error("stop took longer than %.1f s; continuing without it.", deadline_seconds)
     elif not task.cancelled() and task.exception() is not None:
         level = logging.ERROR if is_started else logging.DEBUG
         component.context.logger.log(level, "Stopping failed.", exc_info=task.exception())
@@ -75,6 +78,29 @@ class ExitTimer:
 
     def _wait_and_exit(self, seconds: float) -> None:
         time.sleep(seconds)
-        logger.error("The daemon did not end within its deadline and is ended now: %s", self._explain() or "no reason")
+        logger.error("The daemon did not stop within its deadline; terminating it: %s", self._explain() or "no reason")
         logging.shutdown()
         os._exit(EXIT_FORCED)
+
+
+@contextlib.contextmanager
+def handling_signals(stop: asyncio.Event, reload: asyncio.Event, count_down: Callable[[], None]) -> Any:
+    """Handle signals while the context lasts: SIGTERM and SIGINT stop, SIGHUP reloads.
+
+    `count_down` is called at once at SIGTERM and SIGINT, even while the loop is blocked.
+    """
+    loop = asyncio.get_running_loop()
+    wanted = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set, signal.SIGHUP: reload.set}
+    set_up: list[signal.Signals] = []
+    try:
+        for number, action in wanted.items():
+            # Only the main thread may have handlers; a daemon inside a test has none and is stopped by `stop`.
+            with contextlib.suppress(ValueError, RuntimeError):
+                loop.add_signal_handler(number, action)
+                set_up.append(number)
+                if number != signal.SIGHUP:  # the loop receives it as before
+                    signal.signal(number, lambda *_: count_down())
+        yield
+    finally:
+        for number in set_up:
+            loop.remove_signal_handler(number)

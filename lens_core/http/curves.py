@@ -16,7 +16,7 @@ from .buckets import Buckets, CurveBuckets, MovingAverage
 from .curve_options import CurveOptions
 from .point_text import special_name
 
-# So many points are reduced at one time; pieces of a store are smaller.
+# The number of points that are reduced at one time; pieces of a store are smaller.
 _AT_ONCE = 50_000
 
 Points = Callable[[PointQuery], AsyncIterator[PointColumns]]

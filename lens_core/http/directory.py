@@ -110,7 +110,7 @@ def restore_pods(directory: Directory, file: Path) -> Sequence[Pod]:
     except FileNotFoundError:
         return []
     except (OSError, BadRequest) as error:
-        logger.warning("What was put into the directory before is not known any more. error=%s", error)
+        logger.warning("Could not read the saved directory; starting without it. error=%s", error)
         return []
     directory.replace(pods, API_FEED)
     return pods

@@ -131,7 +131,7 @@ def _refuse(route: Route, request: Request, error: RequestError) -> Response:
         reply = route.refusal(error, _ingest_request(request, b""))
         response = _response(msgspec.structs.replace(reply, body=_hidden(reply.body)))
     except Exception:
-        logger.exception("A refusal could not be put into the protocol's words. path=%s", request.url.path)
+        logger.exception("Could not encode a refusal for the protocol. path=%s", request.url.path)
         return plain
     for name in ("Retry-After", "WWW-Authenticate"):
         if name in plain.headers:

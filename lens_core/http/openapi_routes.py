@@ -13,6 +13,7 @@ from ..model.queries import Aggregate, PointField
 from ..plugin_api.overview import State
 from .detection import StatedDetection
 from .exports import Wanted
+from .page.triage import FLAGS, SORTS
 from .parameters import MOST_BUCKETS, MOST_LAST, MOST_POINTS, Format
 
 _TEXT = {"type": "string"}
@@ -46,8 +47,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     "data_source": Parameter("only these data sources, such as wandb or wandb,log"),
     "end": Parameter("the last time, inclusive", _TIME),
     "fields": Parameter(f"what is answered beside each point, with commas between: {', '.join(get_args(PointField))}"),
+    "filter": Parameter("a condition such as last.loss<2, config.lr=0.001, name~llama; repeated, all must hold"),
     "format": Parameter("how points are written; Accept says it too", {"enum": [*get_args(Format)]}),
     "framework": Parameter("only workloads that run on one of these frameworks, with commas between"),
+    "group": Parameter("a column whose equal values stand together"),
     "group_by": Parameter("a curve for each rank of each run", {"enum": ["rank"]}),
     "interval": Parameter("of aggregate: 500ms, 30s, 5m, 1h, so many milliseconds, or so many iterations as 1000it"),
     "kind": Parameter("only this kind of record; * and ? match"),
@@ -60,7 +63,8 @@ PARAMETERS: Mapping[str, Parameter] = {
         {"type": "integer", "minimum": 2, "maximum": MOST_POINTS},
     ),
     "metrics": Parameter("all, or names with commas between; repeated, each is one literal name"),
-    "order": Parameter("of time or iterations", {"enum": ["asc", "desc"]}),
+    "namespace": Parameter("only workloads of this namespace; repeated, of one of them"),
+    "order": Parameter("of time or iterations, or of sort", {"enum": ["asc", "desc"]}),
     "pipeline": Parameter("only this pipeline; * and ? match"),
     "rank": Parameter("only this rank; -1 for rows of no rank", {"type": "integer", "minimum": -1}),
     "run_id": Parameter("only this run"),
@@ -70,7 +74,11 @@ PARAMETERS: Mapping[str, Parameter] = {
         "of buckets: the weight of a moving average over all points, answered as smoothed",
         {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
     ),
-    "state": Parameter(f"only workloads in one of these states, with commas between: {', '.join(get_args(State))}"),
+    "sort": Parameter(f"by what a list is in order: {', '.join(SORTS)}; of runs a column such as last.loss"),
+    "state": Parameter(
+        f"only workloads in one of these states, with commas between: {', '.join(get_args(State))};"
+        f" of the overview also {', '.join(FLAGS)}"
+    ),
     "start": Parameter("the first time, inclusive", _TIME),
     "uid": Parameter("a workload; repeated, up to 100", {"type": "array", "items": _TEXT}),
     "workload": Parameter("only this workload; * and ? match"),
@@ -86,8 +94,10 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/dead-letters": ("sink",),
     "/glance": ("uid",),
     "/metrics/data": ("uid", *_POINTS, *_PAGES, "cluster", "format"),
-    "/overview": ("search", *_PAGES),
+    "/overview": ("search", "state", "namespace", "sort", "order", *_PAGES),
     "/replay": ("sink",),
+    "/triage": ("search",),
+    "/runs": ("uid", "search", "filter", "sort", "order", "group", *_PAGES, "cluster"),
     "/tap": ("pipeline", "workload", "kind"),
     "/workloads": ("search", "framework", "state", *_PAGES, "cluster"),
     "/workloads/{uid}": ("cluster",),

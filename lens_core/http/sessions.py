@@ -110,7 +110,7 @@ class Sessions:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:
-            logger.warning("Everybody has to log in again: the sessions cannot be read. error=%s", error)
+            logger.warning("Session file is unreadable; all users are logged out. error=%s", error)
             return {}
 
     def _save_sessions(self) -> None:

@@ -54,6 +54,7 @@ class ApiState:
     open_ingest: bool = False
     metrics_open: bool = False
     cors_origins: Sequence[str] = ()
+    frame_ancestors: Sequence[str] = ()
     max_body_bytes: int = 16 * 1024 * 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     in_flight_bytes: int = field(default=0)

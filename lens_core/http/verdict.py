@@ -65,6 +65,7 @@ class WorkloadVerdict(msgspec.Struct, frozen=True, kw_only=True):
     action: str | None = None
     advice: str = ""
     last_iteration: int | None = None
+    last_logged: int | None = None
     loss_name: str | None = None
     loss: float | str | None = None
     checkpoint: Checkpoint | None = None
@@ -90,6 +91,7 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
         """The verdict at a time."""
         state = state_of(self.line, now_ms)
         failures, restarts = failures_since_start(self.events) if state == "failed" else ([], 0)
+        failures.sort(key=lambda pair: (pair[0].at or 0.0, -1 if pair[0].rank is None else pair[0].rank))
         advice = advise([failure for failure, _ in failures], restart_count=restarts) if failures else None
         cause = None
         if advice is not None:
@@ -109,6 +111,7 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
             action=None if advice is None else advice.decision.name,
             advice="" if advice is None else advice.reason,
             last_iteration=last,
+            last_logged=last_logged(self.line),
             loss_name=self.loss_name,
             loss=self.loss,
             checkpoint=checkpoint,
@@ -131,15 +134,14 @@ class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _first_cause(advice: Advice, failures: Sequence[tuple[RankFailure, EventRow]]) -> FirstCause:
-    """The earliest failure that tells the advice's cause."""
-    oldest_first = sorted(failures, key=lambda pair: pair[0].at or 0.0)
-    of_rank = [pair for pair in oldest_first if pair[0].rank == advice.rank] or oldest_first
+    """The earliest failure that tells the advice's cause; failures oldest first."""
+    of_rank = [pair for pair in failures if pair[0].rank == advice.rank] or failures
     telling = [pair for pair in of_rank if advice.evidence and advice.evidence[:80] in pair[0].message] or of_rank
     failure, event = telling[0]
     found = _cause_of(event, advice.cause.value, advice.evidence or failure.message, advice.rank)
     if found.node or found.rank is None:
         return found
-    node = next((one.node for _, one in oldest_first if one.rank == found.rank and one.node), "")
+    node = next((one.node for _, one in failures if one.rank == found.rank and one.node), "")
     return msgspec.structs.replace(found, node=node)
 
 
@@ -163,6 +165,11 @@ def _last_iteration(runs: Sequence[RunSummary]) -> int | None:
         return None
     of_attempt = [run for run in runs if (run.run_id, run.attempt) == (newest.run_id, newest.attempt)]
     return max((run.last_iteration for run in of_attempt if run.last_iteration is not None), default=None)
+
+
+def last_logged(line: Overview) -> int:
+    """The time of the newest row or state event of a job, in ms; reports about it do not count."""
+    return max(line.last_row or 0, line.event_at or 0) or line.summary.last_seen
 
 
 def _last_checkpoint(events: Sequence[EventRow], last_iteration: int | None) -> Checkpoint | None:

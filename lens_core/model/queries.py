@@ -117,6 +117,14 @@ class SourceCount(msgspec.Struct, frozen=True):
     count: int
 
 
+class SourceChoice(msgspec.Struct, frozen=True):
+    """The data source that an answer has of a framework's rows, and those that repeat them and are left out."""
+
+    echo_of: str
+    data_source: str
+    left_out: tuple[str, ...]
+
+
 class MetricInfo(msgspec.Struct, frozen=True):
     """A metric, the sources that have it, and its number of points."""
 

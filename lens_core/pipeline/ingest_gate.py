@@ -21,7 +21,7 @@ from .intake import Intake
 logger = logging.getLogger("lens.gate")
 
 MAX_RECORDS_IN_FLIGHT = 500_000
-# What a sender has measured, and so wants stored. Facts for detectors and for the directory are taken without a sink.
+# Measured data, which a sender wants stored. Facts for detectors and for the directory are accepted without a sink.
 MEASURED = frozenset({StepMetrics, Measurement, SeriesBatch})
 NO_SINK_SECONDS = 60.0
 # Of these kinds every field has a type that was checked when they were decoded; there is nothing more to ask.
@@ -105,7 +105,7 @@ class IngestGate:
             self._identity.record_pods(pods)
         unwanted = self._unwanted(completed)
         passed = len(records) - unwanted
-        # What was merged into rows that nobody wants was not wanted either.
+        # Items that were merged into unwanted rows count as unwanted, too.
         accepted = came - known - unwanted if passed else 0
         self.ledger.count("filtered", came - known - accepted)
         self.ledger.count("accepted", accepted)

@@ -24,7 +24,7 @@ _LENGTH = struct.Struct("<Q")
 def receive_job() -> tuple[Job, BinaryIO, int]:
     """Return the job, the pipe that it came through, and the descriptor for answers, which is the first argument."""
     answers = int(sys.argv[1])
-    os.dup2(2, 1)  # what libraries print must not look like the output of whoever called the parent
+    os.dup2(2, 1)  # output of libraries must not look like that of the parent
     calls = os.fdopen(os.dup(0), "rb")
     job = msgspec.msgpack.decode(read_frame(calls), type=Job)
     _configure_logging(int(job.log_level))

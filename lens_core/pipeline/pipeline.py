@@ -130,7 +130,7 @@ class Pipeline(Intake):
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever submitted has it, or went away
+            task.exception()  # the submitter got the error, or is gone
 
     async def _filter_and_store(self, records: Sequence[Record], reservation: Reservation | None) -> None:
         wanted = self._select(records)

@@ -25,6 +25,7 @@ OWN_COMMANDS = (
     "explain",
     "status",
     "diagnose",
+    "show",
     "top",
     "tap",
     "doctor",

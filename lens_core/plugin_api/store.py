@@ -21,6 +21,7 @@ from ..model.queries import (
     PointColumns,
     PointQuery,
     Progress,
+    SourceChoice,
     SourceCount,
     WorkloadDetail,
     WorkloadPage,
@@ -37,6 +38,7 @@ from .components import Sink
 __all__ = [
     "PROBE_WORKLOAD",
     "SHORTEST_SPAN_SECONDS",
+    "SourceChoice",
     "Store",
     "merge_failures",
     "metric_name",
@@ -78,6 +80,10 @@ class Store(Sink):
     def iteration_columns(self, query: PointQuery) -> AsyncIterator[PointColumns]:
         """The same as `iteration_times`, as columns."""
         return as_columns(self.iteration_times(query))
+
+    async def source_choices(self, query: PointQuery) -> Sequence[SourceChoice]:
+        """The choices among data sources that repeat each other, which an answer to this query has made."""
+        return ()
 
     def notice(self) -> str:
         """Return a notice about the path to the answers, for `lens status`; '' for nothing."""

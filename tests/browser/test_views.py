@@ -162,8 +162,8 @@ def test_events_and_runs_have_their_tabs(browse: Browse) -> None:
         page.wait_for_selector("text=checkpoint saved")
         watched.shot("events")
         page.get_by_role("tab", name="Runs").click()
-        page.wait_for_selector("text=second")
-        ranked = page.locator("#panel tbody tr", has_text="ranked").inner_text()
+        page.get_by_role("region", name="Runs and attempts").wait_for()
+        ranked = page.get_by_role("region", name="Runs and attempts").locator("tr", has_text="ranked").inner_text()
         assert [part in ranked for part in ("0–127", "3,831", "0 – 29", "rank 100 at 20")] == [True] * 4
         watched.shot("runs")
         page.get_by_role("tab", name="Diagnosis").click()
@@ -270,14 +270,16 @@ def test_all_of_it_by_keyboard(browse: Browse) -> None:
         page.keyboard.press("/")
         page.keyboard.type("llama")
         watched.until("document.querySelectorAll('tbody tr').length === 1")
-        page.keyboard.press("Tab")
-        page.keyboard.press("Tab")
+        for _ in range(20):  # the columns, the heads that sort
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.closest('tbody th') !== null"):
+                break
         page.keyboard.press("Enter")
         page.wait_for_selector(".card[data-drawn]")
         page.locator("#tab-charts").focus()
         page.keyboard.press("ArrowRight")
-        page.wait_for_selector("text=second")
-        ranked = page.locator("#panel tbody tr", has_text="ranked").inner_text()
+        page.get_by_role("region", name="Runs and attempts").wait_for()
+        ranked = page.get_by_role("region", name="Runs and attempts").locator("tr", has_text="ranked").inner_text()
         assert [part in ranked for part in ("0–127", "3,831", "0 – 29", "rank 100 at 20")] == [True] * 4
         assert page.evaluate("document.activeElement.id") == "tab-runs"
         page.keyboard.press("?")
@@ -311,3 +313,66 @@ def test_the_fleet_shows_where_the_time_of_all_jobs_went(browse: Browse) -> None
         page.locator(".life rect, .empty").first.wait_for(state="attached")
         page.get_by_label("Groups").select_option("name")
         watched.until("location.hash.includes('by=name')")
+
+
+def test_the_list_is_a_triage_whose_filters_order_and_columns_are_in_the_address(browse: Browse) -> None:
+    def names() -> list[str]:
+        return [text.split("\n")[0] for text in page.locator("tbody th").all_inner_texts()]
+
+    with browse() as watched:
+        page = watched.open("/", "tbody tr")
+        failed = page.get_by_role("button", name="1 Failed")
+        failed.click()
+        watched.until("location.hash.includes('state=failed')")
+        page.wait_for_selector("text=1–1 of 1")
+        assert names() == ["vit-broken"]
+        page.get_by_role("button", name="1 Hung").click()
+        page.wait_for_selector("text=1–2 of 2")
+        page.get_by_role("button", name="Workload", exact=True).click()
+        watched.until("location.hash.includes('sort=name')")
+        watched.until("document.querySelector('tbody th').innerText.startsWith('stuck')")
+        page.get_by_role("button", name="Workload ↑").click()
+        watched.until("document.querySelector('tbody th').innerText.startsWith('vit-broken')")
+        page.locator("summary", has_text="Columns").click()
+        page.get_by_label("Memory").uncheck()
+        page.get_by_label("Rows").check()
+        page.keyboard.press("Escape")
+        watched.until("location.hash.includes('column=rows') && !location.hash.includes('column=memory')")
+        watched.shot("triage")
+        with browse() as another:
+            page = another.open(page.url.removeprefix(watched.home), "tbody tr")
+            another.until("document.querySelectorAll('tbody tr').length === 2")
+            assert names() == ["vit-broken", "stuck"]
+            heads = page.locator("thead th").all_inner_texts()
+            assert "Rows" in heads
+            assert "Memory" not in heads
+            assert page.get_by_role("button", name="1 Failed").get_attribute("aria-pressed") == "true"
+            page.get_by_label("No longer only Failed").click()
+            another.until("document.querySelectorAll('tbody tr').length === 1")
+            assert names() == ["stuck"]
+
+
+def test_runs_are_rows_that_are_compared_with_a_baseline(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=sweep&tab=runs", "table")
+        compared = page.get_by_role("region", name="Runs compared")
+        assert compared.locator("tbody tr").count() == 12
+        page.get_by_label("Baseline: trial-03").check()
+        watched.until("location.hash.includes('baseline=')")
+        page.wait_for_selector("text=/[+-][0-9.]+ %/")
+        compared.get_by_role("button", name="loss", exact=True).click()
+        watched.until("location.hash.includes('runsort=last.loss')")
+        page.get_by_label("Filter runs").fill("run_id~trial-0")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=1–10 of 10")
+        watched.shot("run-table")
+        with browse() as another:
+            page = another.open(page.url.removeprefix(watched.home), "table")
+            page.wait_for_selector("text=1–10 of 10")
+            assert page.get_by_label("Baseline: trial-03").is_checked()
+            page.get_by_label("Filter runs").fill("nonsense")
+            page.keyboard.press("Enter")
+            page.wait_for_selector(".problem:has-text('filter must be like')")
+            page.get_by_label("No longer only nonsense").click()
+            page.wait_for_selector("text=1–10 of 10")
+            another.expected = ("400",)

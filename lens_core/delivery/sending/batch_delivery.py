@@ -126,7 +126,7 @@ class BatchDelivery:
             self._context.limit.answered(part.size, time.monotonic() - began)
         elif answer.timed_out and self._context.limit.timed_out(part.size):
             logger.warning(
-                "Sink %s does not manage %d records in its time; smaller batches are tried",
+                "Sink %s timed out with %d records; trying smaller batches",
                 self._context.sink,
                 part.size,
             )

@@ -179,7 +179,7 @@ def _nonsense(what: str, size: int) -> Retry:
 T = TypeVar("T")
 logger = logging.getLogger("lens.delivery")
 
-# How long code that was cancelled has to clean up.
+# The time that cancelled code has to clean up.
 CANCEL_GRACE_SECONDS = 5.0
 
 
@@ -221,7 +221,7 @@ async def _end_task(task: asyncio.Task[Any], whose: str) -> None:
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
     if not done:
-        logger.error("%s ignores that its send was cancelled; it is left to itself", whose)
+        logger.error("%s ignores the cancellation of send; abandoning the call", whose)
     elif not task.cancelled():
         task.exception()  # it is looked at, so that asyncio does not complain that nobody has
 

@@ -329,7 +329,7 @@ class Sender:
         while True:
             limits = self.limits
             if not self._prefetcher.has_full_batch(limits):
-                await self._committer.wait()  # what is under way counts as pending until then
+                await self._committer.wait()  # batches under way count as pending until then
             pending = self.take_snapshot().pending
             wait = seconds_until_ready(pending, limits, self._clock(), flush=self._flush.is_set())
             if wait == 0.0:
@@ -369,7 +369,7 @@ class Sender:
         else:
             self._backoff.reset()
             if self.health.failures:
-                logger.warning("%s delivers again. failed_tries=%d", self.ledger.component, self.health.failures)
+                logger.warning("%s is delivering again. failed_tries=%d", self.ledger.component, self.health.failures)
             self.health.answered(self._clock(), stored=not isinstance(answer, Poisoned))
         return answer
 

@@ -206,7 +206,7 @@ class Spool(SinkLog, IntakeLog):
     async def reserve(self, batches: Sequence[NewBatch]) -> Reservation:
         """Keep room for batches that come next; raises Overloaded if they would be refused now."""
         engine = self.engine
-        # What is packed will need less, mostly; how much less is not known yet.
+        # A packed body is smaller, mostly; by how much is not known yet.
         reservation = Reservation(engine.reservations, spool_tables.size_of(batch.body for batch in batches))
         try:
             refusal = await self._committer().submit(
@@ -336,8 +336,8 @@ class Spool(SinkLog, IntakeLog):
         end = next(after.first_batch for after in engine.epochs if after.first_batch > epoch.first_batch)
         if position.batch >= end:
             logger.warning(
-                "Sink %s has more of the spool than there is: this data directory is an older copy. What was accepted "
-                "here since is delivered all the same.",
+                "Sink %s is ahead of the spool: this data directory is an older copy. Records "
+                "accepted since then are still delivered.",
                 sink,
             )
         there = min(position, Position(end, 0))

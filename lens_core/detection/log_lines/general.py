@@ -40,7 +40,7 @@ ANNOUNCEMENT = "general.announcement"
 CELL = "general.cell"
 # Characters of a line that are looked at; labels and numbers of a step stand in fewer.
 _MAX_CHARACTERS = 8192
-# What stands before the counter of a line that is no step of a training.
+# Words before the counter of a line that is not a step of training.
 _OTHER_WORK = re.compile(
     r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
     r"|average|finder|finding|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
@@ -105,7 +105,7 @@ _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s
 _FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
 _CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)")
 _SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S")
-# What the dictionaries of other jobs hold: a quantised layer, a trial of a search.
+# Keys in dictionaries of other jobs: a quantised layer, a trial of a search.
 _OF_OTHER_JOBS = frozenset(["layer", "module", "tid", "trial", "trial_id", "state", "misc"])
 
 

@@ -25,7 +25,7 @@ from .text import PARTIAL
 _MAX_PLACES = 50_000
 
 
-# What detectors look at; everything else passes as it came.
+# Kinds of record that detectors process; all others pass unchanged.
 _READ = frozenset((LogLine, Evidence, Event))
 
 
@@ -122,7 +122,7 @@ class DetectorProcessor:
             if readings:
                 reported += 1
                 self._reader.process_line(place, lines[index], readings, now)
-            if place.context.table is not None:  # what stands below a header may be a row without a word
+            if place.context.table is not None:  # a line below a header may be a row without a word
                 self._reader.remember_table(place, now)
                 rest = {later - index - 1: found for later, found in hits[number:]}
                 out, more, dropped = self._go_through(lines[index + 1 :], rest, now)
@@ -239,7 +239,7 @@ class DetectorProcessor:
     def _count_detection(self, detection: Detection) -> None:
         framework, method = detection.framework, detection.method
         if not self.rules.knows(framework):
-            framework = "other"  # what people and configurations write has no bounds
+            framework = "other"  # texts of people and configurations have no bounds
         self._metrics.framework_detection.inc(framework=framework, method=method, source=detection.source)
         confidence = self._metrics.framework_detection_confidence.labels(framework=framework, method=method)
         confidence.observe(detection.confidence)

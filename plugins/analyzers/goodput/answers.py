@@ -59,6 +59,7 @@ def as_whole_answer(books: Books, since: float | None = None) -> dict[str, Any]:
                 "start": round((books.origin + account.life.start) / 1000),
                 "end": round((books.origin + account.life.end) / 1000),
                 "gpus": account.life.facts.gpus,
+                "restarts": account.life.facts.restarts,
                 "ended": account.life.facts.cause or ("cleanly" if account.life.facts.ended_cleanly else ""),
                 "node": account.life.facts.node,
             }

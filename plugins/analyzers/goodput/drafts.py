@@ -61,6 +61,7 @@ class Draft:
     resumed_from: int | None = None
     restore_seconds: float = 0.0
     batch: str = ""
+    restarts: int | None = None
     gpus: int | None = None
     columns: list[Rows] = field(default_factory=list)
     waits: DataWaits | None = None
@@ -86,6 +87,7 @@ class Draft:
             rank=self.rank,
             gpus=gpus,
             configuration=self.batch,
+            restarts=self.restarts,
             saves=self.saves,
             evaluations=self.evaluations,
             data=self.data,

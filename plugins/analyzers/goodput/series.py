@@ -111,6 +111,7 @@ def _part_of(attempt: Attempt, start: int, *, is_first: bool, is_last: bool) -> 
         rank=attempt.rank if is_last else None,
         gpus=attempt.gpus,
         configuration=attempt.configuration,
+        restarts=attempt.restarts,
         saves=attempt.saves,
         evaluations=attempt.evaluations,
         data=attempt.data,

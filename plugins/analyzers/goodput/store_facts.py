@@ -11,9 +11,10 @@ import numpy as np
 
 from lens_core import EventRow, PodLife, PointQuery, RunSummary, Store
 
-from .drafts import BATCH, DATA_WAIT, PHASED, Draft, Said, name_preemptions
-from .facts import DataWaits, Facts, Floats, Ints, Rows
+from .drafts import PHASED, Draft, Said, name_preemptions
+from .facts import Facts, Floats, Ints, Rows
 from .holding import begin_with_pods, gpus_of_pods, held_spans, spans_of_pods
+from .metric_facts import MetricNames, choose_metrics, read_metrics
 from .row_cache import RowCache
 
 _MOST_EVENTS = 100_000
@@ -56,7 +57,8 @@ async def facts_of(store: Store, uid: str, now: float | None = None, cache: RowC
     events = sorted(await store.events(uid, limit=_MOST_EVENTS), key=lambda event: event.timestamp)
     source = main_source(detail.runs)
     lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
-    metrics = {info.name for info in await store.available_metrics(uid, source)} & {DATA_WAIT, BATCH}
+    streams = [run for run in detail.runs if run.data_source == source]
+    metrics = choose_metrics(await store.available_metrics(uid, source), streams)
     has_phases = any(one.framework in PHASED for one in await store.detections(uid))
     pods = await store.pods(uid)
     spans = spans_of_pods(pods, now)
@@ -148,7 +150,7 @@ def chains_of(lives: Sequence[Life], events: Sequence[EventRow]) -> list[list[Li
     return chains
 
 
-async def _draft(store: Store, uid: str, life: Life, metrics: set[str], cache: RowCache) -> Draft:
+async def _draft(store: Store, uid: str, life: Life, metrics: MetricNames, cache: RowCache) -> Draft:
     stream = life.stream
     rank = -1 if stream.rank is None else stream.rank
     query = PointQuery(
@@ -168,25 +170,8 @@ async def _draft(store: Store, uid: str, life: Life, metrics: set[str], cache: R
     steps, times = await cache.read_rows(uid, stream, read_rows)
     if len(steps):
         draft.columns.append(Rows(steps, times, stream.rank, stream.data_source))
-    if metrics:
-        await _read_metrics(store, msgspec.structs.replace(query, metrics=tuple(sorted(metrics))), draft)
+    await read_metrics(store, query, stream, metrics, draft)
     return draft
-
-
-async def _read_metrics(store: Store, query: PointQuery, draft: Draft) -> None:
-    """The waits for data, and the batch size, which says whether steps can be compared."""
-    steps, seconds = [np.empty(0, dtype=np.int64)], [np.empty(0)]
-    async for piece in store.metric_columns(query):
-        values = np.frombuffer(piece.values, dtype=np.float64) if len(piece) else np.empty(0)
-        finite = np.isfinite(values)
-        if piece.metric_name == BATCH and finite.any():
-            draft.batch = f"{values[finite][-1]:g}"
-        elif piece.metric_name == DATA_WAIT:
-            own, _ = _columns(piece.iterations, piece.timestamps)
-            steps.append(own[finite])
-            seconds.append(values[finite] / 1000.0)
-    if len(steps) > 1:
-        draft.waits = DataWaits(np.concatenate(steps), np.concatenate(seconds))
 
 
 def _columns(iterations: Sequence[int], timestamps: Sequence[int]) -> tuple[Ints, Floats]:
@@ -207,7 +192,7 @@ def _read_events(drafts: Sequence[Draft], chain: Sequence[Life], events: Sequenc
             index = int(np.searchsorted(starts, moment, side="right")) - 1
             ends_before = event.type in ("training_started", "checkpoint_loaded")
             if ends_before and index + 1 < len(starts) and (index < 0 or chain[index].ends < moment):
-                index += 1  # what announces an attempt comes before its first row
+                index += 1  # the event that announces an attempt comes before its first row
             draft = drafts[max(0, index)]
         if event.type == "training_started":
             _read_start(draft, event, moment)
@@ -231,6 +216,9 @@ def _read_start(draft: Draft, event: EventRow, moment: float) -> None:
         draft.gpus = max(draft.gpus or 0, world)
     elif isinstance(visible, int) and visible > 0:
         draft.gpus = max(draft.gpus or 0, visible)
+    restarts = process.get("restart_count")
+    if isinstance(restarts, int) and restarts >= 0:
+        draft.restarts = max(draft.restarts or 0, restarts)
 
 
 def _count_gpus(

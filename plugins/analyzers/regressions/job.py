@@ -10,6 +10,7 @@ import numpy as np
 
 from lens_core import EventRow, PointQuery, Store
 
+from ..goodput.metric_facts import OF_EVALUATIONS
 from ..goodput.store_facts import Life, chains_of, lives_of_runs, main_source
 from .finding import Finding, Points
 from .loss import find_divergence, find_spikes
@@ -40,7 +41,6 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "memory": ("mem_usage",),
     "memory_limit": ("mem_total",),
 }
-_OTHERS = re.compile(r"(^|[/._])(val|valid|validation|eval|test)([/._]|$)", re.IGNORECASE)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ async def read_attempts(store: Store, uid: str) -> tuple[list[list[Attempt]], li
     lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
     names = choose_metrics([info.name for info in await store.available_metrics(uid, source)])
     newest = sorted(chains_of(lives, events), key=lambda chain: chain[-1].ends)[-_MOST_RUNS:]
-    return [[await _read(store, uid, life, names) for life in chain[-2:]] for chain in newest], events
+    return [[await _read_attempt(store, uid, life, names) for life in chain[-2:]] for chain in newest], events
 
 
 async def read_newest(store: Store, uid: str) -> Attempt | None:
@@ -89,13 +89,13 @@ async def read_newest(store: Store, uid: str) -> Attempt | None:
     lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
     names = choose_metrics([info.name for info in await store.available_metrics(uid, source)])
     wanted = {role: name for role, name in names.items() if role in ("loss", "batch")}
-    return await _read(store, uid, max(lives, key=lambda life: life.ends), wanted)
+    return await _read_attempt(store, uid, max(lives, key=lambda life: life.ends), wanted)
 
 
 def choose_metrics(available: Sequence[str]) -> dict[str, str]:
     """For each role the metric that plays it; those of evaluations play none."""
     chosen = {}
-    own = [name for name in available if not _OTHERS.search(name)]
+    own = [name for name in available if not OF_EVALUATIONS.search(name)]
     for role, wanted in _NAMES.items():
         for word in wanted:
             found = [name for name in own if re.split(r"[/.]", name.lower())[-1].replace(" ", "_") == word]
@@ -105,7 +105,7 @@ def choose_metrics(available: Sequence[str]) -> dict[str, str]:
     return chosen
 
 
-async def _read(store: Store, uid: str, life: Life, names: Mapping[str, str]) -> Attempt:
+async def _read_attempt(store: Store, uid: str, life: Life, names: Mapping[str, str]) -> Attempt:
     stream = life.stream
     start_ms = None
     if stream.rows > MOST_POINTS:

@@ -11,11 +11,12 @@ import numpy as np
 from lens_core import PointColumns, PointQuery, RunSummary, Store
 
 from ..goodput.facts import Floats, Ints
+from ..goodput.store_facts import ranks_of
 from .verdict import WINDOWS, Window
 
 INTERVALS = 50
 MOST_RANKS = 1024
-# What each metric of a rank's row means, by the last part of its name.
+# The meaning of each metric of a rank's row, by the last part of its name.
 _ROLES: Mapping[str, str] = {
     "forward": "compute",
     "forward_time": "compute",
@@ -60,6 +61,7 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     iteration: int = 0
     time: float = 0.0
     nodes: dict[int, str] = {}
+    world_size: int | None = None
 
 
 async def read_ranks(store: Store, uid: str) -> RankTimes | None:
@@ -105,6 +107,7 @@ async def read_ranks(store: Store, uid: str) -> RankTimes | None:
         iteration=iteration,
         time=newest,
         nodes=nodes,
+        world_size=ranks_of(streams),
     )
 
 

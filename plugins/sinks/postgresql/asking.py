@@ -25,10 +25,12 @@ from lens_core import (
     WorkloadSummary,
 )
 from lens_core.plugin_api.overview import Overview, OverviewPage
+from lens_core.plugin_api.store import SourceChoice
 
 from . import exporting, listing, news, pace, points, upkeep
 from .compacting import Compactor
 from .database import Database
+from .echoes import left_out
 from .facts import read_diagnoses
 from .overview import overview, overviews_of
 from .point_store import PointStore
@@ -48,6 +50,11 @@ class Asking(Store):
         """The data sources of a workload and their number of rows."""
         async with self._database.reading() as connection:
             return await listing.metric_sources(connection, workload_uid)
+
+    async def source_choices(self, query: PointQuery) -> Sequence[SourceChoice]:
+        """The choices among data sources that repeat each other."""
+        async with self._database.reading() as connection:
+            return (await left_out(connection, query)).choices
 
     async def available_metrics(self, workload_uid: str, data_source: str) -> list[MetricInfo]:
         """The metrics of a workload, from the catalogue."""

@@ -93,7 +93,7 @@ class Database:
         try:
             await asyncio.wait_for(asyncio.shield(first_try), _FIRST_TRY_SECONDS)
         except asyncio.TimeoutError:
-            self._logger.warning("PostgreSQL takes long to come up; it is waited for in the background")
+            self._logger.warning("PostgreSQL is slow to start; waiting in the background")
         except DatabaseTooNew:
             await self.stop()
             raise
@@ -196,7 +196,7 @@ class Database:
             code = await self._embedded.wait()
             self._ready.clear()
             self._problem = f"the embedded PostgreSQL ended with code {code}"
-            self._logger.error("%s; it is started again", self._problem)
+            self._logger.error("%s; restarting it", self._problem)
             await self._disconnect()
             if asyncio.get_running_loop().time() - came_up > _STABLE_SECONDS:
                 backoff.reset()
@@ -221,7 +221,7 @@ class Database:
         finally:
             await connection.close()
         if steps:
-            self._logger.info("the database was brought up to date in %d steps", steps)
+            self._logger.info("migrated the database in %d steps", steps)
         self._readers = await Readers(self._address, self._settings, "lens-queries", _POOL_WAIT_SECONDS).open()
 
     async def _inspect_server(self) -> Address:

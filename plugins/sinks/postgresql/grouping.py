@@ -85,6 +85,7 @@ class Grouped:
     subjects: dict[SubjectKey, Subject] = field(default_factory=dict)
     streams: dict[StreamKey, dict[int, Pending]] = field(default_factory=dict)
     places: dict[StreamKey, StreamPlace] = field(default_factory=dict)
+    echoes: dict[StreamKey, dict[str, str]] = field(default_factory=dict)  # what each metric repeats
     rejected: dict[int, str] = field(default_factory=dict)
 
 
@@ -134,8 +135,8 @@ def row_problem(row: StepMetrics) -> str | None:
 
 def stream_problem(row: StepMetrics) -> str | None:
     """Why no row of this row's stream can be stored; None when they can."""
-    if is_long(row.data_source) or is_long(row.run_id) or is_long(row.session):
-        return "data_source, run_id or session is longer than 512 bytes"
+    if any(map(is_long, (row.data_source, row.run_id, row.session, row.echo_of))):
+        return "data_source, run_id, session or echo_of is longer than 512 bytes"
     if any(abs(number) > _MAX_INTEGER for number in (row.attempt or 0, row.origin.rank or 0)):
         return "attempt or rank does not fit in 32 bits"
     return origin_problem(row.origin)
@@ -183,6 +184,8 @@ def group(rows: Iterable[tuple[int, StepMetrics]], cluster: str, history_limit: 
             grouped.rejected[index] = buffer.problem
             continue
         row = names.with_stored_names(row)
+        if row.echo_of:
+            grouped.echoes.setdefault(buffer.key, {}).update(dict.fromkeys(row.values, clean(row.echo_of)))
         present = buffer.steps.setdefault(row.row_step, row)
         if present is not row:
             key = buffer.key
@@ -260,4 +263,5 @@ class NameCache:
             event_time=row.event_time,
             sequence=row.sequence,
             tags={stored[name]: tags for name, tags in row.tags.items() if name in stored and tags},
+            echo_of=row.echo_of,
         )

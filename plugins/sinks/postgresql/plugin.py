@@ -39,6 +39,7 @@ from .address import DATA_ERRORS, NotReady, StreamsGone, answer_for, describe_er
 from .asking import Asking
 from .compacting import Compactor
 from .database import Database
+from .echoes import mark_echoes
 from .embedded import check_installed, running_dsn
 from .facts import write_detections, write_diagnoses, write_events, write_evidence, write_pods, write_told_memberships
 from .figures import touch_subjects
@@ -182,6 +183,7 @@ class PostgreSQL(Asking):
             changes = {}
             if grouped.streams:
                 changes = await self._points.write_rows(connection, grouped.streams, streams, now_us, _token(batch))
+                await mark_echoes(connection, grouped.echoes, streams)
             await write_events(connection, sorted_.events, subjects, streams, now_us)
             await write_evidence(connection, sorted_.evidence, subjects, now_us)
             await write_detections(connection, sorted_.detections, subjects, now_us)
@@ -268,7 +270,7 @@ class PostgreSQL(Asking):
                 f"PostgreSQL refused: {describe_error(error)}; what is left can be deleted again"
             ) from None
         finally:
-            # What was told of pods before may be gone: it is written again. Streams are looked up again where they
+            # Earlier rows of pods may be gone: they are written again. Streams are looked up again where they
             # turn out to be gone.
             self._memberships = set()
 

@@ -128,7 +128,7 @@ class WandbApi(Source):
         self.context.logger.debug("[WandB Logs API] Received request")
         parsed = await self._submit_rows(body, _LOGS)
         self._counters.logs_points.inc(parsed.points)
-        # What is stored is not told apart by its route: the share of stored points is that of all that came.
+        # Stored points are not counted by route: their share is that of all received points.
         self._counters.metrics_points.inc(parsed.points)
         return _result_json(parsed)
 

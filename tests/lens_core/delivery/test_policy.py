@@ -1,4 +1,4 @@
-"""When to send, when to try again, how to halve, and which answers make sense."""
+"""The rules of sending, of retries, of bisection, and of valid answers."""
 
 from __future__ import annotations
 

@@ -109,3 +109,16 @@ async def test_what_does_not_go_together_is_refused(asked: QueryApp, parameters:
     response = await asked.get(DATA, **parameters)
     assert response.status_code == 400
     assert words in response.json()["message"]
+
+
+async def test_one_file_has_the_points_of_several_workloads(asked: QueryApp) -> None:
+    for uid in ("one", "two"):
+        origin = replace(ORIGIN, workload_uid=uid, pod_name="", pod_uid="")
+        await asked.spool.deliver(*[row(step, origin=origin, values={"loss": float(step)}) for step in range(7)])
+    text = (await asked.get("/metrics/data", uid=["one", "two"], metrics="loss", format="csv")).text
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(one["workload_uid"], float(one["value"])) for one in rows] == [
+        (uid, float(step)) for uid in ("one", "two") for step in range(7)
+    ]
+    refused = await asked.get("/metrics/data", uid=["one", "two"], limit=5)
+    assert (refused.status_code, "limit goes with aggregate" in refused.text) == (400, True)

@@ -66,7 +66,7 @@ def query_names(operation: dict[str, Any]) -> set[str]:
 
 
 async def statuses(running: RunningLens, method: str, path: str, tokens: dict[str, str]) -> dict[str, int]:
-    """What each role's token is answered; bodies are not read, because some never end."""
+    """Return the status for the token of each role; bodies are not read, because some never end."""
     url = running.url + path.replace("{", "").replace("}", "")
     found = {}
     async with httpx.AsyncClient(timeout=240) as client:

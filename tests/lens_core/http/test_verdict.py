@@ -122,5 +122,6 @@ async def test_every_route_has_the_same_verdict(asked: QueryApp) -> None:
     )
     (glance,) = (await asked.json("/glance", uid="workload-1"))["glances"]
     assert {"workload_uid": "workload-1", **glance["verdict"]} == found
+    assert found["last_logged"] == 1_700_000_060_000
     missing = await asked.get("/workloads/nobody/verdict")
     assert missing.status_code == 404

@@ -1,4 +1,4 @@
-"""Which records pass: kinds, data sources, labels and globs."""
+"""Filters of records: kinds, data sources, labels and globs."""
 
 from __future__ import annotations
 

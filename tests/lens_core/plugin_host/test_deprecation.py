@@ -1,4 +1,4 @@
-"""What will go: it works on, is said once at the place that uses it, and is listed; tried with names made for it."""
+"""Deprecated names work, warn once at the line that uses them, and are listed; tried with names made for it."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_the_linter_and_the_doctor_name_it(told: PluginInfo) -> None:
 
 
 def out_of_order(name: str, found: Deprecation, api_version: str) -> str:
-    """What is wrong with an announcement at a version of the API; '' if nothing."""
+    """Return the mistake of an announcement at a version of the API; '' if there is none."""
     since, removal, now = Version(found.since), Version(found.removal), Version(api_version)
     if removal.major <= since.major or removal.minor:
         return f"{name} must go with a major version after {since}"

@@ -65,7 +65,7 @@ def test_a_problem_can_be_taken_back_and_names_are_checked(tmp_path: Path) -> No
 
 
 class Progress(msgspec.Struct):
-    """How far."""
+    """A position."""
 
     position: int = 0
 
@@ -82,7 +82,7 @@ def test_state_lists_and_protobuf_are_public(tmp_path: Path) -> None:
 
 
 class FolderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where."""
+    """A folder."""
 
     folder: Path
 

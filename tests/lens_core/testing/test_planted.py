@@ -147,7 +147,7 @@ class Spinning(Kept):
 
 
 class SharedFileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where it writes."""
+    """The file that it writes."""
 
     path: Path
 

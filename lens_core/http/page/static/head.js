@@ -1,5 +1,6 @@
 // Above the tabs of a workload: what it is called, how it is doing, and its numbers; or several of them in a table.
 
+import { lastLogged } from "./columns.js";
 import { el, name, table } from "./dom.js";
 import { ago, count, duration, moment } from "./format.js";
 import { empty, figure, frameworkBadges, progress, sparkline, stateBadge, stateCell } from "./pieces.js";
@@ -25,9 +26,17 @@ function one(found) {
   return [
     el("div", { class: "title" }, el("h1", {}, name(detail.name)), stateBadge(line), frameworkBadges(glance)),
     below.length ? el("p", { class: "quiet below" }, below.map((text) => [name(text, 80), " "])) : null,
+    trackers(glance.links ?? []),
     trouble(found, line),
     tiles(line, glance),
   ];
+}
+
+// The runs' pages in their own trackers.
+function trackers(links) {
+  if (!links.length) return null;
+  const one = ({ tracker, name: run, url }) => el("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, name(run ? `${tracker}: ${run}` : tracker, 80));
+  return el("p", { class: "quiet below" }, "Also in ", links.map((link, place) => [place ? ", " : "", one(link)]));
 }
 
 // Why somebody should look, where they look first, and what to do.
@@ -59,9 +68,14 @@ function tiles(line, glance) {
     ["Speed", speed ? pace(speed) : null],
     ["Memory", glance.memory === null ? null : figure(glance.memory, glance.memory_name ?? "")],
     ["Rows", count(line.rows)],
-    ["Last seen", el("time", { title: moment(line.last_seen) }, ago(line.last_seen))],
+    ["Last seen", lastSeen(line, glance)],
   ];
   return el("dl", { class: "tiles" }, shown.filter(([, value]) => value !== null).map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, value))));
+}
+
+function lastSeen(line, glance) {
+  const at = lastLogged(line, glance);
+  return el("time", { title: moment(at) }, ago(at));
 }
 
 function pace(speed) {
@@ -81,7 +95,7 @@ function several(each) {
       sparkline(glance.spark, glance.loss_name ?? "loss", false, glance.loss),
       figure(glance.throughput, glance.throughput_name ?? ""),
       figure(glance.memory, glance.memory_name ?? ""),
-      el("time", { title: moment(detail.last_seen) }, ago(detail.last_seen)),
+      lastSeen(detail, glance),
     ];
   });
   const heads = ["Workload", "State", "Framework", "Progress", "Loss", "Throughput", "Memory", "Last seen"];

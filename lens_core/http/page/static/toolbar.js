@@ -82,13 +82,13 @@ export class Toolbar {
     setTimeout(() => (place.textContent = "Copy link"), 2000);
   }
 
-  // The browser streams the file to disk, however large it is; one per workload.
+  // The browser streams the file to disk, however large it is; one for all workloads.
   csv() {
+    const { uids } = this.grid;
     const metrics = this.grid.shownMetrics();
     const names = metrics.length === 1 ? [metrics[0], metrics[0]] : metrics;
-    for (const uid of this.grid.uids) {
-      const address = apiUrl(workloadPath(uid, "/metrics/data"), { metrics: names, format: "csv" });
-      el("a", { href: address, download: `${uid.slice(0, 100)}.csv` }).click();
-    }
+    const path = uids.length === 1 ? workloadPath(uids[0], "/metrics/data") : "metrics/data";
+    const address = apiUrl(path, { uid: uids.length === 1 ? [] : uids, metrics: names, format: "csv" });
+    el("a", { href: address, download: `${uids.length === 1 ? uids[0].slice(0, 100) : "compared"}.csv` }).click();
   }
 }

@@ -1,4 +1,4 @@
-"""What becomes of a job: stalls, ends that others tell of, and whose failure it was."""
+"""The state of a job: stalls, ends that others report, and the origin of a failure."""
 
 from __future__ import annotations
 
@@ -40,6 +40,16 @@ def test_a_long_evaluation_is_no_stall_and_a_hang_in_one_is(stand: Stand) -> Non
     stand.now += 2000  # one that nobody announces: others took 1500 seconds
     assert events(stand.give([])) == []
     stand.now += 400
+    assert events(stand.give([])) == ["stalled"]
+
+
+def test_a_hang_behind_an_evaluation_is_no_measure_of_evaluations(stand: Stand) -> None:
+    stand.feed(*(megatron(step) for step in range(1, 6)))
+    stand.feed(" validation loss at iteration 5 | lm loss value: 8.0E+00 | lm loss PPL: 3.0E+03 |")
+    stand.now += 7200
+    assert events(stand.give([])) == ["stalled"]
+    assert events(stand.feed(megatron(6))) == ["resumed"]
+    stand.now += 70
     assert events(stand.give([])) == ["stalled"]
 
 

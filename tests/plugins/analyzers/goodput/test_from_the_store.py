@@ -271,6 +271,38 @@ async def test_a_resume_whose_step_only_a_path_tells(tmp_path: Path) -> None:
     assert ledger_of(facts).buckets["lost"] == 500
 
 
+def evaluated(*, own_rows: bool) -> list[Record]:
+    """Steps of ten seconds; an evaluation of 100 behind each fiftieth, logged at its end."""
+    found: list[Record] = []
+    for index in range(3):
+        begin = 10 + index * 600.0
+        part = rows(50 * index + index * own_rows + 1, 50 * index + index * own_rows + 50, begin, 10, "a")
+        last = part[-1]
+        assert isinstance(last, StepMetrics)
+        assert last.event_time is not None
+        if own_rows:
+            step, at = last.row_step + 1, last.event_time + 100
+            values = {"eval/loss": 2.1}
+            part.append(msgspec.structs.replace(last, row_step=step, event_time=at, values=values, sequence=step + 1))
+        else:
+            part[-1] = msgspec.structs.replace(last, values={"loss": 2.0, "eval/loss": 2.1})
+        found += part
+    return found
+
+
+@pytest.mark.parametrize("own_rows", [False, True])
+async def test_evaluations_that_the_hook_logs_are_evaluation(tmp_path: Path, own_rows: bool) -> None:
+    buckets = await buckets_of(MemoryStore(tmp_path, evaluated(own_rows=own_rows)))
+    assert buckets["evaluation"] == pytest.approx(270 if own_rows else 200, abs=1)
+    assert not {"stalled", "slow", "periodic"} & buckets.keys()
+
+
+async def test_restarts_of_the_launcher_are_told(tmp_path: Path) -> None:
+    begun = event("training_started", 20, "s1", process={"started_at": BEGIN, "world_size": 8, "restart_count": 3})
+    [facts] = await facts_of(MemoryStore(tmp_path, [begun, *rows(1, 20, 60, 10, "s1")]), UID)
+    assert facts.attempts[0].restarts == 3
+
+
 async def test_runs_that_overlap_are_no_attempts_of_one_another(tmp_path: Path) -> None:
     both = [*rows(1, 100, 10, 10, "a", run="actor"), *rows(1, 90, 15, 10, "b", run="critic")]
     found = await facts_of(MemoryStore(tmp_path, both), UID)

@@ -1,4 +1,4 @@
-"""What a real Slurm says of its jobs; that jobs are seen is in tests/docs/test_slurm_page.py."""
+"""Answers of a real Slurm on its jobs; tests/docs/test_slurm_page.py tests that jobs are seen."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ JOB = Origin(workload_uid="job")
 
 
 def said(number: int, source: str = "wandb") -> Evidence:
-    """What one rank of the job says when it starts."""
+    """The records of one rank of the job at its start."""
     return Evidence(origin=JOB, source=source, facts={"n": number}, run_id=f"run-{number}", event_time=float(number))
 
 
 def opinion(confidence: float, at: float | None) -> Detection:
-    """What a detector makes of it."""
+    """The detections of a detector for it."""
     return Detection(
         origin=JOB,
         workload_uid="job",

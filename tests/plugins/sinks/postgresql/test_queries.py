@@ -1,4 +1,4 @@
-"""Who a row belongs to is found when somebody asks; order, times, paging, and the seed's own SQL."""
+"""The owner of a row is resolved by each query; order, times, paging, and the seed's own SQL."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Receiver(IngestApp):
         return await self.post(path, content=body, headers={name: value for name, value in given.items() if value})
 
     async def take(self, body: bytes, **headers: str) -> Any:
-        """What goes on of an (uncompressed) request that is taken."""
+        """Return the forwarded part of an (uncompressed) request that is accepted."""
         answer = await self.write(packed(body), **headers)
         assert answer.status_code == 204, answer.text
         return self.last()
