@@ -23,7 +23,7 @@ def name_key(pod: Pod) -> str:
 
 
 class Feeds:
-    """What each feed says, and all of it merged."""
+    """Keeps the pods that each feed says, and all of them merged."""
 
     def __init__(self) -> None:
         self.merged: dict[str, Pod] = {}
@@ -141,7 +141,7 @@ class Feeds:
         return reduce(merge, said) if said else None
 
     def _said(self, key: str) -> list[Pod]:
-        """What the feeds say under a key, in the order of the feeds."""
+        """The pods that the feeds say under a key, in the order of the feeds."""
         return [content[key] for content in self._feeds.values() if key in content]
 
 

@@ -20,7 +20,7 @@ LIMIT = 4
 
 
 class Whole:
-    """What a directory holds, worked out of all feeds at each change."""
+    """Works out of all feeds, at each change, what a directory holds."""
 
     def __init__(self, directory: Directory) -> None:
         self.now = 1000.0
