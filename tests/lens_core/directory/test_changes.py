@@ -20,7 +20,7 @@ LIMIT = 4
 
 
 class Whole:
-    """Works out of all feeds, at each change, what a directory holds."""
+    """A directory that is computed from all feeds at each change."""
 
     def __init__(self, directory: Directory) -> None:
         self.now = 1000.0
