@@ -81,7 +81,7 @@ class Converted:
 
     def records(self) -> list[SeriesBatch | StepMetrics]:
         """One batch of all series, and the rows."""
-        rows: list[SeriesBatch | StepMetrics] = [*self.rows.rows()]
+        rows: list[SeriesBatch | StepMetrics] = [*self.rows.finished_rows()]
         if not self.pieces:
             return rows
         body = bytes(cramjam.snappy.compress_raw(b"".join(self.pieces)))

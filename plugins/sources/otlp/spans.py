@@ -48,7 +48,7 @@ class Spans:
 
     def records(self) -> list[Record]:
         """The rows and the events."""
-        return [*self._rows.rows(), *self._events]
+        return [*self._rows.finished_rows(), *self._events]
 
     def convert_spans(self, message: Any) -> Iterator[None]:
         """Convert a request; yields whenever others should get a turn. Raises BadRequest for too many parts."""
