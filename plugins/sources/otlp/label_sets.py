@@ -95,7 +95,7 @@ class LabelSetTable:
         self.size = 0
         self.epoch = 1
 
-    def begin(self) -> None:
+    def begin_request(self) -> None:
         """Take up what the directory knows now, and clear a full table; before every portion of points."""
         self.epoch = self._enricher.refresh()
         if self.size > self._settings.cached_series:
