@@ -48,7 +48,7 @@ OTHERS = {
     (
         "docs/trackers.md",
         "{",
-    ): "an answer, shortened; tests/plugins/sinks/postgresql/test_echoes.py looks at whole ones",
+    ): "an answer, shortened; test_echoes.py of the postgresql sink looks at whole ones",
     ("docs/upgrade_from_primus_lens.md", "rate("): "tests/docs/test_task_pages.py",
     ("docs/write_a_detector.md", "[acme] step"): "tests/docs/test_plugin_pages.py",
 }
