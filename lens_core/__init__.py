@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .base.backoff import Backoff
 from .base.data_dir import load_state, save_state
 from .base.deprecation import LensDeprecationWarning, deprecated, deprecated_names
 from .base.errors import (
@@ -26,6 +27,8 @@ from .model.queries import (
     MetricInfo,
     MetricPoint,
     News,
+    PodLife,
+    PodSpan,
     PointColumns,
     PointQuery,
     Progress,
@@ -59,7 +62,7 @@ from .plugin_api.components import (
     Component,
     Context,
     Detector,
-    Door,
+    Gate,
     IngestRequest,
     NoSettings,
     Partial,
@@ -89,6 +92,7 @@ __all__ = [
     "Analyzer",
     "Answer",
     "AnyRecord",
+    "Backoff",
     "BadRequest",
     "Batch",
     "BatchLimits",
@@ -102,12 +106,12 @@ __all__ = [
     "Device",
     "Diagnosis",
     "Directory",
-    "Door",
     "Event",
     "EventPattern",
     "EventRow",
     "Evidence",
     "Field",
+    "Gate",
     "Index",
     "IngestRequest",
     "LensDeprecationWarning",
@@ -126,6 +130,8 @@ __all__ = [
     "Partial",
     "PluginError",
     "Pod",
+    "PodLife",
+    "PodSpan",
     "PointColumns",
     "PointQuery",
     "Poisoned",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 
-from .cli.client import config_option, daemon_url, request_json, url_option
+from .cli.client import config_option, daemon_url, find_workload, request_json, url_option
 from .plugin_api.commands import data_dir_option, json_option
 from .plugin_api.store import Store
 from .plugin_host.host import PluginHost
@@ -16,6 +16,7 @@ __all__ = [
     "config_option",
     "daemon_url",
     "data_dir_option",
+    "find_workload",
     "json_option",
     "open_store",
     "request_json",

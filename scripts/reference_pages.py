@@ -12,7 +12,7 @@ import msgspec
 
 from lens_core.base.self_metrics import SelfMetrics
 from lens_core.cli import cli
-from lens_core.config.settings import FilterSettings, ServerSettings, SpoolSettings
+from lens_core.config.settings import ClusterSettings, FilterSettings, ServerSettings, SpoolSettings
 from lens_core.delivery.sending.policy import DeliverySettings
 from lens_core.http.app import routes_of
 from lens_core.http.openapi import openapi_document
@@ -86,6 +86,7 @@ HOST_SECTIONS: dict[str, type[msgspec.Struct]] = {
     "delivery, for all sinks or in one": DeliverySettings,
     "limits, in a sink": BatchLimits,
     "filter, in a pipeline or a sink": FilterSettings,
+    "cluster": ClusterSettings,
 }
 
 

@@ -26,7 +26,7 @@ DOES_NOT_APPLY = "does not apply"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What scripts/test has as --quick and --all."""
+    """The options --quick and --all of scripts/test."""
     group = parser.getgroup("lens tests")
     group.addoption("--quick", action="store_true", help="only tests without servers and programs of their own")
     group.addoption("--night", action="store_true", help="with the tests that tests/night.yaml leaves to the night")
@@ -58,7 +58,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(autouse=True)
 def no_secrets_of_other_tests() -> Iterator[None]:
-    """What one test's configuration called a secret may be an ordinary word in the next test."""
+    """Forget secrets after each test: a secret of one configuration may be an ordinary word in the next test."""
     yield
     forget_all()
 

@@ -82,7 +82,7 @@ def _waited() -> float | None:
 
 
 def slowness() -> float:
-    """How many times as long as where the limit was chosen a piece of work takes here and now; at least 1."""
+    """Return the slowdown of this machine against the one for which limits were chosen; at least 1."""
     return max(1.0, min(_work() for _ in range(5)) / _WORK_SECONDS)
 
 
@@ -121,7 +121,7 @@ class Stopwatch:
 
 
 class Cost(NamedTuple):
-    """What a test took: wall seconds, those that count against the limit, and CPU seconds."""
+    """The cost of a test: wall seconds, those that count against the limit, and CPU seconds."""
 
     wall: float = 0.0
     counted: float = 0.0
@@ -190,7 +190,7 @@ class Durations:
 
 
 def per_folder(shown: dict[str, Cost]) -> dict[str, tuple[Cost, int]]:
-    """What the tests in each folder cost, and their number."""
+    """Return the cost of the tests in each folder, and their number."""
     found: dict[str, tuple[Cost, int]] = {}
     for nodeid, cost in shown.items():
         folder = str(Path(nodeid.partition("::")[0]).parent)

@@ -83,7 +83,7 @@ def run_lens(
 
 
 def _run(arguments: list[str], environ: dict[str, str], folder: str, stdout: Connection, stderr: str) -> None:
-    """What the child does."""
+    """Run the child."""
     os.dup2(stdout.fileno(), 1)
     stdout.close()
     file = os.open(stderr, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

@@ -1,4 +1,4 @@
-"""What the process that forks `lens` imports before it does (tests/forked.py): the command, the daemon, all plugins."""
+"""The imports of the process that forks `lens` (tests/forked.py): the command, the daemon, all plugins."""
 
 from __future__ import annotations
 

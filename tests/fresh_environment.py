@@ -43,13 +43,13 @@ class FreshEnvironment:
         self._pip("uninstall", "-y", *names)
 
     def lens(self, *arguments: str, code: int = 0, **environ: str) -> str:
-        """What the command prints; it must end with this exit code."""
+        """Return the output of the command, which must end with this exit code."""
         done = self.run(str(self._scripts / "lens"), *arguments, **environ)
         assert done.returncode == code, f"lens {arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def python(self, *arguments: str) -> str:
-        """What a Python program of this environment prints; it must end well."""
+        """Return the output of a Python program of this environment, which must succeed."""
         done = self.run(str(self._scripts / "python"), *arguments)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -117,7 +117,7 @@ def build_wheel(source: Path, folder: Path) -> Path:
 
 
 def clean_copy(source: Path, folder: Path) -> Path:
-    """What a source folder's wheel is made of, without what earlier builds left there."""
+    """Copy the files of a source folder's wheel, without those of earlier builds."""
     copy = folder / f"source-of-{source.name}"
     patterns = shutil.ignore_patterns(".git", ".venv*", "*.egg-info", "__pycache__", ".*_cache", "build", "dist")
 

@@ -1,4 +1,4 @@
-"""How many inputs tests generate: LENS_HYPOTHESIS_PROFILE is `quick`, `ci` (if it is not set) or `night`."""
+"""The number of inputs that tests generate: LENS_HYPOTHESIS_PROFILE is `quick`, `ci` (if it is not set) or `night`."""
 
 from __future__ import annotations
 

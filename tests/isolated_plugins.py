@@ -115,7 +115,7 @@ class ApartSource(Source):
         row = StepMetrics(
             origin=Origin(workload_uid=request.query["job"]), data_source="apart", row_step=1, values=values
         )
-        await self.door.submit([row], received=2, rejected={"odd": 1})
+        await self.gate.submit([row], received=2, rejected={"odd": 1})
         return Reply(body={"pid": os.getpid(), "header": request.headers.get("x-odd")}, status=202)
 
 

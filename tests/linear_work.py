@@ -20,7 +20,7 @@ def assert_linear(work: Callable[[bytes], Any], make: Callable[[int], bytes], si
     """Fail when work grows faster than its input; a refusal (LensError) is an answer like any other.
 
     CPU time is compared, never an absolute one; the size grows until there is enough to compare, up to a body that
-    is as large as the door takes.
+    is as large as the gate takes.
     """
     while len(make(4 * size)) < 4_000_000 and _seconds(work, make(size)) < _ENOUGH_SECONDS:
         size *= 2

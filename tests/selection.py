@@ -1,4 +1,4 @@
-"""Which tests run: those of a day, a quick part of them before a commit, or all (`scripts/test`, `--quick`, `--all`).
+"""Selects tests: those of a day, a quick part of them, or all (`scripts/test`, `--quick`, `--all`).
 
 `night.yaml` names what runs only with `--night`, and why. `--quick` leaves out the tests that start servers, browsers
 or programs in environments of their own: a file that does so says it by what it imports, a test by its fixtures.

@@ -76,14 +76,20 @@ def test_every_option_of_the_daemon_and_of_every_plugin_is_documented() -> None:
     assert missing == []
 
 
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_between_the_pages_lead_somewhere() -> None:
     pages = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks/README.md"]
-    broken = [
-        f"{page.name}: {target}"
-        for page in pages
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-        if not (page.parent / target).exists()
-    ]
+    broken = []
+    for page in pages:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+            file = page.parent / target if target else page
+            if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors_of(file)):
+                broken.append(f"{page.name}: {target}#{anchor}")
     assert broken == []
 
 

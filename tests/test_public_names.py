@@ -1,4 +1,4 @@
-"""Built-in plugins come through the same door as those of third parties: they import public names of Lens only."""
+"""Built-in plugins use the same public API as those of third parties: they import public names of Lens only."""
 
 from __future__ import annotations
 

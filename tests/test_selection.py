@@ -1,4 +1,4 @@
-"""Which tests a run leaves out: the list of the night, and what a file says of itself."""
+"""Tests that a run leaves out: the list of the night, and the marks of files."""
 
 from __future__ import annotations
 

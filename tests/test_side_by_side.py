@@ -1,4 +1,4 @@
-"""What processes of tests share: what is made once."""
+"""Resources that are made once and shared by processes of tests."""
 
 from __future__ import annotations
 

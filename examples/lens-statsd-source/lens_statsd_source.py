@@ -49,7 +49,7 @@ class Statsd(Source):
             self._transport.close()
 
     async def run(self) -> None:
-        """Hand on what came; a door that is shut is waited for while the queue fills."""
+        """Hand on what came; waits for a gate that refuses, while the queue fills."""
         while True:
             lines = [line for line in (await self._queue.get()).split(b"\n") if line.strip()]
             found = [measured for line in lines if (measured := parse(line)) is not None]
@@ -60,7 +60,7 @@ class Statsd(Source):
     async def _submit(self, found: list[Measurement], rejected: dict[str, int]) -> None:
         while True:
             try:
-                await self.door.submit(found, rejected=rejected)
+                await self.gate.submit(found, rejected=rejected)
             except Overloaded as error:
                 await asyncio.sleep(error.retry_after_seconds or 1.0)
             else:

@@ -10,8 +10,10 @@ import cramjam
 
 from .errors import BadRequest, PayloadTooLarge, UnsupportedMediaType
 
-# What is behind a member is copied by the library, so that it gets a body in small pieces.
+# The library copies all data behind a member, so it gets a body in small pieces.
 _GZIP_PIECE_BYTES = 4096
+# A small piece may unpack to a thousand times its size, and is then held twice while it is appended.
+_GZIP_OUTPUT_BYTES = 256 * 1024
 _ZSTD_FIRST_BYTES = 64 * 1024
 _ZSTD_FULL = "failed to write whole buffer"
 # Of both: higher levels take longer and save a few percent more.
@@ -65,7 +67,7 @@ def _gzip(body: bytes, limit_bytes: int) -> bytes:
             while piece:  # a gzip file may have several members
                 if member.eof:
                     member = zlib.decompressobj(wbits=31)
-                output = member.decompress(piece, limit_bytes + 1 - size)
+                output = member.decompress(piece, min(_GZIP_OUTPUT_BYTES, limit_bytes + 1 - size))
                 size += len(output)
                 if size > limit_bytes:
                     raise too_large(limit_bytes)

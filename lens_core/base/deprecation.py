@@ -37,11 +37,16 @@ class Deprecation(msgspec.Struct, frozen=True, kw_only=True):
         return f"deprecated since {self.since}, goes with {self.removal}: {self.instead}"
 
 
-# What goes, in versions of the plugin API, under the name by which plugins know it: `lens_core.Name` for what a public
-# module exports, `Sink.name` for a method or attribute that a plugin's class has, `lens_name` for a hook.
-DEPRECATED: dict[str, Deprecation] = {}
+# Deprecated names with versions of the plugin API, as plugins know them: `lens_core.Name` for an export of a public
+# module, `Sink.name` for a method or attribute that a plugin's class has, `lens_name` for a hook.
+DEPRECATED: dict[str, Deprecation] = {
+    "lens_core.Door": Deprecation(since="1.3", removal="2.0", instead="take Gate", target="lens_core:Gate"),
+    "lens_core.testing.RecordingDoor": Deprecation(
+        since="1.3", removal="2.0", instead="take RecordingGate", target="lens_core.testing:RecordingGate"
+    ),
+}
 
-# Who uses it: module → name → what to say. Kept, because a module that is imported already says nothing again.
+# Uses: module → name → text. Kept, because a module that is imported already warns only once.
 _uses: dict[str, dict[str, str]] = {}
 
 
@@ -72,6 +77,24 @@ def deprecated_names(module: str) -> Callable[[str], Any]:
         return getattr(importlib.import_module(where), target)
 
     return find_name
+
+
+def former_name(name: str, present: str, *, since: str, removal: str) -> Any:
+    """Return a property for an attribute's former name: it reads and sets the present one, with a warning.
+
+    `name` is that of the class and of the attribute (`Source.door`), `present` the attribute that took its place.
+    """
+    found = DEPRECATED[name] = Deprecation(since=since, removal=removal, instead=f"take {present}")
+
+    def read_present(instance: object) -> Any:
+        _warn(name, found, *_caller())
+        return getattr(instance, present)
+
+    def write_present(instance: object, value: Any) -> None:
+        _warn(name, found, *_caller())
+        setattr(instance, present, value)
+
+    return property(read_present, write_present)
 
 
 def note_uses(module: str, hooks: Mapping[str, Any], classes: Iterable[type]) -> None:
@@ -129,15 +152,3 @@ def _warn(name: str, found: Deprecation, module: str, file: str, line: int) -> N
     warnings.warn_explicit(text, LensDeprecationWarning, file, line, module=module)
     # Only now: where warnings are errors, the next try is one too.
     _uses.setdefault(module, {})[name] = text
-
-
-__all__ = [
-    "DEPRECATED",
-    "Deprecation",
-    "LensDeprecationWarning",
-    "deprecated",
-    "deprecated_names",
-    "deprecation_in",
-    "note_uses",
-    "uses_of",
-]

@@ -33,7 +33,7 @@ def run_until_complete(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any
             except SystemExit as error:
                 if task.done():
                     raise
-                logger.exception("A task called sys.exit(%r); it has ended, and the rest goes on.", error.code)
+                logger.exception("A task called sys.exit(%r) and ended; the others continue.", error.code)
     finally:
         _close_loop(loop)
 

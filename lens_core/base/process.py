@@ -54,14 +54,15 @@ def keep_off_proxies(environ: MutableMapping[str, str], hosts: Sequence[str] = I
     environ["no_proxy"] = environ["NO_PROXY"] = kept
 
 
-# <malloc.h>; the largest value that glibc takes for the second is 32 MiB.
+# <malloc.h>
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MOST_ARENAS = -1, -3, -8
 # Python's own first is 700: a single large body would be looked through many times, and records hold no cycles.
 _COLLECTION_THRESHOLDS = (20_000, 20, 20)
 KEPT_BYTES = 64 * 1024 * 1024
-LARGEST_BLOCK_BYTES = 32 * 1024 * 1024
-# What is decoded from a body of so many bytes is several times as large; senders of megabytes send them rarely.
+# Decoded objects are several times as large as their body; bodies of megabytes are rare.
 UNUSUAL_BYTES = 2 * 1024 * 1024
+# A larger block is mapped alone and goes back to the kernel when it is freed; the heap shrinks only from its end.
+LARGEST_HEAP_BLOCK_BYTES = UNUSUAL_BYTES
 _TRIM_AFTER_SECONDS = 0.1
 # By default every thread gets an arena of its own, and each keeps as much as its largest bodies needed. One for all:
 # threads wait for each other far longer at the interpreter's own lock.
@@ -69,10 +70,10 @@ ARENAS = 1
 
 
 def keep_large_blocks() -> None:
-    """Let up to 64 MiB stay with this process; does nothing where the C library has no such switch."""
+    """Let up to 64 MiB of usual blocks stay with this process; does nothing where the C library has no such switch."""
     with contextlib.suppress(OSError, AttributeError):  # musl and macOS manage without
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, LARGEST_BLOCK_BYTES)
+        mallopt(_MMAP_THRESHOLD, LARGEST_HEAP_BLOCK_BYTES)
         mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(_MOST_ARENAS, ARENAS)
 
@@ -117,7 +118,7 @@ class MemoryRelease:
 
     def _release(self) -> None:
         self._timer = None
-        gc.collect(1)  # what is young; the old generation may hold millions of objects
+        gc.collect(1)  # young objects only; the old generation may hold millions of objects
         asyncio.get_running_loop().run_in_executor(None, release_memory)
 
 
@@ -144,4 +145,4 @@ def configure_logging(environ: Mapping[str, str]) -> None:
     for name in ("httpx", "httpcore", "asyncio", "uvicorn", "psycopg", "psycopg.pool"):
         logging.getLogger(name).setLevel(max(level or logging.INFO, logging.WARNING))
     if level is None:
-        logging.getLogger("lens").warning("LOG_LEVEL=%s is not one of %s; info it is.", wanted, ", ".join(LEVELS))
+        logging.getLogger("lens").warning("LOG_LEVEL=%s is not one of %s; using info.", wanted, ", ".join(LEVELS))

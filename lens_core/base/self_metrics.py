@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Literal, TypeVar
 
@@ -83,6 +83,8 @@ class SelfMetrics:
         self._own: dict[str, Any] = {}
         self.problems: dict[str, str] = {}
         self._define_pipeline()
+        self._define_sinks()
+        self._define_plugins()
         self._define_logs()
         self._define_detection()
         self._define_directory()
@@ -94,87 +96,96 @@ class SelfMetrics:
         self._seed_counters.append(counter)
         return counter
 
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(name, documentation, labels, registry=self.registry)
+
+    def _gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
+        return Gauge(name, documentation, labels, registry=self.registry)
+
+    def _histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(name, documentation, labels, buckets=buckets, registry=self.registry)
+
     def _define_pipeline(self) -> None:
-        def counter(name: str, documentation: str, *labels: str) -> Counter:
-            return Counter(name, documentation, labels, registry=self.registry)
-
-        def gauge(name: str, documentation: str, *labels: str) -> Gauge:
-            return Gauge(name, documentation, labels, registry=self.registry)
-
-        self.received = counter("lens_records_received_total", "Items that came to a component.", "component")
-        self.accepted = counter("lens_records_accepted_total", "Items that a component took over.", "component")
-        self.recovered = counter(
+        self.received = self._counter("lens_records_received_total", "Items that came to a component.", "component")
+        self.accepted = self._counter("lens_records_accepted_total", "Items that a component took over.", "component")
+        self.recovered = self._counter(
             "lens_records_recovered_total", "Records found undelivered in the spool at start.", "component"
         )
-        self.merged = counter("lens_records_merged_total", "Items that became part of another's row.", "component")
-        self.derived = counter("lens_records_derived_total", "Records that detectors made.", "component")
-        self.delivered = counter("lens_records_delivered_total", "Records that a sink has stored.", "component")
-        self.filtered = counter("lens_records_filtered_total", "Items that were not for this component.", "component")
-        self.dropped = counter("lens_records_dropped_total", "Records lost, and why.", "component", "reason")
-        self.rejected = counter("lens_records_rejected_total", "Items refused, and why.", "component", "reason")
-        self.discarded = counter(
+        self.merged = self._counter(
+            "lens_records_merged_total", "Items that became part of another's row.", "component"
+        )
+        self.derived = self._counter("lens_records_derived_total", "Records that detectors made.", "component")
+        self.delivered = self._counter("lens_records_delivered_total", "Records that a sink has stored.", "component")
+        self.filtered = self._counter(
+            "lens_records_filtered_total", "Items that were not for this component.", "component"
+        )
+        self.dropped = self._counter("lens_records_dropped_total", "Records lost, and why.", "component", "reason")
+        self.rejected = self._counter("lens_records_rejected_total", "Items refused, and why.", "component", "reason")
+
+    def _define_sinks(self) -> None:
+        self.discarded = self._counter(
             "lens_dead_letters_discarded_total", "Dead letters that made room for newer ones.", "component"
         )
-        self.retries = counter("lens_sink_retries_total", "Batches that have to be sent again.", "component")
-        self.pending = gauge("lens_records_pending", "Records in the spool that a sink has not stored.", "component")
-        self.spool_bytes = gauge("lens_spool_bytes", "Size of a pipeline's spool.", "pipeline")
-        self.lag = gauge("lens_sink_lag_seconds", "Age of the oldest record that a sink has not stored.", "component")
-        self.last_success = gauge(
+        self.retries = self._counter("lens_sink_retries_total", "Batches that have to be sent again.", "component")
+        self.pending = self._gauge(
+            "lens_records_pending", "Records in the spool that a sink has not stored.", "component"
+        )
+        self.spool_bytes = self._gauge("lens_spool_bytes", "Size of a pipeline's spool.", "pipeline")
+        self.lag = self._gauge(
+            "lens_sink_lag_seconds", "Age of the oldest record that a sink has not stored.", "component"
+        )
+        self.last_success = self._gauge(
             "lens_sink_last_success_timestamp_seconds", "When a sink last stored something.", "component"
         )
-        self.dead_letters = gauge("lens_dead_letters", "Records that a sink refused and that are kept.", "component")
-        self.plugin_state = gauge(
+        self.dead_letters = self._gauge(
+            "lens_dead_letters", "Records that a sink refused and that are kept.", "component"
+        )
+
+    def _define_plugins(self) -> None:
+        self.plugin_state = self._gauge(
             "lens_plugin_state", "1 for the state that a plugin is in.", "plugin", "kind", "state"
         )
-        self.component_problem = gauge(
+        self.component_problem = self._gauge(
             "lens_component_problem", "1 while a component says that something is wrong with it.", "component"
         )
-        self.component_memory = gauge(
+        self.component_memory = self._gauge(
             "lens_component_memory_bytes", "Memory of a component with a process of its own.", "component"
         )
-        self.memory_growth = gauge(
+        self.memory_growth = self._gauge(
             "lens_component_memory_growth_bytes",
             "By how much the daemon's memory has grown while the code of a component ran in it.",
             "component",
         )
-        self.call_seconds = Histogram(
-            "lens_component_call_seconds",
-            "How long calls into a component take.",
-            ["component"],
-            buckets=CALL_BUCKETS,
-            registry=self.registry,
+        self.call_seconds = self._histogram(
+            "lens_component_call_seconds", "How long calls into a component take.", CALL_BUCKETS, "component"
         )
-        self.isolated_restarts = counter(
+        self.isolated_restarts = self._counter(
             "lens_isolated_restarts_total", "Times that the process of an isolated component was replaced.", "component"
         )
-        self.loop_holds = counter("lens_event_loop_holds_total", "Times that the event loop was held over 250 ms.")
-        self.loop_held_seconds = counter("lens_event_loop_held_seconds_total", "How long it was held, all in all.")
-        self.plugin_blocked = counter(
+        self.loop_holds = self._counter(
+            "lens_event_loop_holds_total", "Times that the event loop was held over 250 ms."
+        )
+        self.loop_held_seconds = self._counter(
+            "lens_event_loop_held_seconds_total", "How long it was held, all in all."
+        )
+        self.plugin_blocked = self._counter(
             "lens_plugin_blocked_loop_seconds_total", "How long a plugin's code held the event loop.", "plugin"
         )
-        self.plugin_busy = counter(
+        self.plugin_busy = self._counter(
             "lens_plugin_busy_thread_seconds_total",
             "CPU time of single calls of a plugin in threads.",
             "plugin",
         )
-        self.http_requests = counter("lens_http_requests_total", "Requests answered.", "route", "status")
+        self.http_requests = self._counter("lens_http_requests_total", "Requests answered.", "route", "status")
 
     def _define_logs(self) -> None:
         self.log_analysis = self.seed("log_analysis_consume_count", "Log lines analysed, by what they gave.", "type")
-        self.log_lines_cut = Counter(
-            "lens_log_lines_cut_total", "Log lines of which only a part was looked at.", registry=self.registry
+        self.log_lines_cut = self._counter("lens_log_lines_cut_total", "Log lines of which only a part was looked at.")
+        self.detector_overruns = self._counter(
+            "lens_detector_overruns_total", "Log lines on which the patterns of a detector took too long.", "detector"
         )
-        self.detector_overruns = Counter(
-            "lens_detector_overruns_total",
-            "Log lines on which the patterns of a detector took too long.",
-            ["detector"],
-            registry=self.registry,
-        )
-        self.detector_paused = Gauge(
-            "lens_detector_paused",
-            "1 while the slow patterns of a detector are paused.",
-            ["detector"],
-            registry=self.registry,
+        self.detector_paused = self._gauge(
+            "lens_detector_paused", "1 while the slow patterns of a detector are paused.", "detector"
         )
         self.event_stream_create = self.seed("event_stream_create_count", "Event streams made.", "operation")
         self.event_stream_create_errors = self.seed(
@@ -189,39 +200,33 @@ class SelfMetrics:
         self.framework_detection = self.seed(
             "framework_detection_count", "Opinions on frameworks.", "framework", "method", "source"
         )
-        self.framework_detection_confidence = Histogram(
-            "framework_detection_confidence",
-            "Confidence of opinions.",
-            ["framework", "method"],
-            buckets=CONFIDENCE_BUCKETS,
-            registry=self.registry,
+        self.framework_detection_confidence = self._histogram(
+            "framework_detection_confidence", "Confidence of opinions.", CONFIDENCE_BUCKETS, "framework", "method"
         )
         self.framework_detection_errors = self.seed(
             "framework_detection_errors", "Evidence that could not be read.", "source", "reason"
         )
 
     def _define_directory(self) -> None:
-        self.directory_pods = Gauge("lens_directory_pods", "Pods that are known.", registry=self.registry)
-        self.directory_devices = Gauge("lens_directory_devices", "Devices held by a pod.", registry=self.registry)
-        self.directory_age = Gauge(
-            "lens_directory_age_seconds", "Time since a feed last said what there is.", ["feed"], registry=self.registry
+        self.directory_pods = self._gauge("lens_directory_pods", "Pods that are known.")
+        self.directory_devices = self._gauge("lens_directory_devices", "Devices held by a pod.")
+        self.directory_age = self._gauge(
+            "lens_directory_age_seconds", "Time since a feed last said what there is.", "feed"
         )
 
     def _define_collectors(self) -> None:
-        def gauge(name: str, documentation: str) -> Gauge:
-            return Gauge(name, documentation, ["collector"], registry=self.registry)
-
-        def counter(name: str, documentation: str) -> Counter:
-            return Counter(name, documentation, ["collector"], registry=self.registry)
-
-        self.collector_up = gauge("lens_collector_up", "1 if the collector's last run succeeded, else 0.")
-        self.collector_duration = gauge("lens_collector_duration_seconds", "How long its last run took.")
-        self.collector_last_success = gauge(
-            "lens_collector_last_success_timestamp_seconds", "When a run last succeeded."
+        self.collector_up = self._gauge(
+            "lens_collector_up", "1 if the collector's last run succeeded, else 0.", "collector"
         )
-        self.collector_runs = counter("lens_collector_runs_total", "Runs of the collector.")
-        self.collector_errors = counter("lens_collector_errors_total", "Runs that failed.")
-        self.collector_records = counter("lens_collector_records_total", "Records that it produced.")
+        self.collector_duration = self._gauge(
+            "lens_collector_duration_seconds", "How long its last run took.", "collector"
+        )
+        self.collector_last_success = self._gauge(
+            "lens_collector_last_success_timestamp_seconds", "When a run last succeeded.", "collector"
+        )
+        self.collector_runs = self._counter("lens_collector_runs_total", "Runs of the collector.", "collector")
+        self.collector_errors = self._counter("lens_collector_errors_total", "Runs that failed.", "collector")
+        self.collector_records = self._counter("lens_collector_records_total", "Records that it produced.", "collector")
 
     def group(self, kind: type[Group]) -> Group:
         """Return a plugin's group of metrics; the first call makes it, so that components and reloads share one."""

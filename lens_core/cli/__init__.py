@@ -14,7 +14,6 @@ from ..base.process import keep_off_proxies
 from ..plugin_api.commands import OWN_COMMANDS
 
 EXIT_FAILED = 1
-EXIT_USAGE = 2
 EXIT_CONFIGURATION = 78
 
 

@@ -196,16 +196,3 @@ def latency(findings: list[Finding], seconds: float) -> Iterator[Finding]:
     if seconds > SLOW_QUERY_SECONDS and any(found.step == "store" and found.state == "ok" for found in findings):
         text = f"took {seconds:.1f} s to answer a small question"
         yield Finding("latency", "warning", text, "lens top for queues; lens db stats for sizes; lens db vacuum")
-
-
-__all__ = [
-    "directory",
-    "drops",
-    "event_loop",
-    "identity",
-    "latency",
-    "master",
-    "plugins_at_work",
-    "reporting",
-    "silent",
-]

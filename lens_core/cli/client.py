@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import click
 
 from ..base.data_dir import default_data_dir, running_address
 from ..base.errors import LensError
-from .wording import plain
+from .wording import ASCII_CUT, CUT, plain
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 _CONFIG = "lens_core.cli.config"
+_MOST_NAMED = 5
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,7 +29,7 @@ def config_option(function: F) -> F:
         type=click.Path(dir_okay=False, path_type=Path),
         expose_value=False,
         callback=_remember_config,
-        help="The configuration of the daemon that is meant, in place of --data-dir.",
+        help="The configuration file of the daemon, instead of --data-dir.",
     )(function)
 
 
@@ -43,7 +45,7 @@ def plugins_dir_option(function: F) -> F:
         expose_value=False,
         callback=_set_plugins_dir,
         is_eager=True,
-        help="A folder whose *.py are plugins too, for trying things out [default: $LENS_PLUGINS_DIR].",
+        help="A folder whose *.py files are loaded as plugins, for development [default: $LENS_PLUGINS_DIR].",
     )(function)
 
 
@@ -54,9 +56,9 @@ def _set_plugins_dir(context: click.Context, parameter: click.Parameter, folder:
 
 def url_option(function: F) -> F:
     """The option --url."""
-    return click.option(
-        "--url", envvar="LENS_URL", help="The daemon's address [default: the one that runs on this machine]."
-    )(function)
+    return click.option("--url", envvar="LENS_URL", help="The daemon's address [default: the daemon on this machine].")(
+        function
+    )
 
 
 def resolve_data_dir(data_dir: Path | None) -> Path:
@@ -121,6 +123,45 @@ def request_without_limit(method: str, url: str, path: str, **parameters: str) -
 def request_with_parameters(url: str, path: str, parameters: list[tuple[str, str]]) -> Any:
     """As `request_json` with GET, with parameters that may come several times."""
     return _request_json("GET", url, path, parameters)
+
+
+def find_workload(url: str, text: str) -> str:
+    """The uid of the workload that a text names: its uid, or its name, also as a table has cut it. Raises LensError."""
+    stem = text.strip().removesuffix(CUT).removesuffix(ASCII_CUT)
+    if not stem:
+        raise LensError("the name of a workload is empty; `lens top` lists them")
+    lines = request_json("GET", url, "/api/v1/overview", search=stem, limit="1000")["workloads"]
+    if text == stem:
+        uids = [line["workload_uid"] for line in lines if line["workload_uid"] == text] or _shown_as(lines, text)
+    else:
+        uids = [line["workload_uid"] for line in lines if plain(line["name"], 1000).startswith(stem)]
+    if not uids and _is_known(url, text):  # as a pod that belongs to none, or behind a thousand others
+        return text
+    if len(uids) == 1:
+        return str(uids[0])
+    if uids:
+        raise LensError(f"{len(uids)} workloads are called {text!r}; name one by its uid: {_name_some(uids)}")
+    near = f"; near: {_name_some([line['workload_uid'] for line in lines])}" if lines else "; `lens top` lists them"
+    raise LensError(f"no workload is called {text!r}{near}")
+
+
+def _shown_as(lines: Sequence[Mapping[str, Any]], text: str) -> list[str]:
+    return [line["workload_uid"] for line in lines if text in (line["name"], plain(line["name"], 1000))]
+
+
+def _is_known(url: str, uid: str) -> bool:
+    try:
+        request_json("GET", url, f"/api/v1/workloads/{quote(uid)}")
+    except LensError as error:
+        if "answered 404" in str(error):
+            return False
+        raise
+    return True
+
+
+def _name_some(uids: Sequence[str]) -> str:
+    more = len(uids) - _MOST_NAMED
+    return ", ".join(plain(uid, 80) for uid in uids[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _request_json(

@@ -99,9 +99,9 @@ _SEND_SECONDS = 60.0
 
 @click.command("collect")
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every collector of the configuration, one after the other.")
+@click.option("--all", "everything", is_flag=True, help="Run every collector of the configuration in turn.")
 @click.option("--config", "-c", type=click.Path(dir_okay=False, path_type=Path), help="The configuration file.")
-@click.option("--push", is_flag=True, help="Send what was found; without it nothing leaves this machine.")
+@click.option("--push", is_flag=True, help="Send the records; without it nothing leaves this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; --all prints a list.")
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, and print metrics without a value as well.")
 @plugins_dir_option
@@ -249,7 +249,7 @@ async def _send_apart(records: Sequence[Record], send: Push) -> None:
 async def _collect_once(
     chosen: CollectorConfig, config: Config, metrics: SelfMetrics, answer: Answer, send: Push | None
 ) -> None:
-    from ..daemon.assembly import make_component
+    from ..daemon.assembling import make_component
 
     collector = make_component(config, chosen, metrics, Directory(config.server.cluster_name))
     assert isinstance(collector, Collector)

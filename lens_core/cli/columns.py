@@ -52,9 +52,18 @@ def fitting_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], wid
         if column.shrinks:
             wide = min(wide, _least(column, wide) + max(0, room))
         table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True, width=wide)
+    widths = [column.width for column in table.columns]
     for row in rows:
-        table.add_row(*(Text(*row[place]) for place in kept))
+        # Cut here and not by the table, which knows neither words nor terminals without other letters.
+        cells = [(row[place], width) for place, width in zip(kept, widths, strict=True)]
+        table.add_row(*(Text(_fit(text, width), style) for (text, style), width in cells))
     return table
+
+
+def _fit(text: str, width: int | None) -> str:
+    from rich.cells import cell_len
+
+    return text if width is None or cell_len(text) <= width else plain(text, width)
 
 
 def chosen(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ import click
 import msgspec
 
 from ..base.errors import LensError
+from ..demo.scripted import Script, right_ledger
 from ..plugin_api.commands import data_dir_option
 from .client import request_json, resolve_data_dir
 from .screen import make_console, pictures
@@ -32,20 +34,33 @@ RANKS = 2
 
 @click.command("demo")
 @click.option(
-    "--seconds", type=click.FloatRange(1, 86_400), help="Train so long and stop; without it, 20 minutes, and stay."
+    "--seconds",
+    type=click.FloatRange(1, 86_400),
+    help="Train for so many seconds, then stop [default: train for 20 minutes, then keep the page].",
 )
 @click.option("--no-browser", is_flag=True, help="Do not open the page.")
+@click.option("--faults", is_flag=True, help="Run a job with scripted faults, and compare where its time went.")
 @data_dir_option
-def command(seconds: float | None, no_browser: bool, data_dir: Path | None) -> None:
-    """Start a daemon and a small real training run on two ranks, and show what arrives.
+def command(seconds: float | None, no_browser: bool, faults: bool, data_dir: Path | None) -> None:
+    """Start a daemon and a small training run on two ranks, and show the stored data.
 
     The training logs through wandb and through what it prints. A spike, a NaN, checkpoints and a stall are planted.
+
+    With --faults it is another job, of about four minutes: killed, slowed down by one rank, hung until a watchdog
+    ends it, with evaluations and a disk that gets slower. The time that each of these took is known, and printed beside
+    the ledger of Lens.
 
     \b
     Examples:
       lens demo
       lens demo --seconds 20 --no-browser
+      lens demo --faults --no-browser
     """
+    if faults:
+        if seconds is not None:
+            raise click.UsageError("--faults takes as long as its script does: leave --seconds out")
+        _run_faults(resolve_data_dir(data_dir) / "demo", open_page=not no_browser)
+        return
     if importlib.util.find_spec("wandb") is None:
         raise LensError('the demo trains with the real wandb package; pip install "lens-agent[demo]"')
     directory = resolve_data_dir(data_dir) / "demo"
@@ -60,6 +75,41 @@ def command(seconds: float | None, no_browser: bool, data_dir: Path | None) -> N
             if seconds is None:
                 click.echo(f"The training is over; {url}/ stays until Ctrl-C.")
                 signal.pause()
+
+
+def _run_faults(directory: Path, *, open_page: bool) -> None:
+    """Run the scripted job under a daemon, and print the right ledger beside that of Lens."""
+    script = Script()
+    workload = f"demo-faults-{time.strftime('%Y%m%d-%H%M%S')}"
+    with _daemon(directory) as url, tempfile.TemporaryDirectory(prefix="lens-demo-") as name:
+        folder = Path(name)
+        _introduce(url, workload, directory, open_page=open_page)
+        click.echo(f"The job takes about {script.seconds / 60:.0f} minutes; its log: {folder}/training.log")
+        run = [sys.executable, "-m", "lens_core.cli", "run", "--log", "--url", url, "--workload", workload, "--"]
+        job = [sys.executable, "-m", "lens_core.demo.scripted", str(folder), json.dumps(script)]
+        with (folder / "training.log").open("wb") as log:
+            done = subprocess.run([*run, *job], stdout=log, stderr=log, check=False)
+        if done.returncode:
+            told = (folder / "training.log").read_text(errors="replace")[-2000:]
+            raise LensError(f"the job failed with exit code {done.returncode}:\n{told}")
+        right = right_ledger(folder, script)
+        click.echo(f"{'BUCKET':<12}{'SCRIPTED':>10}{'LENS':>10}")
+        seen = _wait_for_ledger(url, workload, sum(right.values()))
+        for bucket in sorted({*right, *seen}, key=lambda one: -right.get(one, 0.0)):
+            if right.get(bucket, 0.0) >= 0.05 or seen.get(bucket, 0.0) >= 0.05:
+                click.echo(f"{bucket:<12}{right.get(bucket, 0.0):>8.1f} s{seen.get(bucket, 0.0):>8.1f} s")
+        click.echo(f"lens goodput {workload} says it in words.")
+
+
+def _wait_for_ledger(url: str, workload: str, wall_seconds: float) -> dict[str, float]:
+    """The buckets of the job, as soon as all of it is stored."""
+    deadline = time.monotonic() + 15
+    while True:
+        runs = request_json("GET", url, f"/api/v1/workloads/{workload}/goodput")["runs"]
+        is_whole = bool(runs) and runs[0]["wall_seconds"] >= 0.97 * wall_seconds
+        if is_whole or time.monotonic() > deadline:
+            return dict(runs[0]["buckets"]) if runs else {}
+        time.sleep(0.5)
 
 
 def _introduce(url: str, workload: str, directory: Path, *, open_page: bool) -> None:

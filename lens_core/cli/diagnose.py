@@ -9,13 +9,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 import msgspec
 
 from ..base.errors import LensError
 from ..plugin_api.commands import data_dir_option, json_option
-from .client import config_option, daemon_url, request_json, url_option
+from .client import config_option, daemon_url, find_workload, request_json, url_option
+from .wording import plain
 
 _COLOURS = {"yes": "red", "no": "green", "unknown": "yellow"}
 _SAMPLES = 3
@@ -24,7 +26,7 @@ _SHOWN_FRAMES = 12
 
 @click.command("diagnose")
 @click.option("--pid", "pids", type=int, multiple=True, help="A process on this machine, or the launcher of several.")
-@click.option("--workload", help="A workload; the daemon is asked.")
+@click.option("--workload", help="A workload, by uid or name; queries the daemon.")
 @click.option(
     "--seconds", type=click.FloatRange(0.5, 600), default=4.0, show_default=True, help="How long to watch processes."
 )
@@ -49,7 +51,10 @@ def command(
     if workload and pids:
         raise click.UsageError("give --pid or --workload, not both")
     if workload:
-        answer = request_json("GET", daemon_url(url, data_dir), f"/api/v1/workloads/{workload}/diagnosis")
+        address = daemon_url(url, data_dir)
+        path = f"/api/v1/workloads/{quote(find_workload(address, workload))}"
+        answer = request_json("GET", address, f"{path}/diagnosis")
+        answer["verdict"] = request_json("GET", address, f"{path}/verdict")
     else:
         answer = asyncio.run(_local(pids, seconds))
     if as_json:
@@ -77,7 +82,7 @@ async def _local(pids: Sequence[int], seconds: float) -> dict[str, Any]:
     return {
         "watched_seconds": round(diagnoses[-1].timestamp - diagnoses[0].timestamp, 1),
         "hang": msgspec.to_builtins(verdict),
-        "stacks": [_group_json(group) for group in merge_stacks(newest_stacks(diagnoses))],
+        "stacks": [group.as_json() for group in merge_stacks(newest_stacks(diagnoses))],
         "errors": errors,
     }
 
@@ -97,17 +102,10 @@ async def _sample(pids: Sequence[int]) -> list[Any]:
         return list(found.records if isinstance(found, Partial) else found)
 
 
-def _group_json(group: Any) -> dict[str, Any]:
-    return {
-        "ranks": group.ranks,
-        "suspect": group.is_suspect,
-        "waits_for_others": group.waits_for_others,
-        "frames": group.frames,
-    }
-
-
 def _print_answer(answer: dict[str, Any], *, local: bool) -> None:
     hang = answer["hang"]
+    if verdict := answer.get("verdict"):
+        click.echo(click.style(plain(verdict["summary"], 400), bold=True))
     title = {"yes": "stands still" if local else "hung", "no": "not hung", "unknown": "unknown whether hung"}
     click.echo(click.style(title[hang["verdict"]], fg=_COLOURS[hang["verdict"]], bold=True) + f": {hang['reason']}")
     if local:

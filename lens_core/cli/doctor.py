@@ -35,13 +35,13 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "brigh
 
 
 @click.command("doctor")
-@click.option("--send", is_flag=True, help="Send one row too, under the workload lens-doctor, and ask for it.")
+@click.option("--send", is_flag=True, help="Also send one row of the workload lens-doctor and query it.")
 @json_option
 @url_option
 @data_dir_option
 @config_option
 def command(send: bool, as_json: bool, url: str | None, data_dir: Path | None) -> None:
-    """Check every hop from hook to store and say what is broken.
+    """Check every hop from hook to store and report what is broken.
 
     Each finding has the command that fixes it. Ends with 1 when something failed. Run it in the shell, container or
     pod in which the training runs: it looks at the same variables.

@@ -36,11 +36,13 @@ _COUNTERS = frozenset(
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each update of each line.")
 @click.option(
-    "--config", type=click.Path(path_type=Path), help="With this file's detectors, not all that are installed."
+    "--config",
+    type=click.Path(path_type=Path),
+    help="Use the detectors of this configuration instead of all installed ones.",
 )
 @plugins_dir_option
 def command(file: BinaryIO, as_json: bool, config: Path | None) -> None:
-    """Say what log lines mean: steps, events, nothing; for the last, which format they come nearest to.
+    """Explain log lines: steps, events, or neither, then with the closest format.
 
     \b
     Examples:

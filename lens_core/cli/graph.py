@@ -17,7 +17,7 @@ from .client import plugins_dir_option
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @plugins_dir_option
 def command(file: Path | None) -> None:
-    """Draw the pipelines of FILE, or of the built-in configuration: who feeds whom.
+    """Draw the pipelines of FILE, or of the built-in configuration.
 
     \b
     Examples:

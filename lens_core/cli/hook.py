@@ -23,7 +23,7 @@ def command() -> None:
 
 @command.command()
 def enable() -> None:
-    """Put the hook's .pth file beside the packages."""
+    """Install the hook's .pth file beside the packages."""
     from lens_hook import switch
     from lens_hook.__main__ import describe_status
 
@@ -32,7 +32,7 @@ def enable() -> None:
 
 @command.command()
 def disable() -> None:
-    """Take the hook's .pth file away."""
+    """Remove the hook's .pth file."""
     from lens_hook import switch
     from lens_hook.__main__ import describe_status
 
@@ -42,7 +42,7 @@ def disable() -> None:
 @command.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
-    """Say whether the hook is on, and by which file."""
+    """Show whether the hook is enabled, and by which file."""
     from lens_hook import switch
     from lens_hook.__main__ import describe_status
 
@@ -55,9 +55,11 @@ def status(as_json: bool) -> None:
 
 @command.command()
 @click.argument("file", type=click.File())
-@click.option("--container", "containers", multiple=True, help="Only containers of this name; may come several times.")
+@click.option("--container", "containers", multiple=True, help="Only containers of this name; repeatable.")
 @click.option("--image", default=None, help="The hook's image [default: lens-hook:VERSION].")
-@click.option("--url", default="http://lens.lens:8080/api/v1", show_default=True, help="Where the hook sends to.")
+@click.option(
+    "--url", default="http://lens.lens:8080/api/v1", show_default=True, help="The address that the hook sends to."
+)
 @click.option(
     "--token-secret", default="lens-ingest", show_default=True, help="The Secret with the key `token`, or ''."
 )

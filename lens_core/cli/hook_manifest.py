@@ -12,7 +12,7 @@ from ..base.errors import LensError
 
 VOLUME = "lens-hook"
 BOOTSTRAP = "/lens-hook/lens_hook/bootstrap"
-# Where a PYTHONPATH that comes from a ConfigMap or a Secret goes, so that ours can refer to it.
+# The variable for a PYTHONPATH from a ConfigMap or a Secret, so that ours can refer to it.
 JOBS_PATH = "LENS_JOB_PYTHONPATH"
 _FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_UID": "metadata.uid"}
 

@@ -13,7 +13,7 @@ from ..plugin_host.host import PluginHost
 
 @click.command("init")
 @click.argument("file", default="lens.yaml", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--primus", is_flag=True, help="Take the place of a Primus-Lens telemetry processor.")
+@click.option("--primus", is_flag=True, help="Replace a Primus-Lens telemetry processor.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 def command(file: Path, primus: bool, force: bool) -> None:
     """Write a commented configuration to FILE (lens.yaml; - prints it), made from the plugins installed here.

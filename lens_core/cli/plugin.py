@@ -31,7 +31,7 @@ A tag v0.1.0 publishes it, once the package index trusts the repository (README.
 
 @click.group("plugin")
 def command() -> None:
-    """Write a plugin of your own, and check it.
+    """Create a plugin and check it.
 
     \b
     Examples:
@@ -42,8 +42,8 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--kind", type=click.Choice(get_args(ComponentKind)), required=True, help="What it is.")
-@click.option("--dir", "folder", type=click.Path(path_type=Path), help="Where to [default: ./lens-NAME].")
+@click.option("--kind", type=click.Choice(get_args(ComponentKind)), required=True, help="The kind of the plugin.")
+@click.option("--dir", "folder", type=click.Path(path_type=Path), help="The folder to create [default: ./lens-NAME].")
 def new(name: str, kind: ComponentKind, folder: Path | None) -> None:
     """Write a whole distribution for a plugin NAME: code, settings, tests, CI, README; its own tests pass.
 
@@ -69,7 +69,7 @@ def _refuse_taken_names(scaffold: Scaffold) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--strict", is_flag=True, help="Warnings fail too.")
+@click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 @json_option
 def check(name: str, strict: bool, as_json: bool) -> None:
     """Look at a plugin as its users will: NAME is that of its entry point or distribution, or a file.

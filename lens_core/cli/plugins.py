@@ -28,8 +28,8 @@ _NOTHING_GOES = "Nothing that is installed uses anything that will go."
 @click.command("plugins")
 @click.argument("name", required=False)
 @plugins_dir_option
-@click.option("--kind", type=click.Choice(get_args(ComponentKind)), help="Only those that bring one of this kind.")
-@click.option("--deprecated", is_flag=True, help="Only those that use, or have, something that will go.")
+@click.option("--kind", type=click.Choice(get_args(ComponentKind)), help="Only plugins with a component of this kind.")
+@click.option("--deprecated", is_flag=True, help="Only plugins that use or declare deprecated names.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON array, with every setting of every component.")
 def command(name: str | None, kind: ComponentKind | None, deprecated: bool, as_json: bool) -> None:
     """List every plugin: state, kind, distribution, import time; with NAME its settings too.

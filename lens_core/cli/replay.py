@@ -21,7 +21,7 @@ LONGEST_REASON = 500
 
 @click.command("replay")
 @click.option("--sink", default="", help="Only the dead letters of this sink.")
-@click.option("--list", "is_list", is_flag=True, help="Only show why records were refused, and how many; send nothing.")
+@click.option("--list", "is_list", is_flag=True, help="Only show the reasons and counts of refusals; send nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: as JSON.")
 @url_option
 @data_dir_option

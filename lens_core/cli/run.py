@@ -21,7 +21,7 @@ from .client import config_option, daemon_url, is_daemon_named, resolve_data_dir
 @data_dir_option
 @config_option
 @click.option("--workload", help="The name under which the data is found (WORKLOAD_UID).")
-@click.option("--log", is_flag=True, help="Send what COMMAND prints too: steps and events are read from it.")
+@click.option("--log", is_flag=True, help="Also send the output of COMMAND; Lens parses steps and events from it.")
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def command(
     url: str | None, data_dir: Path | None, workload: str | None, log: bool, arguments: tuple[str, ...]

@@ -19,6 +19,7 @@ import httpx
 import msgspec
 from lens_hook.redact import text
 
+from ..base.backoff import Backoff
 from ..model.records import Event, Origin, encode_envelope
 from ..plugin_api.http_answers import is_lens_refusal, is_lens_success
 
@@ -150,7 +151,7 @@ class LineSender:
             self.problem = send_failure(url, self._headers, self._identity, self._last.details(code), left)
 
     def _send_until_stopped(self) -> None:
-        pause = FLUSH_SECONDS
+        pause, backoff = FLUSH_SECONDS, Backoff(2 * FLUSH_SECONDS, 30.0)
         with httpx.Client(timeout=EXIT_DEADLINE_SECONDS, headers=self._headers) as client:
             while self._ends_at is None or (self._waiting and time.monotonic() < self._ends_at):
                 self._wake.wait(pause if self._ends_at is None else min(pause, 0.2))
@@ -158,7 +159,11 @@ class LineSender:
                     self._wake.clear()
                 while self._waiting and self._send_batch(client):
                     self.problem = ""
-                pause = min(pause * 2, 30.0) if self.problem else FLUSH_SECONDS
+                if self.problem:
+                    pause = backoff.next_delay()
+                else:
+                    pause = FLUSH_SECONDS
+                    backoff.reset()
 
     def _send_batch(self, client: httpx.Client) -> bool:
         """Post one batch; it leaves the queue when it is safe, or when it never will be."""

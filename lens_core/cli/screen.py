@@ -16,7 +16,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# Where every picture is new lines, this much apart.
+# The interval of pictures on a terminal that gets each as new lines.
 LINES_EVERY_SECONDS = 5.0
 
 
@@ -82,7 +82,7 @@ def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 def _lines(title: str, total: int | None) -> Callable[[int], None]:
-    last = time.monotonic()  # what is done at once needs no line
+    last = time.monotonic()  # instant work needs no line
 
     def print_line(done: int) -> None:
         nonlocal last

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @data_dir_option
 @config_option
 def command(as_json: bool, url: str | None, data_dir: Path | None) -> None:
-    """Show what runs: every component, its state, rates, lag and last error.
+    """Show every component with its state, rates, lag and last error.
 
     \b
     Examples:

@@ -15,7 +15,7 @@ import msgspec
 from ..base.errors import LensError
 from ..model.records import RECORD_KINDS
 from ..plugin_api.commands import data_dir_option, json_option
-from .client import config_option, daemon_url, request_headers, request_json, url_option
+from .client import config_option, daemon_url, find_workload, request_headers, request_json, url_option
 from .wording import amount, plain
 
 # A heartbeat comes every 15 s; a daemon that says nothing for so long is gone.
@@ -44,18 +44,22 @@ def command(
     url: str | None,
     data_dir: Path | None,
 ) -> None:
-    """Print records as pipelines take them, after detectors and filters; Ctrl-C ends it.
+    """Print records in the pipelines, after detectors and filters; Ctrl-C ends it.
 
-    A daemon that restarts is waited for. What a slow terminal missed is counted on standard error.
+    It waits for a daemon that restarts. Records that a slow terminal misses are counted on standard error.
 
     \b
     Examples:
       lens tap
       lens tap --pipeline training --kind event
-      lens tap --workload 'llama-*' --json | jq .values.loss
+      lens tap --workload 'llama-*' --kind step_metrics --json | jq '.values.loss'
     """
     address = daemon_url(url, data_dir)
-    parameters = [("pipeline", pipeline), ("workload", workload), *(("kind", kind) for kind in kinds)]
+    parameters = [
+        ("pipeline", pipeline),
+        ("workload", _known_as(address, workload)),
+        *(("kind", kind) for kind in kinds),
+    ]
     _refuse_unknown_pipeline(address, pipeline)
     left = count
     with contextlib.suppress(KeyboardInterrupt):
@@ -67,6 +71,16 @@ def command(
                 left = None if left is None else left - 1
                 if left == 0:
                     return
+
+
+def _known_as(address: str, workload: str) -> str:
+    """The uid of a workload that is named; a pattern, and what is not known yet, as it was given."""
+    if any(letter in workload for letter in "*?["):
+        return workload
+    try:
+        return find_workload(address, workload)
+    except LensError:
+        return workload
 
 
 def _refuse_unknown_pipeline(address: str, pipeline: str) -> None:
@@ -83,7 +97,7 @@ def _endless(address: str, parameters: list[tuple[str, str]]) -> Iterator[tuple[
         try:
             yield from _events(address, parameters)
         except httpx.HTTPError as error:
-            click.echo(f"lens: {address} does not answer ({error}); trying again …", err=True)
+            click.echo(f"lens: {address} does not answer ({error}); retrying …", err=True)
         time.sleep(1.0)
 
 

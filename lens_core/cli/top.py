@@ -40,15 +40,31 @@ LINES_OF_PIPELINE = 8
 # Of the figures, those of records that did not get through.
 LOST = ("filtered", "refused", "dropped", "dead", "lost")
 MOST_GLANCES = 100
+SORTS = ("name", "namespace", "state", "seen", "started", "iteration", "progress", "loss", "throughput", "rows")
+STATES = ("failed", "hung", "stalled", "slow", "silent", "not_finite", "running", "ended")
 # Columns from which on there is room for a longer line of bars.
 WIDE = 110
 
 
+def _known_states(text: str) -> str:
+    if unknown := [name for name in text.split(",") if name.strip() and name.strip().lower() not in STATES]:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(STATES)}")
+    return text
+
+
 @click.command("top")
 @click.option("--interval-seconds", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True)
-@click.option("--search", default="", help="Only workloads whose name, uid or namespace holds this.")
+@click.option("--search", default="", help="Only workloads whose name, uid or namespace contains this text.")
+@click.option(
+    "--state",
+    default="",
+    callback=lambda context, parameter, text: _known_states(text),
+    help="Only workloads that are failed, hung, slow, silent, not_finite, running or ended (comma-separated).",
+)
+@click.option("--sort", type=click.Choice(SORTS), help="Sort by this column [default: by need of attention].")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
 @click.option("--limit", type=click.IntRange(1, 500), help="How many workloads [default: as many as fit].")
-@click.option("--once", is_flag=True, help="Print once and end, as it does in a pipe.")
+@click.option("--once", is_flag=True, help="Print once and exit, as in a pipe.")
 @json_option
 @url_option
 @data_dir_option
@@ -56,6 +72,9 @@ WIDE = 110
 def command(
     interval_seconds: float,
     search: str,
+    state: str,
+    sort: str | None,
+    reverse: bool,
     limit: int | None,
     once: bool,
     as_json: bool,
@@ -64,40 +83,45 @@ def command(
 ) -> None:
     """Live view of running jobs and pipeline health; Ctrl-C ends it.
 
-    Failed and stalled workloads come first. In a pipe it prints once.
+    Failed and stalled workloads come first, each with the reason. In a pipe it prints once.
 
     \b
     Examples:
       lens top
       lens top --search llama --interval-seconds 5
+      lens top --state failed,hung
+      lens top --sort loss --reverse
       lens top --json | jq '.workloads[] | select(.state == "stalled")'
     """
     address = daemon_url(url, data_dir)
+    wanted = {"search": search, "state": state, "sort": sort or "", "order": "desc" if reverse else "asc"}
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(fetch_view(address, search, limit or 50))).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(fetch_view(address, wanted, limit or 50))).decode())
         return
     console = make_console(piped_width=160)
     if once or not sys.stdout.isatty():
-        console.print(index(fetch_view(address, search, limit or 50), console.width))
+        console.print(index(fetch_view(address, wanted, limit or 50), console.width))
         return
     with contextlib.suppress(KeyboardInterrupt):
-        _live(console, address, search, limit, interval_seconds)
+        _live(console, address, wanted, limit, interval_seconds)
 
 
-def _live(console: Console, address: str, search: str, limit: int | None, interval_seconds: float) -> None:
+def _live(
+    console: Console, address: str, wanted: Mapping[str, str], limit: int | None, interval_seconds: float
+) -> None:
     from rich.markup import escape
 
     with pictures(console, whole_screen=True) as show:
         while True:
             fitting = max(1, console.height - LINES_OF_PIPELINE - 4)
             try:
-                show(index(fetch_view(address, search, limit or fitting), console.width))
+                show(index(fetch_view(address, wanted, limit or fitting), console.width))
             except LensError as error:
-                show(f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; trying again …")
+                show(f"[red]{time.strftime('%H:%M:%S')}[/]  {escape(str(error))}; retrying …")
             time.sleep(interval_seconds)
 
 
-def fetch_view(address: str, search: str, limit: int) -> dict[str, Any]:
+def fetch_view(address: str, wanted: Mapping[str, str], limit: int) -> dict[str, Any]:
     """Everything that is shown: the daemon's status, the list, and a glance at each of its workloads.
 
     `store_error` says why the store answers nothing: what the daemon itself knows is shown all the same.
@@ -105,7 +129,7 @@ def fetch_view(address: str, search: str, limit: int) -> dict[str, Any]:
     status = request_json("GET", address, "/api/v1/status")
     seen: dict[str, Any] = {"status": status, "workloads": [], "total_count": None, "store_error": ""}
     try:
-        page = request_json("GET", address, "/api/v1/overview", search=search, limit=str(limit))
+        page = request_json("GET", address, "/api/v1/overview", **wanted, limit=str(limit))
         workloads = page["workloads"]
         for first in range(0, len(workloads), MOST_GLANCES):
             part = workloads[first : first + MOST_GLANCES]
@@ -212,6 +236,7 @@ def _workloads(seen: dict[str, Any], width: int) -> Table:
     columns = [
         Column("state"),
         Column("workload", shrinks=True),
+        Column("why", goes=2),
         Column("framework", goes=4),
         Column("iteration", right=True),
         Column("done", right=True, goes=1),
@@ -233,15 +258,29 @@ def _workload_row(line: dict[str, Any], now_ms: int, bars: int) -> list[tuple[st
     return [
         (line["state"], STYLES.get(line["state"], "")),
         (plain(line["name"], 40), ""),
+        (plain(_why(line), 48), STYLES.get(line["state"], "")),
         (plain(framework), ""),
         ("–" if done is None else f"{done:,}", ""),
-        (f"{100 * done / target:.0f} %" if target and done is not None and done <= target else "", ""),
+        (_share(done, target), ""),
         (duration(glance["eta_seconds"]) if running and glance["eta_seconds"] else "", ""),
         (_loss(glance, bars), ""),
         (amount(glance["throughput"]), ""),
         (f"{100 * line['goodput']:.0f} %" if "goodput" in line else "", ""),
-        (ago(now_ms - line["last_seen"]), ""),
+        (ago(now_ms - ((glance.get("verdict") or {}).get("last_logged") or line["last_seen"])), ""),
     ]
+
+
+def _why(line: Mapping[str, Any]) -> str:
+    """The first cause of a failure or a stall."""
+    verdict = line["glance"].get("verdict")
+    return str(verdict["reason"]) if verdict else ""
+
+
+def _share(done: int | None, target: int | None) -> str:
+    """The share that is done, in per cent: 100 only when all of it is, and never more."""
+    if not target or target < 0 or done is None:
+        return ""
+    return f"{min(100, max(0, 100 * done // target))} %"
 
 
 def _loss(glance: Mapping[str, Any], bars: int) -> str:

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 @click.command("up")
 @click.option("--config", "-c", type=click.Path(dir_okay=False, path_type=Path), help="The configuration file.")
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen; wins over the file. Port 0 takes a free one.")
+@click.option(
+    "--listen", metavar="HOST:PORT", help="The address to listen on; overrides the file. Port 0 selects a free port."
+)
 @plugins_dir_option
 @data_dir_option
 @click.option("--announce-json", is_flag=True, help="Print one JSON line on standard output when ready, nothing else.")
-@click.option("--exit-with-parent", type=int, metavar="PID", help="End when this process is gone.")
+@click.option("--exit-with-parent", type=int, metavar="PID", help="Stop when this process exits.")
 def command(
     config: Path | None,
     listen: str | None,
@@ -33,9 +35,9 @@ def command(
     announce_json: bool,
     exit_with_parent: int | None,
 ) -> None:
-    """Run the daemon: take what training jobs send, store it, answer queries.
+    """Run the daemon: ingest training data, store it, answer queries.
 
-    Without a file everything works on defaults: an embedded PostgreSQL in the data directory, HTTP on 127.0.0.1:8080.
+    Without a file the defaults apply: an embedded PostgreSQL in the data directory, HTTP on 127.0.0.1:8080.
     SIGTERM drains and ends; SIGHUP reads the file again, and loads files that are new in the folder of plugins.
 
     \b

@@ -25,8 +25,8 @@ CHECK_TIMEOUT_SECONDS = 15.0
 
 @click.command("validate")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--config", "-c", type=click.Path(path_type=Path), help="FILE, as other commands name it.")
-@click.option("--connect", is_flag=True, help="Also try whether what every component needs can be reached.")
+@click.option("--config", "-c", type=click.Path(path_type=Path), help="The same as FILE, as in other commands.")
+@click.option("--connect", is_flag=True, help="Also test the connections of every component.")
 @plugins_dir_option
 @click.option("--data-dir", type=click.Path(path_type=Path), help="As for `lens up`.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
@@ -115,7 +115,7 @@ async def _check_connections(config: Config) -> list[dict[str, Any]]:
 
 async def _check_component(component: ComponentConfig, config: Config) -> str | None:
     """Why a component cannot reach what it needs; '' if it can, None if its plugin has no check."""
-    from ..daemon.assembly import make_component  # only here: it brings the whole daemon along
+    from ..daemon.assembling import make_component  # only here: it brings the whole daemon along
 
     if component.plugin.check is Component.check:
         return None

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 BARS = "▁▂▃▄▅▆▇█"
-# How states of components are coloured.
+ASCII_BARS = "_.-=+*#@"
+CUT, ASCII_CUT = "…", "..."
+# A text is cut between two words where one ends so near.
+_NEAR_WORD = 16
+# The colours of the states of components.
 STATE_STYLES = {
     "failing": "bold red",
     "failed": "bold red",
@@ -17,24 +23,46 @@ STATE_STYLES = {
 }
 
 
+def is_ascii_only(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the locale has no letters but those of ASCII, as `LC_ALL=C` says, whatever Python writes by itself."""
+    variables = os.environ if environ is None else environ
+    chosen = next((variables[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if variables.get(name)), "")
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    return chosen.upper() in ("C", "POSIX") or encoding in ("ascii", "us-ascii", "ansi_x3.4-1968")
+
+
 def sparkline(values: Sequence[float], width: int) -> str:
     """Values as bars, each column the mean of its share of them."""
     if not values:
         return ""
+    bars = ASCII_BARS if is_ascii_only() else BARS
+    means = column_means(values, width)
+    low, high = min(means), max(means)
+    scale = (len(bars) - 1) / (high - low) if high > low else 0.0
+    return "".join(bars[round((mean - low) * scale)] for mean in means)
+
+
+def column_means(values: Sequence[float], width: int) -> list[float]:
+    """The means of so many shares of values, or the values where there are no more."""
     columns = min(width, len(values))
     shares = [
         values[column * len(values) // columns : (column + 1) * len(values) // columns] for column in range(columns)
     ]
-    means = [sum(share) / len(share) for share in shares]
-    low, high = min(means), max(means)
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BARS[round((mean - low) * scale)] for mean in means)
+    return [sum(share) / len(share) for share in shares]
 
 
 def plain(text: str, longest: int = 60) -> str:
-    """A text that somebody else wrote, on one line: it must not move the cursor or colour the terminal."""
-    shown = text if len(text) <= longest else f"{text[: longest - 1]}…"
-    return "".join(letter if letter.isprintable() else " " for letter in shown)
+    """A text that somebody else wrote, on one line: it must not move the cursor or colour the terminal.
+
+    A longer one is cut, between two words where there is such a place.
+    """
+    shown = "".join(letter if letter.isprintable() else " " for letter in text[: longest + 1])
+    if len(shown) <= longest:
+        return shown
+    cut = ASCII_CUT if is_ascii_only() else CUT
+    kept = shown[: longest - len(cut)]
+    space = kept.rfind(" ") if shown[len(kept)] != " " else -1
+    return f"{kept[:space] if space >= len(kept) - _NEAR_WORD and space > 0 else kept}{cut}"
 
 
 def amount(value: float | None) -> str:

@@ -23,7 +23,7 @@ _LOGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://((?:\$\{[^}]*\}|[^/?#\s])*)@")
 _PLAIN = re.compile(
     r"(^|_)(NAME|HOST|HOSTNAME|PORT|USER|USERNAME|NODE|NAMESPACE|DIR|FOLDER|PATH|HOME|FILE|REGION|CLUSTER|SITE|ENV|URL)$"
 )
-# What a shell would replace and Lens does not; a $ before small letters or digits is more likely an expression.
+# Replaced by a shell, but not by Lens; a $ before small letters or digits is more likely an expression.
 _BARE = re.compile(r"(?<!\$)(?:\$\$)*\$([A-Z][A-Z0-9_]{2,})")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

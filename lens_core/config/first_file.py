@@ -23,7 +23,7 @@ _PRIMUS_SERVER = {
     "metrics_open": True,
     "open_ingest": True,
 }
-# What Primus-Lens does and Lens does not unless it is told to; written only where the plugin has such a setting.
+# Behaviour of Primus-Lens that Lens has only on request; written only if the plugin has such a setting.
 _PRIMUS_SETTINGS = {"remote_write": {"copies": "only"}}
 _PRIMUS_SERVER_DSN = "postgresql://${DB_USER:-lens}:${DB_PASSWORD}@${DB_HOST:-postgres}:${DB_PORT:-5432}"
 # Beside the tables of Primus-Lens, not among them: both have a `training_performance`.

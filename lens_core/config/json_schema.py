@@ -13,7 +13,7 @@ from ..plugin_api.components import API_VERSION, Component
 from ..plugin_api.sink_answers import BatchLimits
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind, needs_settings, summary_of
-from .settings import FilterSettings, ServerSettings, SpoolSettings
+from .settings import ClusterSettings, FilterSettings, ServerSettings, SpoolSettings
 
 # A number or a switch may come from a variable: then the file holds a text.
 _REFERENCE = {"type": "string", "pattern": r"\$\{.+\}"}
@@ -37,6 +37,7 @@ def json_schema(host: PluginHost) -> dict[str, Any]:
         "analyzers": builder.section("analyzer"),
         "pipelines": {"type": "object", "propertyNames": _NAME, "additionalProperties": builder.pipeline()},
         "store": {"type": "string", "description": "the sink that answers queries, where several could"},
+        "cluster": builder.ref(ClusterSettings),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -53,7 +54,7 @@ class _Builder:
         self._host = host
         kinds: tuple[ComponentKind, ...] = ("source", "collector", "sink", "detector", "analyzer")
         self._components = {kind: [host.component(kind, name) for name in host.names(kind)] for kind in kinds}
-        types: list[type[msgspec.Struct]] = [ServerSettings, SpoolSettings, FilterSettings]
+        types: list[type[msgspec.Struct]] = [ServerSettings, SpoolSettings, FilterSettings, ClusterSettings]
         types += [BatchLimits, DeliverySettings]
         types += [found.Settings for components in self._components.values() for found in components]
         self._types = [*dict.fromkeys(types)]

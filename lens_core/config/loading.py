@@ -15,6 +15,7 @@ from ..delivery.sending.policy import DeliverySettings
 from ..plugin_api.instance import ComponentConfig
 from ..plugin_host.host import PluginHost
 from ..plugin_host.info import ComponentKind
+from .cluster_checks import check_cluster
 from .components import ComponentReader
 from .conversion import FAILED, convert, to_struct
 from .document import MAX_FILE_BYTES, Node, mapping, parse, scalar
@@ -24,6 +25,7 @@ from .pipelines import PipelineReader, check_filter, choose_store
 from .problems import NO_PLACE, InvalidConfiguration, Place, Problem, Problems, suggestion
 from .settings import (
     AnalyzerConfig,
+    ClusterSettings,
     CollectorConfig,
     Config,
     FilterSettings,
@@ -46,6 +48,7 @@ SECTIONS = (
     "analyzers",
     "pipelines",
     "store",
+    "cluster",
 )
 BUILT_IN = "(built-in configuration)"
 
@@ -152,6 +155,10 @@ class _Reader:
         if data_dir is None:
             check_data_dir(self._root.get("data_dir"), directory, self._problems)
         check_sinks(sinks, self._components.known["sink"], server, self._problems)
+        section = self._root.get("cluster")
+        has_cluster = section is not None and section.value is not None
+        cluster = self._struct("cluster", ClusterSettings) if has_cluster else None
+        check_cluster(cluster, sinks, self._components.known["sink"], pipelines, section, self._problems)
         if server is None or spool is None or self._delivery is None:
             return None
         return Config(
@@ -167,6 +174,7 @@ class _Reader:
             pipelines=pipelines,
             store=store,
             notices=self._problems.notices,
+            cluster=cluster,
         )
 
     def _struct(self, name: str, kind: Any) -> Any:
@@ -209,6 +217,7 @@ class _Reader:
 
 __all__ = [
     "AnalyzerConfig",
+    "ClusterSettings",
     "CollectorConfig",
     "ComponentConfig",
     "Config",

@@ -81,7 +81,9 @@ def check_sources(
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it is said where the component is made to be used
             logger.debug("The routes of %s are not known: %s", name, error)
             continue
-        claims = [(method, path) for route in routes for path in route.paths for method in route.methods]
+        # One that claims some requests of a path shares it with the path's owner.
+        owned = [route for route in routes if route.claims is None]
+        claims = [(method, path) for route in owned for path in route.paths for method in route.methods]
         found = next((claim for claim in claims if claim in taken), None)
         if found is None:
             taken.update(dict.fromkeys(claims, name))

@@ -14,7 +14,7 @@ from .document import Node
 from .problems import NO_PLACE, Place, Problems, suggestion
 from .settings import FilterSettings, PipelineConfig, SinkConfig, SpoolSettings
 
-ROADS = "write pipelines: {NAME: {from: [SOURCE], to: [SINK]}}"
+SYNTAX = "write pipelines: {NAME: {from: [SOURCE], to: [SINK]}}"
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
@@ -50,7 +50,8 @@ class PipelineReader:
         if not isinstance(section.value, dict):
             if not section.broken:
                 self._problems.append_error(
-                    section.place, f"pipelines: expected a mapping of names to pipelines, got {section.shape}; {ROADS}"
+                    section.place,
+                    f"pipelines: expected a mapping of names to pipelines, got {section.shape}; {SYNTAX}",
                 )
             return {}
         found: dict[str, PipelineConfig] = {}
@@ -73,7 +74,7 @@ class PipelineReader:
         if isinstance(entry.value, dict):
             entry = self._lists(entry, path)
         elif entry.value is not None and not entry.broken:
-            self._problems.append_error(entry.place, f"{path}: expected a mapping, got {entry.shape}; {ROADS}")
+            self._problems.append_error(entry.place, f"{path}: expected a mapping, got {entry.shape}; {SYNTAX}")
             return None
         written = to_struct(entry, _Written, path, self._problems, also=("spool",))
         spool = self._own_spool(entry, path)

@@ -39,6 +39,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         list[str],
         Meta(description="pages of these origins may ask from a browser, for example https://grafana.example"),
     ] = []
+    frame_ancestors: Annotated[
+        list[str],
+        Meta(description="pages of these origins may show the page in a frame, for example https://grafana.example"),
+    ] = []
     tls_certificate: Annotated[
         NonEmpty | None, Meta(description="a PEM file: the certificate and its chain; HTTPS then, on both")
     ] = None
@@ -70,9 +74,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             address = getattr(self, name)
             if address and int(address.rpartition(":")[2]) > 65535:
                 raise ValueError(f"{name}: the port must be at most 65535")
-        for origin in self.cors_origins:
-            if not _ORIGIN.fullmatch(origin):
-                raise ValueError(f"cors_origins: {origin!r} is no origin; write SCHEME://HOST[:PORT], without a path")
+        for name in ("cors_origins", "frame_ancestors"):
+            for origin in getattr(self, name):
+                if not _ORIGIN.fullmatch(origin):
+                    raise ValueError(f"{name}: {origin!r} is no origin; write SCHEME://HOST[:PORT], without a path")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key: one needs the other")
         if self.ingest_token is not None and len(self.ingest_token.reveal()) < 16:
@@ -95,6 +100,59 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Annotated[int, Meta(ge=0)] | None,
         Meta(description="dead letters beyond this are discarded, the oldest first; null: a quarter of max_bytes"),
     ] = None
+
+
+_NATS_URL = re.compile(r"(nats|tls)://[^\s/@]+(:\d{1,5})?")
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Several daemons as one over JetStream; without this section a daemon is alone and opens no connection for it."""
+
+    nats: Annotated[list[str], Meta(min_length=1, description="the NATS servers: nats://HOST:PORT or tls://HOST:PORT")]
+    name: Annotated[
+        str,
+        Meta(
+            pattern="^[a-z0-9][a-z0-9_-]{0,31}$", description="begins every subject, stream and bucket of this cluster"
+        ),
+    ] = "lens"
+    partitions: Annotated[
+        int, Meta(ge=1, le=1024, description="parts of each log, shared out among the daemons; never change it later")
+    ] = 64
+    replicas: Annotated[
+        int, Meta(ge=1, le=5, description="copies of each message; three or more, or nothing is safe")
+    ] = 3
+    allow_unsafe: Annotated[
+        bool, Meta(description="run although servers may lose what they acknowledged; for trying, never for data")
+    ] = False
+    monitoring: Annotated[
+        list[str],
+        Meta(description="monitoring addresses of all servers (http://HOST:8222); [] takes port 8222 of those in nats"),
+    ] = []
+    lease_seconds: Annotated[
+        float, Meta(ge=1, le=300, description="a daemon that is silent for so long loses what it owns")
+    ] = 5.0
+    user: Annotated[NonEmpty | None, Meta(description="the user at NATS, with password")] = None
+    password: Annotated[Secret | None, Meta(description="the password of user")] = None
+    token: Annotated[Secret | None, Meta(description="the token at NATS, instead of user and password")] = None
+    credentials: Annotated[
+        NonEmpty | None, Meta(description="a file of NATS credentials (.creds), instead of both")
+    ] = None
+    tls_ca: Annotated[NonEmpty | None, Meta(description="a PEM file: the authority that signed the servers")] = None
+
+    def __post_init__(self) -> None:
+        for url in self.nats:
+            if not _NATS_URL.fullmatch(url):
+                raise ValueError(
+                    "nats: write nats://HOST:PORT, and who it is under user, password, token or credentials"
+                )
+        if (self.user is None) != (self.password is None):
+            raise ValueError("user and password: one needs the other")
+        if sum(one is not None for one in (self.user, self.token, self.credentials)) > 1:
+            raise ValueError("user, token and credentials: only one of them says who this is")
+        if self.replicas < 3 and not self.allow_unsafe:
+            raise ValueError(
+                "replicas: with fewer than three copies a lost server may lose data; allow_unsafe: true allows it"
+            )
 
 
 class FilterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -157,3 +215,4 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     store: str | None
     notices: list[str]
     file: Path | None = None
+    cluster: ClusterSettings | None = None

@@ -1,4 +1,4 @@
-"""From a configuration to running components: sinks, pipelines, gates, sources, collectors, analyzers."""
+"""The running parts of one configuration, and how they stop."""
 
 from __future__ import annotations
 
@@ -7,48 +7,35 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..base.errors import BadRequest, LensError
-from ..base.exits import without_exit
 from ..base.self_metrics import SelfMetrics
-from ..config.loading import AnalyzerConfig, CollectorConfig, Config, FilterSettings, PipelineConfig, SinkConfig
-from ..delivery.ledger import end_quiet_periods
-from ..delivery.sending.sender import SinkSlot
-from ..delivery.spool.spool import Spool
-from ..detection.detectors import EvidenceRules, make_detectors
-from ..detection.log_lines.processor import DetectorProcessor
+from ..config.loading import Config
+from ..detection.detectors import EvidenceRules
 from ..detection.verdict import fuse
-from ..directory.directory import API_FEED, RECORDS_FEED, Directory
+from ..directory.directory import Directory
 from ..model.processing import Verdict
-from ..model.record_filter import RecordFilter
 from ..model.records import Evidence
 from ..pipeline.analyzing import AnalyzerPoll
 from ..pipeline.collecting import CollectorRunner
 from ..pipeline.ingest_gate import IngestGate
-from ..pipeline.isolated import isolated
-from ..pipeline.pipeline import Pipeline
+from ..pipeline.intake import Intake
 from ..plugin_api.analyzer import Analyzer
-from ..plugin_api.components import Collector, Component, Context, Detector, Sink, Source
-from ..plugin_api.instance import ComponentConfig
+from ..plugin_api.components import Component, Detector, Sink, Source
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from ..plugin_host.host import PluginHost
-from ..plugin_host.info import ComponentKind
-from .call_meter import CallMeter, MemoryWatch
+from .call_meter import MemoryWatch
 from .starting import Starter
 from .stopping import TASKS_SHARE, end_tasks, stop_component
 
-logger = logging.getLogger("lens.assembly")
+if TYPE_CHECKING:  # imported where the configuration has a section for it, and nowhere else
+    from ..cluster.cluster import Cluster
 
-# How often processors are called although nothing came, so that they notice silence.
-TICK_SECONDS = 5.0
-# A source's task that failed is started again after so long; one that ran so long before was well.
-RESTART_SECONDS = 1.0
-RUN_IS_WELL_SECONDS = 60.0
+logger = logging.getLogger("lens.assembly")
 
 
 @dataclass
@@ -57,8 +44,11 @@ class Assembly:
 
     config: Config
     host: PluginHost
+    metrics: SelfMetrics
+    directory: Directory
+    memory: MemoryWatch
     guards: dict[str, Guard] = field(default_factory=dict)
-    pipelines: list[Pipeline] = field(default_factory=list)
+    pipelines: list[Intake] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     collectors: list[CollectorRunner] = field(default_factory=list)
     analyzers: list[Analyzer] = field(default_factory=list)
@@ -73,11 +63,11 @@ class Assembly:
     notices: dict[str, str] = field(default_factory=dict)
     is_stopped: bool = False
     starters: dict[str, Starter] = field(default_factory=dict)
-    memory: MemoryWatch = field(default_factory=lambda: MemoryWatch(SelfMetrics()))
+    cluster: Cluster | None = None
 
     def gates(self) -> dict[str, IngestGate]:
         """Return the ingest gate of each source."""
-        return {source.context.name: source.door for source in self.sources if isinstance(source.door, IngestGate)}
+        return {source.context.name: source.gate for source in self.sources if isinstance(source.gate, IngestGate)}
 
     def fed_by(self, name: str) -> list[str]:
         """Return the pipelines that a source, collector or analyzer feeds.
@@ -104,7 +94,7 @@ class Assembly:
             if pipeline.is_required:
                 try:
                     pipeline.ensure_room()
-                    reason = pipeline.spool.why_full()
+                    reason = pipeline.log.why_full()
                 except LensError as error:
                     reason = str(error)
                 if reason:
@@ -143,7 +133,11 @@ class Assembly:
         collectors = [runner.collector for runner in self.collectors if not runner.collector.isolated]
         polled = [one for one in collectors if not isinstance(one, AnalyzerPoll)]
         await self._stop_all([*polled, *self.analyzers], deadline_seconds * TASKS_SHARE)
+        if self.cluster is not None:
+            await self.cluster.leave()
         await asyncio.gather(*(_drain(pipeline, max(0.1, ends - time.monotonic())) for pipeline in self.pipelines))
+        if self.cluster is not None:
+            await self.cluster.close()
         await self._stop_all(list(self.sinks.values()), max(1.0, ends - time.monotonic()))
 
     def why_not_started(self, name: str | None) -> str:
@@ -159,300 +153,8 @@ class Assembly:
         await asyncio.gather(*stops)
 
 
-async def assemble(
-    config: Config,
-    host: PluginHost,
-    metrics: SelfMetrics,
-    directory: Directory,
-    memory: MemoryWatch | None = None,
-) -> Assembly:
-    """Build and start everything. Raises LensError that names the component which cannot be started."""
-    detectors = make_detectors(config.detectors, metrics, config.server.cluster_name)
-    assembly = Assembly(config, host, detectors=detectors, rules=EvidenceRules(detectors))
-    assembly.memory = memory or MemoryWatch(metrics)
-    try:
-        await _start_sinks(assembly, metrics, directory)
-        await _start_pipelines(assembly, metrics, directory)
-        await _start_sources(assembly, metrics, directory)
-    except BaseException:
-        await assembly.stop(config.server.shutdown_deadline_seconds)
-        raise
-    _show_states(host, metrics)
-    return assembly
-
-
-def context_of(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Context:
-    """Return the context that the host gives to a component."""
-    return Context(
-        name=component.name,
-        logger=logging.getLogger(f"lens.{component.type}.{component.name}"),
-        data_dir=config.data_dir / "plugins" / component.name,
-        metrics=metrics,
-        cluster=config.server.cluster_name,
-        directory=directory,
-    )
-
-
-def make_component(config: Config, component: ComponentConfig, metrics: SelfMetrics, directory: Directory) -> Component:
-    """Make a component. Raises LensError when its constructor fails."""
-    try:
-        return component.plugin(component.settings, context_of(config, component, metrics, directory))
-    except (Exception, SystemExit) as error:
-        raise LensError(f"{component.type} {component.name!r} cannot be made: {error}") from error
-
-
-def _contained(assembly: Assembly, component: Component, config: ComponentConfig, kind: ComponentKind) -> Component:
-    """Return the component, or what stands for one with a process of its own."""
-    if not config.isolate:
-        return component
-    owner = assembly.host.owner_of(kind, component.name) or component.name
-    stand_in: Component = isolated(component, owner)
-    return stand_in
-
-
-def _starter(assembly: Assembly, component: Component, kind: ComponentKind) -> Starter:
-    assembly.starters[component.context.name] = starter = Starter(component, kind, assembly.host)
-    return starter
-
-
-async def _drain(pipeline: Pipeline, deadline_seconds: float) -> None:
+async def _drain(pipeline: Intake, deadline_seconds: float) -> None:
     try:
         await pipeline.stop(deadline_seconds)
     except Exception:
         logger.exception("Pipeline could not be stopped in order. pipeline=%s", pipeline.name)
-
-
-def _make_folder(component: Component, what: str) -> None:
-    try:
-        component.context.data_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LensError(f"{what} {component.context.name!r} cannot have its folder: {error}") from error
-
-
-async def _start_sinks(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
-    used = {name for pipeline in assembly.config.pipelines.values() for name in pipeline.sinks}
-    for name, sink_config in assembly.config.sinks.items():
-        if name not in used and name != assembly.config.store:
-            continue
-        made = make_component(assembly.config, sink_config, metrics, directory)
-        sink = _contained(assembly, made, sink_config, "sink")
-        assert isinstance(sink, Sink)
-        _make_folder(sink, "sink")
-        assembly.sinks[name] = sink
-        starter = _starter(assembly, sink, "sink")
-        if not await starter.tried() and name not in used:
-            assembly.tasks.append(asyncio.create_task(starter.until_started(), name=f"start of {name}"))
-    store = assembly.sinks.get(assembly.config.store or "")
-    assembly.store = store if isinstance(store, Store) else None
-
-
-async def _start_pipelines(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
-    for name, pipeline_config in assembly.config.pipelines.items():
-        slots = [_slot(assembly, assembly.config.sinks[sink]) for sink in pipeline_config.sinks]
-        pipeline = Pipeline(
-            name,
-            _spool(assembly.config.data_dir, pipeline_config),
-            slots,
-            metrics=metrics,
-            processor=await asyncio.to_thread(_processor, assembly, metrics),
-            record_filter=_filter(pipeline_config.filter),
-        )
-        await pipeline.start()
-        assembly.pipelines.append(pipeline)
-    ticking = _tick(assembly.pipelines, directory, metrics)
-    assembly.tasks.append(asyncio.create_task(ticking, name="tick"))
-
-
-def _processor(assembly: Assembly, metrics: SelfMetrics) -> DetectorProcessor | None:
-    """The detectors at work in a pipeline; one whose patterns are paused is shown with its plugin."""
-    if not assembly.detectors:
-        return None
-
-    def show(detector: str, reason: str) -> None:
-        assembly.host.pause(assembly.config.detectors[detector].type, reason, kind="detector")
-
-    return DetectorProcessor(assembly.detectors, metrics, on_pause=show)
-
-
-def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:
-    guard = Guard(assembly.host, "sink", config.type, pauses=False)
-    return SinkSlot(
-        name=config.name,
-        sink=assembly.sinks[config.name],
-        required=config.required,
-        filter=_filter(config.filter),
-        limits=msgspec.structs.replace(assembly.sinks[config.name].limits(), **config.limits),
-        delivery=config.delivery,
-        on_exception=guard.record_failure,
-        on_answer=guard.succeeded,
-        ensure_started=assembly.starters[config.name].ensure,
-        measure=_meter(assembly, config, "sink", "send").measure,
-    )
-
-
-def _spool(data_dir: Path, config: PipelineConfig) -> Spool:
-    path = data_dir / "spool" / f"{config.name}.sqlite3" if config.spool.kind == "disk" else None
-    return Spool(path, max_bytes=config.spool.max_bytes, max_dead_letter_bytes=config.spool.max_dead_letter_bytes)
-
-
-def _filter(settings: FilterSettings) -> RecordFilter:
-    return RecordFilter(kinds=settings.kinds, data_sources=settings.data_sources, labels=settings.labels)
-
-
-async def _start_sources(assembly: Assembly, metrics: SelfMetrics, directory: Directory) -> None:
-    for component in assembly.config.sources.values():
-        source = _contained(
-            assembly, make_component(assembly.config, component, metrics, directory), component, "source"
-        )
-        assert isinstance(source, Source)
-        source.door = _ingest_gate(assembly, component, metrics, directory)
-        source.judge = assembly.judge_evidence
-        await _starter(assembly, source, "source").tried()
-        assembly.guards[component.name] = Guard(
-            assembly.host,
-            "source",
-            component.type,
-            why_not_started=lambda name=component.name: assembly.why_not_started(name),  # type: ignore[misc]
-            **_measured(assembly, component),
-        )
-        assembly.notices[component.name] = _unwanted(source, component)
-        assembly.sources.append(source)
-        assembly.tasks.append(asyncio.create_task(_run_source(assembly, source), name=f"source {component.name}"))
-    assembly.api_gate = IngestGate("api", assembly.pipelines, metrics=metrics, identity=directory)
-    directory.keep_feeds([API_FEED, RECORDS_FEED, *assembly.config.collectors])
-    for collector_config in assembly.config.collectors.values():
-        await _start_collector(assembly, collector_config, metrics, directory)
-    for analyzer_config in assembly.config.analyzers.values():
-        await _start_analyzer(assembly, analyzer_config, metrics, directory)
-
-
-def _meter(assembly: Assembly, config: ComponentConfig, kind: ComponentKind, function: str) -> CallMeter:
-    return assembly.memory.meter(config.name, function, assembly.host.owner_of(kind, config.type) or config.type)
-
-
-def _measured(assembly: Assembly, config: ComponentConfig) -> dict[str, Any]:
-    """Measure the requests of third parties' sources; those of built-in ones are too many for it."""
-    if assembly.host.is_built_in("source", config.type):
-        return {}
-    return {"measure": _meter(assembly, config, "source", "a request").measure}
-
-
-def _unwanted(source: Source, config: ComponentConfig) -> str:
-    """Return why a source is not needed; logged once for those who configured it, and shown in the status."""
-    assert isinstance(source.door, IngestGate)
-    kinds = [kind for kind in source.brings if not source.door.wants(kind)]
-    if not kinds:
-        return ""
-    notice = f"no sink takes what it brings ({', '.join(kind.__name__ for kind in kinds)}); it is counted as filtered"
-    logger.log(logging.INFO if config.written else logging.DEBUG, "%s: %s", source.context.name, notice)
-    return notice
-
-
-async def _start_collector(
-    assembly: Assembly, config: CollectorConfig, metrics: SelfMetrics, directory: Directory
-) -> None:
-    collector = make_component(assembly.config, config, metrics, directory)
-    assert isinstance(collector, Collector)
-    _make_folder(collector, "collector")
-    starter = None if collector.isolated else _starter(assembly, collector, "collector")
-    if starter is not None:
-        await starter.tried()
-    gate = _ingest_gate(assembly, config, metrics, directory)
-    _run_polled(assembly, config, collector, gate, starter)
-
-
-async def _start_analyzer(
-    assembly: Assembly, config: AnalyzerConfig, metrics: SelfMetrics, directory: Directory
-) -> None:
-    """Start an analyzer; without a store there is nothing to analyze."""
-    if assembly.store is None:
-        if config.written:
-            logger.warning("No sink answers queries, so the analyzer has nothing to ask. analyzer=%s", config.name)
-        return
-    analyzer = make_component(assembly.config, config, metrics, directory)
-    assert isinstance(analyzer, Analyzer)
-    analyzer.store = assembly.store
-    _make_folder(analyzer, "analyzer")
-    assembly.analyzers.append(analyzer)
-    starter = _starter(assembly, analyzer, "analyzer")
-    await starter.tried()
-    assembly.guards[config.name] = Guard(
-        assembly.host,
-        "analyzer",
-        config.type,
-        why_not_started=lambda name=config.name: assembly.why_not_started(name),  # type: ignore[misc]
-    )
-    gate = _ingest_gate(assembly, config, metrics, directory)
-    _run_polled(assembly, config, AnalyzerPoll(analyzer, gate.wants), gate, starter)
-
-
-def _run_polled(
-    assembly: Assembly,
-    config: CollectorConfig | AnalyzerConfig,
-    collector: Collector,
-    gate: IngestGate,
-    starter: Starter | None,
-) -> None:
-    runner = CollectorRunner(
-        collector,
-        gate,
-        interval_seconds=config.interval_seconds,
-        timeout_seconds=config.timeout_seconds,
-        start=starter.until_started if starter is not None else None,
-        measure=_meter(assembly, config, "collector", "collect").measure,
-        plugin_name=config.type,
-    )
-    assembly.collectors.append(runner)
-    assembly.tasks.append(asyncio.create_task(runner.collect_repeatedly(), name=f"{config.type} {config.name}"))
-
-
-def _ingest_gate(
-    assembly: Assembly, component: ComponentConfig, metrics: SelfMetrics, directory: Directory
-) -> IngestGate:
-    fed = assembly.fed_by(component.name)
-    pipelines = [pipeline for pipeline in assembly.pipelines if pipeline.name in fed]
-    reasons = component.plugin.rejects if issubclass(component.plugin, Source) else ()
-    return IngestGate(component.name, pipelines, metrics=metrics, identity=directory, reasons=reasons)
-
-
-async def _run_source(assembly: Assembly, source: Source) -> None:
-    """A source's own task; one that fails is said, shown and started again, and the others do not notice."""
-    name = source.context.name
-    guard = assembly.guards[name]
-    await assembly.starters[name].until_started()
-    while True:
-        started = time.monotonic()
-        try:
-            await without_exit(source.run())
-        except Exception as error:
-            assembly.source_errors[name] = str(error) or type(error).__name__
-            assembly.source_error_times[name] = time.time()
-            source.context.logger.exception("Source failed. source=%s", name)
-            guard.record_failure(error)
-        else:
-            return
-        if time.monotonic() - started > RUN_IS_WELL_SECONDS:
-            guard.succeeded()
-        await asyncio.sleep(max(RESTART_SECONDS, guard.seconds_paused()))
-        assembly.source_errors.pop(name, None)
-
-
-async def _tick(pipelines: Sequence[Pipeline], directory: Directory, metrics: SelfMetrics) -> None:
-    """Call processors although nothing came, keep the gauges fresh, and say which losses are over."""
-    while True:
-        await asyncio.sleep(TICK_SECONDS)
-        directory.expire()
-        for pipeline in pipelines:
-            pipeline.refresh_metrics()
-            try:
-                await pipeline.submit([])
-            except LensError as error:
-                logger.debug("Tick refused. pipeline=%s error=%s", pipeline.name, error)
-        end_quiet_periods(metrics.ledgers)
-
-
-def _show_states(host: PluginHost, metrics: SelfMetrics) -> None:
-    metrics.plugin_state.clear()
-    for plugin in host.plugins():
-        kinds = sorted({component.kind for component in plugin.components})
-        metrics.plugin_state.labels(plugin.name, ",".join(kinds), plugin.state).set(1)

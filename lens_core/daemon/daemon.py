@@ -19,7 +19,7 @@ from ..base.errors import ConfigurationError, LensError, PluginError, Unavailabl
 from ..base.self_metrics import SelfMetrics
 from ..config.loading import Config
 from ..delivery.ledger import end_quiet_periods
-from ..directory.directory import API_FEED, Directory
+from ..directory.directory import API_FEED
 from ..http.app import build_app, build_metrics_app
 from ..http.collisions import RouteCollision
 from ..http.directory import restore_pods, save_pods
@@ -29,9 +29,11 @@ from ..http.state import ApiState
 from ..http.tokens import TokenStore
 from ..pipeline.tap import Tap
 from ..plugin_host.host import PluginHost
-from .assembly import Assembly, assemble
+from .assembling import assemble
+from .assembly import Assembly
 from .blame import Blame
 from .call_meter import MemoryWatch
+from .clustering import make_directory
 from .erasing import erase_workload
 from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
@@ -63,7 +65,7 @@ class Daemon:
         self.config = config
         self.host = host
         self.metrics = SelfMetrics()
-        self.directory = Directory(config.server.cluster_name, grace_seconds=config.server.pod_grace_seconds)
+        self.directory = make_directory(config)
         self.directory.expose(self.metrics)
         self._directory_file = config.data_dir / "directory.json"
         self.started_at = time.time()
@@ -98,8 +100,14 @@ class Daemon:
             # The addresses are taken first: a port that is in use is said before a database is started.
             listener = bind(self.config.server.listen)
             extra = bind(self.config.server.metrics_listen) if self.config.server.metrics_listen else None
-            restore_pods(self.directory, self._directory_file)
-            self.assembly = await assemble(self.config, self.host, self.metrics, self.directory, self.memory)
+            if self.config.cluster is None:  # the others know better what was said since
+                restore_pods(self.directory, self._directory_file)
+            try:
+                self.assembly = await assemble(self.config, self.host, self.metrics, self.directory, self.memory)
+            except BaseException:
+                for one in filter(None, (listener, extra)):
+                    one.close()
+                raise
             self._servers = [HttpServer(listener, self._app(), tls)]
             if extra is not None:
                 self._servers.append(HttpServer(extra, self._metrics_app(), tls))
@@ -169,6 +177,7 @@ class Daemon:
             await server.start()
         self.url = self._servers[0].url
         self._lock.publish(self.url)
+        self._tell_cluster()
         self.state = "running"
         with _signals(self._stop, self._reload_wanted, self._count_down):
             self._announce(self)
@@ -181,6 +190,11 @@ class Daemon:
                 for helper in helpers:
                     helper.cancel()
                 await asyncio.gather(*helpers, return_exceptions=True)
+
+    def _tell_cluster(self) -> None:
+        """Let the other daemons know where this one answers."""
+        if self.assembly is not None and self.assembly.cluster is not None:
+            self.assembly.cluster.url = self.config.server.public_url or self.url
 
     async def _shut_down(self) -> None:
         """Readiness fails first, then no new request, then the pipelines drain; one deadline for all of it."""
@@ -237,11 +251,13 @@ class Daemon:
             directory_file=self._directory_file,
             tap=self.tap,
             session_file=self.config.data_dir / "sessions.json",
+            share_logins=assembly.cluster.share_files if assembly.cluster is not None else None,
             public_url=server.public_url,
             cluster_name=server.cluster_name,
             open_ingest=server.open_ingest,
             metrics_open=server.metrics_open,
             cors_origins=server.cors_origins,
+            frame_ancestors=server.frame_ancestors,
             max_body_bytes=server.max_body_bytes,
             max_in_flight_bytes=server.max_in_flight_bytes,
         )
@@ -278,17 +294,20 @@ class Daemon:
         try:
             config = await asyncio.to_thread(self._reload)
         except (ConfigurationError, PluginError) as error:
-            logger.error("Reload refused, nothing was changed.\n%s", error)
+            logger.error("Reload refused; nothing changed.\n%s", error)
             return False
         except Exception:  # a plugin's own settings may raise anything
-            logger.exception("Reload refused, nothing was changed.")
+            logger.exception("Reload refused; nothing changed.")
             return False
         self._renew_certificates()
         for name in ("listen", "metrics_listen", "tls_certificate", "tls_key"):
             if getattr(config.server, name) != getattr(self.config.server, name):
                 logger.warning("server.%s takes effect after a restart.", name)
         if config.data_dir != self.config.data_dir:
-            logger.error("Reload refused: data_dir changed; that needs a restart.")
+            logger.error("Reload refused: data_dir changed, which requires a restart.")
+            return False
+        if config.cluster != self.config.cluster:
+            logger.error("Reload refused: cluster changed; that needs a restart.")
             return False
         await self._exchange(config)
         return self.config is config
@@ -298,7 +317,7 @@ class Daemon:
             try:
                 server.renew_certificate()
             except LensError as error:
-                logger.error("The certificate before it stays in use. error=%s", error)
+                logger.error("Could not load the new certificate; keeping the current one. error=%s", error)
 
     async def _exchange(self, config: Config) -> None:
         assert self.assembly is not None
@@ -310,7 +329,7 @@ class Daemon:
             logger.info("Reloaded. pipelines=%s", ",".join(config.pipelines))
         except Exception as error:
             logger.error(
-                "Reload failed, the configuration before it goes on. error=%s",
+                "Reload failed; keeping the previous configuration. error=%s",
                 error,
                 exc_info=not isinstance(error, LensError),
             )
@@ -323,6 +342,7 @@ class Daemon:
         try:
             self.assembly = await assemble(config, self.host, self.metrics, self.directory, self.memory)
             apps = [self._app(), self._metrics_app()]
+            self._tell_cluster()
         except BaseException:
             if self.assembly is not None:
                 await self.assembly.stop(config.server.shutdown_deadline_seconds)
@@ -348,7 +368,7 @@ class Daemon:
             return
         while parent.is_running() and parent.status() != psutil.STATUS_ZOMBIE:
             await asyncio.sleep(0.5)
-        logger.info("The process that this daemon belongs to is gone; stopping. pid=%d", pid)
+        logger.info("The parent process has exited; stopping. pid=%d", pid)
         self.stop()
 
 

@@ -40,6 +40,6 @@ async def _find(assembly: Assembly, directory: Directory, uid: str, run_id: str 
                 pods.add(PodName(origin.pod_uid, origin.namespace, origin.pod_name))
     pods |= pods_told(directory.pods(), uids)
     for pipeline in assembly.pipelines:
-        async for records in pipeline.spool.waiting_records():
+        async for records in pipeline.log.waiting_records():
             pods |= pods_told(records, uids)
     return Erasure(workload_uids=sorted(uids), pods=sorted(pods), run_id=run_id)

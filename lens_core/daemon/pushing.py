@@ -22,7 +22,8 @@ from ..pipeline.ingest_gate import IngestGate
 from ..plugin_api.components import Sink
 from ..plugin_api.http_answers import is_lens_success
 from ..plugin_host.host import PluginHost
-from .assembly import Assembly, assemble
+from .assembling import assemble
+from .assembly import Assembly
 
 _LOOK_SECONDS = 0.05
 _STOP_SECONDS = 0.5

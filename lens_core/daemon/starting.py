@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from ..base.backoff import Backoff
 from ..base.errors import LensError
 from ..base.exits import without_exit
 from ..plugin_api.components import Component
@@ -57,10 +58,9 @@ class Starter:
 
     async def until_started(self) -> None:
         """Try again until the component is started."""
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while not await self.tried():
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(backoff.next_delay())
 
     def cancel(self) -> None:
         """Give up an attempt that goes on."""
@@ -77,7 +77,7 @@ class Starter:
             if reason != self.error:  # the first time with its traceback, unless somebody raised it on purpose
                 surprise = None if isinstance(error, LensError) else error
                 logger.error(
-                    "Start failed, trying again. %s=%s plugin=%s error=%s",
+                    "Start failed; retrying. %s=%s plugin=%s error=%s",
                     self._kind,
                     self.name,
                     owner,
@@ -88,6 +88,6 @@ class Starter:
             self._host.record_failure(kind, f"start: {reason}", kind=self._kind)
             return
         if self.error:
-            logger.info("Started at last. %s=%s", self._kind, self.name)
+            logger.info("Started after retries. %s=%s", self._kind, self.name)
             self._host.record_success(kind, kind=self._kind)
         self.error, self.is_started = "", True

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from ..base.self_metrics import SelfMetrics
 from ..delivery.ledger import Ledger
+from ..pipeline.intake import PipelineStatus
 from ..pipeline.isolated import IsolatedSink, IsolatedSource
-from ..pipeline.pipeline import PipelineStatus
 from ..plugin_host.info import PluginInfo
 from .blame import Blame, Blocker
 from .call_meter import MemoryGrowth, MemoryWatch
 from .loop_watch import LoopWatch, LoopWatchStatus
 from .thread_watch import BusyThread, ThreadWatch
 
-if TYPE_CHECKING:  # what shows a status from outside imports no daemon's parts
+if TYPE_CHECKING:  # code that shows a status from outside imports no parts of the daemon
     from ..config.loading import Config
     from ..plugin_host.host import PluginHost
     from .assembly import Assembly
@@ -51,7 +51,10 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole daemon; `not_ready` is why it takes nothing now, `store_notice` what the store says of its way."""
+    """The whole daemon; `not_ready` is why it takes nothing now, `store_notice` what the store says of its way.
+
+    `shared` is what it knows of the other daemons of its cluster; None for one that is alone.
+    """
 
     state: str
     ready: bool
@@ -74,6 +77,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     memory_growth: Sequence[MemoryGrowth] = ()
     busy_threads: Sequence[BusyThread] = ()
     event_loop: LoopWatchStatus
+    shared: Mapping[str, Any] | None = None
 
 
 class Running(Protocol):
@@ -124,6 +128,7 @@ def daemon_status(daemon: Running) -> DaemonStatus:
         problems=dict(daemon.metrics.problems),
         processes=_processes(assembly) if assembly else [],
         memory_growth=[*daemon.memory.found()],
+        shared=assembly.cluster.cluster_status() if assembly and assembly.cluster else None,
         busy_threads=daemon.threads.busy(),
     )
 

@@ -37,7 +37,7 @@ async def end_tasks(tasks: Sequence[asyncio.Task[None]], deadline_seconds: float
         wait = min(CANCEL_AGAIN_SECONDS, max(0.05, ends - time.monotonic()))
         _, pending = await asyncio.wait(pending, timeout=wait)
     for task in pending:
-        logger.error("%s ignores its cancellation; it is left behind.", task.get_name())
+        logger.error("%s ignores its cancellation; continuing without it.", task.get_name())
     await asyncio.gather(*(task for task in tasks if task.done()), return_exceptions=True)
 
 
@@ -47,7 +47,7 @@ async def stop_component(component: Component, deadline_seconds: float, *, is_st
     await asyncio.wait({task}, timeout=deadline_seconds)
     if not task.done():
         task.cancel()
-        component.context.logger.error("stop took longer than %.1f s; it is left behind.", deadline_seconds)
+        component.context.logger.error("stop took longer than %.1f s; continuing without it.", deadline_seconds)
     elif not task.cancelled() and task.exception() is not None:
         level = logging.ERROR if is_started else logging.DEBUG
         component.context.logger.log(level, "Stopping failed.", exc_info=task.exception())
@@ -75,6 +75,6 @@ class ExitTimer:
 
     def _wait_and_exit(self, seconds: float) -> None:
         time.sleep(seconds)
-        logger.error("The daemon did not end within its deadline and is ended now: %s", self._explain() or "no reason")
+        logger.error("The daemon did not stop within its deadline; terminating it: %s", self._explain() or "no reason")
         logging.shutdown()
         os._exit(EXIT_FORCED)

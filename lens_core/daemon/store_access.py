@@ -13,7 +13,7 @@ from ..config.loading import load_config
 from ..directory.directory import Directory
 from ..plugin_api.store import Store
 from ..plugin_host.host import PluginHost
-from .assembly import make_component
+from .assembling import make_component
 
 
 @asynccontextmanager

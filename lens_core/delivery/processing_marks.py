@@ -68,7 +68,7 @@ class ProcessingMarks:
             for sink, suspect in self._suspects.items():  # until it is given again, a death is not forgotten
                 self._write_mark(sink, suspect._replace(deaths=suspect.deaths - 1))
         except OSError as error:
-            logger.warning("a batch that ends the daemon will not be recognised: %s: %s", self._path, error)
+            logger.warning("batches that crash the daemon cannot be detected: %s: %s", self._path, error)
         for sink, suspect in self._suspects.items():
             logger.warning("%s: the daemon died while this sink was given %s to %s", sink, suspect.start, suspect.end)
 
@@ -105,7 +105,7 @@ class ProcessingMarks:
         try:
             os.pwrite(self._file, data, place)
         except OSError as error:  # a full disk: deliver on without marks
-            logger.warning("a batch that ends the daemon will not be recognised: %s", error)
+            logger.warning("batches that crash the daemon cannot be detected: %s", error)
             self.close()
 
     def _decode_marks(self, data: bytes) -> dict[str, Suspect]:

@@ -43,7 +43,8 @@ def launch(arguments: Sequence[str]) -> int:
     sys.stdout.write(f"INFO: [default] {WORLD_SIZE} ranks on one machine\n")
     sys.stdout.flush()
     sockets = socket.socketpair()
-    ranks = [_start_rank(rank, sockets[rank], arguments) for rank in range(WORLD_SIZE)]
+    module = ["-m", "lens_core.demo.train", *arguments]
+    ranks = [start_rank(rank, sockets[rank], module) for rank in range(WORLD_SIZE)]
     for one in sockets:
         one.close()
 
@@ -60,8 +61,8 @@ def launch(arguments: Sequence[str]) -> int:
     return max(abs(code) for code in codes)
 
 
-def _start_rank(rank: int, connection: socket.socket, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+def start_rank(rank: int, connection: socket.socket, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start one rank with these arguments of Python; it has its end of the connection to the other."""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "NODE_RANK": 0, "WORLD_SIZE": WORLD_SIZE, _FD: connection.fileno()}
     environment = {**os.environ, **{name: str(number) for name, number in numbers.items()}}
-    command = [sys.executable, "-m", "lens_core.demo.train", *arguments]
-    return subprocess.Popen(command, env=environment, pass_fds=[connection.fileno()])
+    return subprocess.Popen([sys.executable, *arguments], env=environment, pass_fds=[connection.fileno()])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from .spirals import Point
+from .network import Point
 
 
 class VectorNetwork:

@@ -13,7 +13,7 @@ import msgspec
 from ..model.processing import Conflict, Verdict
 from ..model.records import Detection
 
-# Whom to believe first (contract, section 5); a source that is not here comes last.
+# The order of precedence of sources (contract, section 5); a source that is not here comes last.
 SOURCES: Mapping[str, int] = {"user": 100, "component": 80, "wandb": 70, "log": 60, "reuse": 50, "image": 40}
 OTHER_SOURCE = 20
 # Seed 000, appendix C: who wins a tie.

@@ -6,6 +6,7 @@ Pure functions without I/O. `stacks` and `xpu_timer` read what collectors report
 
 from __future__ import annotations
 
+from .event_failures import failures_since_start
 from .facts import Facts, Finding, HangVerdict, Happened, Limits, Progress
 from .failure_patterns import Cause
 from .failure_shapes import failures_of
@@ -33,6 +34,7 @@ __all__ = [
     "decode_report",
     "encode_report",
     "failures_of",
+    "failures_since_start",
     "judge_hang",
     "merge_stacks",
     "suspects_of",

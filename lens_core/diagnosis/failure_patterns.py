@@ -133,7 +133,7 @@ _COMPILED = tuple(
     (cause, re.compile(pattern, re.IGNORECASE if cause is not Cause.USER_EXCEPTION else 0))
     for cause, pattern in _PATTERNS
 )
-# What launchers and ranks print around a traceback's lines.
+# Prefixes of launchers and ranks before the lines of a traceback.
 _PREFIX = re.compile(
     r"^(?:\[?rank\s?\d+\]?:?|\[default\d+\]:|\S+/\d+:|\d+:|\(\S+ pid=\d+\)|stderr:|[\d\-]+[T ][\d:.,]+\S*"
     r"|\[[^\]]*\]|[EWF]\d{4} [\d:.]+ \d+|\||\s)+\s*"

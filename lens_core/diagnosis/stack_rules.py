@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,15 @@ class StackGroup(msgspec.Struct, frozen=True, kw_only=True):
     frames: list[str]
     waits_for_others: bool
     is_suspect: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the group as the diagnosis route and `lens diagnose` show it."""
+        return {
+            "ranks": self.ranks,
+            "suspect": self.is_suspect,
+            "waits_for_others": self.waits_for_others,
+            "frames": self.frames,
+        }
 
 
 def merge_stacks(ranks: Iterable[RankStack]) -> list[StackGroup]:

@@ -1,20 +1,24 @@
 """The directory of pods, of the workloads that they belong to and of the devices that they hold.
 
-One index in memory, replaced as a whole, so that a reader never sees half of a change; while nothing changes it
-stays the same object, and so does every pod in it that did not change. It is fed by `Pod` records, whichever plugin
-makes them; each feeder has a feed of its own, so that replacing one takes nothing from the others.
+One index in memory; while nothing changes it stays the same object, and so does every pod in it that did not change. A
+change costs what it changes: a pod of a hundred thousand costs as much as one of ten. The directory is fed by `Pod`
+records, whichever plugin makes them; each feeder has a feed of its own, so that replacing one takes nothing from the
+others.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 
 import msgspec
 
+from ..base.deprecation import former_name
 from ..base.self_metrics import SelfMetrics
 from ..model.records import NOWHERE, Origin, Pod
-from .index import Index, build_index, has_ended, key_of, merge_feeds
+from .feeds import Changes, Feeds, name_key
+from .index import Index, IndexKeeper, has_ended, key_of
 
 GRACE_SECONDS = 15 * 60.0
 RECORDS_FEED = "records"
@@ -40,11 +44,15 @@ class Directory:
         self.grace_seconds = grace_seconds
         self.index = Index()
         self._clock = clock
-        self._feeds: dict[str, dict[str, Pod]] = {}
+        self._feeds = Feeds()
+        self._keeper = IndexKeeper()
         self._fed_at: dict[str, float] = {}
         self._ended_at: dict[str, float] = {}
-        self._past: list[str] = []
+        self._in_grace: OrderedDict[str, None] = OrderedDict()  # those of the index that are over, the first one first
         self._metrics: SelfMetrics | None = None
+
+    learn = former_name("Directory.learn", "add_pods", since="1.3", removal="2.0")
+    picture = former_name("Directory.picture", "index", since="1.3", removal="2.0")
 
     def expose(self, metrics: SelfMetrics) -> None:
         """Show size and age in Lens' own metrics."""
@@ -52,61 +60,53 @@ class Directory:
         metrics.directory_pods.set_function(lambda: len(self.index.pods))
         metrics.directory_devices.set_function(lambda: len(self.index.by_device))
 
-    def learn(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
+    def add_pods(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
         """Add or replace pods of one feed."""
-        known = {key_of(pod): pod for pod in pods}
-        self._feeds.setdefault(feed, {}).update(known)
-        self._changed(feed)
+        self._changed(feed, self._feeds.change_pods(feed, {key_of(pod): pod for pod in pods}))
 
     def record_pods(self, pods: Iterable[Pod]) -> None:
         """Learn pods that passed by as records, except those that a feed looks after itself; the newest are kept."""
-        known = self._feeds.setdefault(RECORDS_FEED, {})
+        known = self._feeds.content(RECORDS_FEED)
         fresh = {key: pod for pod in pods if (key := key_of(pod)) in known or key not in self.index.pods}
-        for key, pod in fresh.items():
-            known.pop(key, None)
-            known[key] = pod
-        for key in list(known)[: max(0, len(known) - MAX_RECORDED_PODS)]:
-            del known[key]
+        changes = self._feeds.change_pods(RECORDS_FEED, fresh)
         if fresh:
-            self._changed(RECORDS_FEED)
-
-    @property
-    def picture(self) -> Index:
-        """The former name of `index`, kept for plugins of API 1.0."""
-        return self.index
+            changes.update(self._feeds.trim(RECORDS_FEED, MAX_RECORDED_PODS))
+            self._changed(RECORDS_FEED, changes)
 
     def replace(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:
         """Forget all pods of one feed and take these."""
-        self._feeds[feed] = {key_of(pod): pod for pod in pods}
-        self._changed(feed)
+        self._changed(feed, self._feeds.replace_pods(feed, pods))
 
     def forget(self, keys: Iterable[str], feed: str = RECORDS_FEED) -> None:
         """Pods of one feed are gone, by uid (namespace/name where there is none)."""
-        known = self._feeds.setdefault(feed, {})
-        for key in keys:
-            known.pop(key, None)
-        self._changed(feed)
+        self._changed(feed, self._feeds.change_pods(feed, dict.fromkeys(keys)))
 
     def forget_workload(self, uid: str) -> None:
         """Forget a workload that was deleted, and pods known for it alone; what collectors say of it stays."""
+        changes: Changes = {}
         for feed in (RECORDS_FEED, API_FEED):
-            if feed in self._feeds:
-                self._feeds[feed] = {
-                    key: left for key, pod in self._feeds[feed].items() if (left := _without_workload(pod, uid))
-                }
-        kept = {key: pod for key, pod in self.index.pods.items() if _without_workload(pod, uid) is pod}
-        self.index = build_index(kept, [key for key in self._past if key in kept])
-        self._rebuild_index()
+            content = self._feeds.content(feed)
+            left = {key: _without_workload(pod, uid) for key, pod in content.items()}
+            less = {key: pod for key, pod in left.items() if pod is not content[key]}
+            if less:
+                changes.update(self._feeds.change_pods(feed, less))
+        kept = self._keeper.pods.items()
+        gone = [key for key, pod in kept if key not in self._feeds.merged and _without_workload(pod, uid) is not pod]
+        for key in gone:
+            self._remove_pod(key)
+            changes.pop(key, None)
+        self._apply(changes, has_changed=bool(gone))
 
     def keep_feeds(self, feeds: Iterable[str]) -> None:
         """Forget what other feeds have said: their collectors are in the configuration no more."""
         wanted = set(feeds)
-        for feed in [feed for feed in self._feeds if feed not in wanted]:
-            del self._feeds[feed]
+        changes: Changes = {}
+        for feed in [feed for feed in self._feeds.names() if feed not in wanted]:
+            changes.update(self._feeds.remove_feed(feed))
             self._fed_at.pop(feed, None)
             if self._metrics is not None:
                 self._metrics.directory_age.remove(feed)
-        self._rebuild_index()
+        self._apply(changes)
 
     def confirm(self, feed: str) -> None:
         """Note that the content of a feed is still current, for the age of the cache."""
@@ -114,7 +114,7 @@ class Directory:
 
     def pods(self, feed: str | None = None) -> list[Pod]:
         """All pods, or those that one feed has given."""
-        return list((self.index.pods if feed is None else self._feeds.get(feed, {})).values())
+        return list((self.index.pods if feed is None else self._feeds.content(feed)).values())
 
     def ages(self) -> dict[str, float]:
         """For every feed, the seconds since it last said something."""
@@ -123,46 +123,56 @@ class Directory:
 
     def expire(self) -> None:
         """Drop the pods whose grace is over; called now and then."""
-        due = self._clock() - self.grace_seconds
-        if any(self._ended_at[key] <= due for key in self._past):
-            self._rebuild_index()
+        self._apply({})
 
-    def _changed(self, feed: str) -> None:
+    def _changed(self, feed: str, changes: Changes) -> None:
         if feed not in self._fed_at and self._metrics is not None:
             age = self._metrics.directory_age.labels(feed)
             age.set_function(lambda: self.ages().get(feed, 0.0))
         self.confirm(feed)
-        self._rebuild_index()
+        self._apply(changes)
 
-    def _rebuild_index(self) -> None:
-        """Build a new index if it would differ from the present one."""
+    def _apply(self, changes: Changes, has_changed: bool = False) -> None:
+        """Take merged pods that changed into the index, and those whose grace is over out of it."""
         now = self._clock()
-        merged = merge_feeds(self._feeds.values())
-        known = self._with_vanished(merged)
-        over = [key for key, pod in known.items() if key not in merged or has_ended(pod)]
-        ended_at = {key: self._ended_at.get(key, now) for key in over}
-        pods = {
-            key: pod for key, pod in known.items() if key not in ended_at or now - ended_at[key] < self.grace_seconds
-        }
-        past = sorted((key for key in over if key in pods), key=ended_at.__getitem__)
-        for key in past[: max(0, len(past) - MAX_RECORDED_PODS)]:  # who sends ever new pods may not fill the memory
-            del pods[key]
-        past = past[-MAX_RECORDED_PODS:]
-        self._ended_at = {key: at for key, at in ended_at.items() if key in pods or key in merged}
-        if past != self._past or not _same(pods, self.index.pods):
-            self._past = past
-            self.index = build_index(pods, past)
+        for key, pod in changes.items():
+            has_changed |= self._place_pod(key, pod, now)
+        while self._in_grace:
+            key = next(iter(self._in_grace))
+            is_surplus = len(self._in_grace) > MAX_RECORDED_PODS  # who sends ever new pods may not fill the memory
+            if not is_surplus and now - self._ended_at[key] < self.grace_seconds:
+                break
+            has_changed |= self._remove_pod(key)
+        if has_changed:
+            self.index = self._keeper.make_index()
 
-    def _with_vanished(self, merged: Mapping[str, Pod]) -> dict[str, Pod]:
-        """These pods (as the objects that are known already) and those that no feed knows any more."""
-        before = self.index.pods
-        known = {key: before[key] if before.get(key) == pod else pod for key, pod in merged.items()}
-        names = {(pod.namespace, pod.name) for pod in known.values() if pod.uid}
-        for key, pod in before.items():
-            # A pod that was known by its name alone and has a uid by now has not vanished.
-            if key not in known and (pod.uid or (pod.namespace, pod.name) not in names):
-                known[key] = pod
-        return known
+    def _place_pod(self, key: str, pod: Pod | None, now: float) -> bool:
+        """Take one merged pod into the index (None: no feed knows it any more); returns whether the index changed."""
+        known = self._keeper.pods.get(key)
+        is_renamed = False
+        if pod is None:
+            if known is None or (not known.uid and self._feeds.has_named(name_key(known))):
+                return self._remove_pod(key)  # its grace was over, or it is known by its uid now
+            pod = known
+        elif pod.uid and (name := name_key(pod)) in self._keeper.pods and name not in self._feeds.merged:
+            is_renamed = self._remove_pod(name)
+        if key in self._feeds.merged and not has_ended(pod):
+            self._ended_at.pop(key, None)
+            self._in_grace.pop(key, None)
+            return self._keeper.put_pod(key, pod, is_past=False) or is_renamed
+        if key not in self._ended_at:
+            self._ended_at[key] = now
+            self._in_grace[key] = None
+        elif key not in self._in_grace:
+            return is_renamed  # it ended long ago, and is listed still
+        return self._keeper.put_pod(key, pod, is_past=True) or is_renamed
+
+    def _remove_pod(self, key: str) -> bool:
+        """Take a pod out of the index; one that is listed still stays known as ended."""
+        self._in_grace.pop(key, None)
+        if key not in self._feeds.merged:
+            self._ended_at.pop(key, None)
+        return self._keeper.remove_pod(key)
 
     def find_pod(self, origin: Origin) -> Pod | None:
         """The pod of an origin: by uid, else by namespace and name, else by a name that only one pod has.
@@ -224,7 +234,3 @@ def _without_workload(pod: Pod, uid: str) -> Pod | None:
     if len(left) == len(pod.workloads):
         return pod
     return msgspec.structs.replace(pod, workloads=left) if left or pod.devices else None
-
-
-def _same(pods: Mapping[str, Pod], before: Mapping[str, Pod]) -> bool:
-    return len(pods) == len(before) and all(before.get(key) is pod for key, pod in pods.items())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -32,7 +33,7 @@ from .directory import DirectoryRoutes, PodRoutes
 from .disconnects import CancelOnDisconnect
 from .errors import json_response, on_http_exception, on_request_error, on_unexpected
 from .fair_share import FairShare
-from .ingest import ingest_endpoint
+from .ingest import Answering, endpoint_beside, ingest_endpoint
 from .openapi import DeclaredRoute, openapi_document
 from .openapi_routes import PREFIX, QUESTIONS, query_of
 from .page.assets import SecurityHeaders
@@ -72,7 +73,7 @@ def _application(
             Middleware(CountRequests, state=state),
             *_cross_origin(state),
             Middleware(DirectIngest, routes=ingest or {}),
-            Middleware(SecurityHeaders),
+            Middleware(SecurityHeaders, frame_ancestors=state.frame_ancestors),
             Middleware(CompressAnswers),
             Middleware(RefuseControlCharacters),
             Middleware(FairShare),
@@ -110,8 +111,9 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
     below = [*page.api_routes(), *LiveRoutes(state).routes(), *OverviewRoutes(state).routes()]
     below += [*status.api_routes(), *pods.routes(), *directory.routes()]
     others = [*DetectionRoutes(state).routes(), *DiagnosisRoutes(state).routes(), *queries.routes()]
-    below = [*map(_checked, below), *_source_routes(state), *map(_checked, others)]
-    root = [*page.root_routes(), *status.root_routes(), *pods.routes(), *_source_routes(state, root=True)]
+    asked = [*map(_checked, others)]
+    below = [*map(_checked, below), *_source_routes(state, asked), *asked]
+    root = [*page.root_routes(), *status.root_routes(), *pods.routes(), *_source_routes(state, (), root=True)]
 
     async def openapi(request: Request) -> Response:
         """This document."""
@@ -139,15 +141,42 @@ def _checked(route: Route) -> Route:
     return Route(route.path, endpoint, methods=methods, name=route.name, middleware=middleware)
 
 
-def _source_routes(state: ApiState, *, root: bool = False) -> Sequence[Route]:
+def _source_routes(state: ApiState, asked: Sequence[Route], *, root: bool = False) -> Sequence[Route]:
+    """The routes of plugins; `asked` are routes of Lens' own with which those may share a path that claim requests."""
     components: list[Source | Sink | Analyzer] = [*state.sources, *state.sinks, *state.analyzers]
-    return [
-        _declared(route, path, component, state)
+    declared = [
+        _Declaration(route, path, component)
         for component in components
         for route in component.routes()
         for path in route.paths
         if route.at_root or not root
     ]
+    return [_declared(owner, claiming, state, asked) for owner, claiming in _share_paths(declared)]
+
+
+class _Declaration(NamedTuple):
+    """One path of a plugin's route."""
+
+    route: PluginRoute
+    path: str
+    component: Source | Sink | Analyzer
+
+    def shares_with(self, other: _Declaration) -> bool:
+        """Whether both answer the same requests, but for those that one of them claims."""
+        mine, others = self.route, other.route
+        return self.path == other.path and set(mine.methods) == set(others.methods) and mine.role == others.role
+
+
+def _share_paths(declared: Sequence[_Declaration]) -> list[tuple[_Declaration, list[_Declaration]]]:
+    """The owner of each path, and the routes that claim some of its requests; without an owner the first of these."""
+    shared: list[tuple[_Declaration, list[_Declaration]]] = []
+    for one in sorted(declared, key=lambda one: one.route.claims is not None):
+        claiming = next((claiming for owner, claiming in shared if one.route.claims and owner.shares_with(one)), None)
+        if claiming is None:
+            shared.append((one, []))
+        else:
+            claiming.append(one)
+    return shared
 
 
 def count_from_zero(routes: Sequence[BaseRoute], metrics: SelfMetrics) -> None:
@@ -158,12 +187,21 @@ def count_from_zero(routes: Sequence[BaseRoute], metrics: SelfMetrics) -> None:
                 metrics.http_requests.labels(route.path, status)
 
 
-def _declared(route: PluginRoute, path: str, component: Source | Sink | Analyzer, state: ApiState) -> DeclaredRoute:
-    endpoint = ingest_endpoint(route, state, component.context.name)
+def _declared(
+    owner: _Declaration, claiming: Sequence[_Declaration], state: ApiState, asked: Sequence[Route]
+) -> DeclaredRoute:
+    route, path, component = owner
+    others = [Answering(one.route, one.component.context.name) for one in claiming]
+    endpoint = ingest_endpoint(route, state, component.context.name, others)
+    question = next((one for one in asked if one.path == path and set(route.methods) <= (one.methods or set())), None)
+    if route.claims is not None and question is not None:
+        endpoint = endpoint_beside(route, state, endpoint, question.endpoint)
     # For the OpenAPI document: what its author says about the handler, else about the plugin.
     endpoint.__doc__ = inspect.getdoc(route.handler) or summary_of(type(component))
     found = DeclaredRoute(path, endpoint, methods=list(route.methods), name=f"{component.name}:{path}")
-    found.declared, found.instance = route, component.context.name
+    bodies = {media: kind for one in (*others, Answering(route, "")) for media, kind in one.route.bodies.items()}
+    found.declared = msgspec.structs.replace(route, bodies=bodies) if others else route
+    found.instance = component.context.name
     found.component = f"{component.context.name} ({component.name})"
     return found
 

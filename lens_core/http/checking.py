@@ -22,7 +22,7 @@ from .errors import error_response
 MAX_QUESTION_BYTES = 1024 * 1024
 # The one character that no text in the store can hold; others may stand in names that jobs gave themselves.
 _CONTROL = re.compile("\x00")
-# What a JSON text may hold: a new line and a tabulator are written in it, the others are nobody's intention.
+# Control characters that a JSON text may hold: line feed and tab; all others are unintended.
 _CONTROL_IN_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SHOWN = 50
 

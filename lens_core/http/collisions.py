@@ -42,6 +42,8 @@ def _compare(first: Route, second: Route) -> None:
         )
     plugin = second if isinstance(second, DeclaredRoute) else first
     assert isinstance(plugin, DeclaredRoute)
+    if plugin is first and plugin.declared.claims is not None and first.path == second.path:
+        return  # what it does not claim is answered by Lens' own
     text = f"{method} {path} of {plugin.component} is a path of Lens' own; its plugin has to choose another"
     raise RouteCollision(text, plugin.instance)
 

@@ -23,7 +23,7 @@ from .errors import json_response
 from .parameters import workload_uid
 from .state import ApiState
 
-# How long PUT waits for its own word to come back out of the store, and how often it looks.
+# The time that PUT waits until the store returns its detection, and the interval of its queries.
 _STORED_DEADLINE_SECONDS = 2.0
 _LOOK_SECONDS = 0.02
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,16 +19,14 @@ from ..diagnosis import (
     HangVerdict,
     Happened,
     Progress,
-    RankFailure,
     RankStack,
-    StackGroup,
     advise,
     decode_report,
-    failures_of,
+    failures_since_start,
     judge_hang,
     merge_stacks,
 )
-from ..model.event_types import DIAGNOSIS_EVENTS, FAILURE_EVENTS
+from ..model.event_types import DIAGNOSIS_EVENTS
 from ..model.queries import EventRow
 from ..model.records import Diagnosis
 from .auth import require_role
@@ -72,16 +69,22 @@ def diagnosis_json(
 ) -> dict[str, Any]:
     """The answer's body, but for the workload's name. Times in milliseconds."""
     telling = [event for event in events if event.type in DIAGNOSIS_EVENTS]
-    happened = [Happened(event.type, event.timestamp / 1000) for event in telling]
-    verdict = judge_hang(Facts(now=now, diagnoses=diagnoses, progress=progress, events=happened))
     return {
-        "hang": _hang(verdict),
+        "hang": _hang(hang_of(now, diagnoses, events, progress)),
         "progress": _progress_json(progress, now),
-        "stacks": [_group_json(group) for group in merge_stacks(newest_stacks(diagnoses))],
+        "stacks": [group.as_json() for group in merge_stacks(newest_stacks(diagnoses))],
         "nodes": _nodes(diagnoses, now),
         "advice": _advice(telling),
         "events": [msgspec.to_builtins(event) for event in telling[:_SHOWN_EVENTS]],
     }
+
+
+def hang_of(
+    now: float, diagnoses: Sequence[Diagnosis], events: Sequence[EventRow], progress: Progress | None
+) -> HangVerdict:
+    """Judge from everything that is stored about a workload whether it hangs."""
+    happened = [Happened(event.type, event.timestamp / 1000) for event in events if event.type in DIAGNOSIS_EVENTS]
+    return judge_hang(Facts(now=now, diagnoses=diagnoses, progress=progress, events=happened))
 
 
 def newest_stacks(diagnoses: Sequence[Diagnosis]) -> list[RankStack]:
@@ -133,15 +136,6 @@ def _progress_json(progress: Progress | None, now: float) -> dict[str, Any] | No
     }
 
 
-def _group_json(group: StackGroup) -> dict[str, Any]:
-    return {
-        "ranks": group.ranks,
-        "suspect": group.is_suspect,
-        "waits_for_others": group.waits_for_others,
-        "frames": group.frames,
-    }
-
-
 def _nodes(diagnoses: Sequence[Diagnosis], now: float) -> list[dict[str, Any]]:
     newest: dict[tuple[str, int, int], dict[str, float]] = defaultdict(dict)
     for diagnosis in diagnoses:
@@ -162,62 +156,16 @@ def _nodes(diagnoses: Sequence[Diagnosis], now: float) -> list[dict[str, Any]]:
 
 def _advice(events: Sequence[EventRow]) -> dict[str, Any] | None:
     """Advise on the newest failure, if nothing has started since; `events` newest first."""
-    failures: list[RankFailure] = []
-    reported = 0
-    for event in events:
-        if event.type in ("training_started", "resumed", "training_ended"):
-            break
-        if event.type in FAILURE_EVENTS:
-            failures += _failures(event)
-            reported = max(reported, _whole_number(event.details.get("restart_count")) or 0)
+    failures, restarts = failures_since_start(events)
     if not failures:
         return None
-    restarts = max(reported, sum(event.type == "resumed" for event in events))
-    advice = advise(failures, restart_count=restarts)
+    advice = advise([failure for failure, _ in failures], restart_count=restarts)
     return {
         "action": advice.decision.name,
         "cause": advice.cause.value,
         "reason": advice.reason,
         "evidence": advice.evidence,
     }
-
-
-_INTEGER = re.compile(r"-?[0-9]{1,9}")
-_WORDS = {"out_of_memory": "CUDA out of memory", "collective_timeout": "Watchdog caught collective operation timeout"}
-
-
-def _failures(event: EventRow) -> list[RankFailure]:
-    """The failures that an event tells: one, or those of all ranks in DLRover's JSON."""
-    reason = event.details.get("reason")
-    if isinstance(reason, str) and reason.lstrip().startswith("{"):
-        told = failures_of(reason)
-        if told and any(failure.message or failure.exit_code is not None for failure in told):
-            at = event.timestamp / 1000
-            return [
-                msgspec.structs.replace(
-                    failure,
-                    rank=event.rank if failure.rank is None else failure.rank,
-                    at=at if failure.at is None else failure.at,
-                )
-                for failure in told
-            ]
-    return [_failure(event)]
-
-
-def _failure(event: EventRow) -> RankFailure:
-    details = event.details
-    message = str(details.get("reason") or details.get("signal") or details.get("line") or _WORDS.get(event.type, ""))
-    xid = details.get("xid")
-    if isinstance(xid, int | float):  # what a device's error means its number says
-        message = f"Xid {xid:g}, {message}"
-    number = _whole_number(details.get("exit_code"))
-    return RankFailure(rank=event.rank, message=message, exit_code=number, at=event.timestamp / 1000)
-
-
-def _whole_number(value: object) -> int | None:
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53:
-        return int(value)
-    return int(value) if isinstance(value, str) and _INTEGER.fullmatch(value) else None
 
 
 def _ms(seconds: float | None) -> int | None:

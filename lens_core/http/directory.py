@@ -84,7 +84,7 @@ class DirectoryRoutes:
         if replacing:
             directory.replace(pods, API_FEED)
         else:
-            directory.learn(pods, API_FEED)
+            directory.add_pods(pods, API_FEED)
         try:
             if self._state.api_gate is not None:
                 await self._state.api_gate.submit(pods)
@@ -110,7 +110,7 @@ def restore_pods(directory: Directory, file: Path) -> Sequence[Pod]:
     except FileNotFoundError:
         return []
     except (OSError, BadRequest) as error:
-        logger.warning("What was put into the directory before is not known any more. error=%s", error)
+        logger.warning("Could not read the saved directory; starting without it. error=%s", error)
         return []
     directory.replace(pods, API_FEED)
     return pods

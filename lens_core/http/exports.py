@@ -205,6 +205,7 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
     end: int | None = None
     run_id: str | None = None
     attempt: int | None = None
+    rank: int | None = None
     max_points: int | None = None
     aggregate: str = ""
     interval: str = ""
@@ -226,6 +227,7 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
             end_ms=self.end,
             run_id=self.run_id,
             attempt=self.attempt,
+            rank=self.rank,
             max_points=self.max_points,
             **aggregation._asdict(),
             is_across_runs=across_runs(self.across, aggregation),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Message
 
 from ..base.compression import decompress, too_large
 from ..base.errors import Overloaded, PayloadTooLarge, RequestError, Unavailable, UnsupportedMediaType
@@ -19,6 +20,7 @@ from ..base.redaction import hide
 from ..plugin_api.components import IngestRequest, Reply, Route
 from ..plugin_host.guard import Guard
 from .auth import require_role
+from .checking import MAX_QUESTION_BYTES
 from .errors import error_response, json_response
 from .state import ApiState
 
@@ -28,26 +30,96 @@ logger = logging.getLogger("lens.ingest")
 LARGE_BODY_BYTES = 256 * 1024
 
 
-def ingest_endpoint(route: Route, state: ApiState, source: str) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint that Starlette calls for one route of a source."""
-    limit = route.max_body_bytes or state.max_body_bytes
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Answering(NamedTuple):
+    """A route of a path, and the instance of the source that answers it."""
+
+    route: Route
+    source: str
+
+
+def ingest_endpoint(route: Route, state: ApiState, source: str, claiming: Sequence[Answering] = ()) -> Endpoint:
+    """The endpoint that Starlette calls for one route of a source; `claiming` are others that share its path."""
+    own = Answering(route, source)
+    sharing = [one.route for one in (own, *claiming)]
+    limit = max(one.max_body_bytes or state.max_body_bytes for one in sharing)
+    encodings = tuple(dict.fromkeys(encoding for one in sharing for encoding in one.encodings))
 
     async def endpoint(request: Request) -> Response:
+        answering = own
         try:
+            if claiming:
+                answering = _choose_route(own, claiming, _ingest_request(request, b""))
             require_role(request, state, route.role)
             with _in_flight(request, state, limit) as grow:
-                body = await _read_body(request, route, limit, grow)
-                reply = await _handle(route, _ingest_request(request, body), state.guards.get(source))
+                body = await _read_body(request, encodings, limit, grow)
+                received = _ingest_request(request, body)
+                if claiming:
+                    answering = _choose_route(own, claiming, received)
+                reply = await _handle(answering.route, received, state.guards.get(answering.source))
             return _response(reply)
         except RequestError as error:
-            return _refuse(route, request, error)
+            return _refuse(answering.route, request, error)
         except Exception as error:
-            if route.refusal is None:
+            if answering.route.refusal is None:
                 raise
-            logger.error("Request failed. source=%s path=%s", source, request.url.path, exc_info=error)
-            return _refuse(route, request, RequestError("internal error; details are in the daemon's log"))
+            logger.error("Request failed. source=%s path=%s", answering.source, request.url.path, exc_info=error)
+            return _refuse(answering.route, request, RequestError("internal error; details are in the daemon's log"))
 
     return endpoint
+
+
+def _choose_route(own: Answering, claiming: Sequence[Answering], request: IngestRequest) -> Answering:
+    """The route that claims the request, else the path's own."""
+    return next((one for one in claiming if one.route.claims is not None and one.route.claims(request)), own)
+
+
+def endpoint_beside(route: Route, state: ApiState, ingest: Endpoint, question: Endpoint) -> Endpoint:
+    """The endpoint of a path on which Lens itself answers a question: what the route does not claim is one.
+
+    A question is small and not packed, so that its beginning is enough to tell.
+    """
+    claims = route.claims
+
+    async def endpoint(request: Request) -> Response:
+        assert claims is not None
+        if claims(_ingest_request(request, b"")) or request.headers.get("content-encoding", "identity") != "identity":
+            return await ingest(request)
+        pieces: list[bytes] = []
+        size = 0
+        stream = request.stream()
+        async for piece in stream:
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_QUESTION_BYTES:
+                break
+        body = b"".join(pieces)
+        whole = _replayed(request, body, stream)
+        if size > MAX_QUESTION_BYTES or claims(_ingest_request(request, body)):
+            return await ingest(whole)
+        try:
+            return await question(whole)
+        except RequestError as error:
+            return error_response(error)
+
+    return endpoint
+
+
+def _replayed(request: Request, body: bytes, rest: AsyncIterator[bytes]) -> Request:
+    """The request from its beginning: what was read of its body, then what was not."""
+    is_read = False
+
+    async def receive() -> Message:
+        nonlocal is_read
+        if not is_read:
+            is_read = True
+            return {"type": "http.request", "body": body, "more_body": True}
+        piece = await anext(rest, b"")
+        return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+
+    return Request(request.scope, receive)
 
 
 def _refuse(route: Route, request: Request, error: RequestError) -> Response:
@@ -59,7 +131,7 @@ def _refuse(route: Route, request: Request, error: RequestError) -> Response:
         reply = route.refusal(error, _ingest_request(request, b""))
         response = _response(msgspec.structs.replace(reply, body=_hidden(reply.body)))
     except Exception:
-        logger.exception("A refusal could not be put into the protocol's words. path=%s", request.url.path)
+        logger.exception("Could not encode a refusal for the protocol. path=%s", request.url.path)
         return plain
     for name in ("Retry-After", "WWW-Authenticate"):
         if name in plain.headers:
@@ -122,10 +194,10 @@ def _in_flight(request: Request, state: ApiState, limit: int) -> Iterator[Callab
         state.memory.after_body(held + unpacked)
 
 
-async def _read_body(request: Request, route: Route, limit: int, grow: Callable[[int], None]) -> bytes:
+async def _read_body(request: Request, encodings: Sequence[str], limit: int, grow: Callable[[int], None]) -> bytes:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in route.encodings and encoding != "x-gzip":
-        raise UnsupportedMediaType(f"content encoding {encoding!r} is not one of {', '.join(route.encodings)}")
+    if encoding not in encodings and encoding != "x-gzip":
+        raise UnsupportedMediaType(f"content encoding {encoding!r} is not one of {', '.join(encodings)}")
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:
         raise too_large(limit)

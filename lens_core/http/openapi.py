@@ -102,11 +102,13 @@ def openapi_document(below: Sequence[Route], root: Sequence[Route]) -> dict[str,
     paths: dict[str, Any] = {}
     types, schemas = schemas_of(_kinds([*below, *root]))
     for prefix, routes in ((PREFIX, below), ("", root)):
-        for route in routes:
+        for route in sorted(routes, key=_is_claiming):
             entry = paths.setdefault(prefix + _bare(route), {})
             for method in sorted((route.methods or set()) - {"HEAD"}):
                 # Starlette takes the first route that matches; so does the document.
-                entry.setdefault(method.lower(), _operation(route, prefix, method, types))
+                operation = _operation(route, prefix, method, types)
+                if entry.setdefault(method.lower(), operation) is not operation and _is_claiming(route):
+                    _append_bodies(entry[method.lower()], operation)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Lens", "version": "1", "description": _DESCRIPTION},
@@ -116,6 +118,18 @@ def openapi_document(below: Sequence[Route], root: Sequence[Route]) -> dict[str,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _is_claiming(route: Route) -> bool:
+    """Whether a route only answers what it claims of a path: the path is described as that of the other."""
+    return isinstance(route, DeclaredRoute) and route.declared.claims is not None
+
+
+def _append_bodies(operation: dict[str, Any], claiming: Mapping[str, Any]) -> None:
+    """Add the content types that a route claims to those of the path."""
+    content = operation.setdefault("requestBody", {"required": True, "content": {}})["content"]
+    for media_type, schema in claiming.get("requestBody", {}).get("content", {}).items():
+        content.setdefault(media_type, schema)
 
 
 def _kinds(routes: Iterable[Route]) -> Iterator[Any]:

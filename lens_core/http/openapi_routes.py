@@ -13,7 +13,8 @@ from ..model.queries import Aggregate, PointField
 from ..plugin_api.overview import State
 from .detection import StatedDetection
 from .exports import Wanted
-from .parameters import MOST_LAST, MOST_POINTS, Format
+from .page.triage import FLAGS, SORTS
+from .parameters import MOST_BUCKETS, MOST_LAST, MOST_POINTS, Format
 
 _TEXT = {"type": "string"}
 _TIME = {
@@ -37,6 +38,10 @@ PARAMETERS: Mapping[str, Parameter] = {
         " several with commas between"
     ),
     "attempt": Parameter("only this attempt", {"type": "integer", "minimum": 0}),
+    "buckets": Parameter(
+        "at most so many buckets of each curve: value is the mean of all points of one, beside min, max, last, count",
+        {"type": "integer", "minimum": 3, "maximum": MOST_BUCKETS},
+    ),
     "cluster": Parameter("the cluster that is meant; another than this daemon's has empty lists"),
     "cursor": Parameter("where to go on: next_cursor of the last answer"),
     "data_source": Parameter("only these data sources, such as wandb or wandb,log"),
@@ -44,6 +49,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "fields": Parameter(f"what is answered beside each point, with commas between: {', '.join(get_args(PointField))}"),
     "format": Parameter("how points are written; Accept says it too", {"enum": [*get_args(Format)]}),
     "framework": Parameter("only workloads that run on one of these frameworks, with commas between"),
+    "group_by": Parameter("a curve for each rank of each run", {"enum": ["rank"]}),
     "interval": Parameter("of aggregate: 500ms, 30s, 5m, 1h, so many milliseconds, or so many iterations as 1000it"),
     "kind": Parameter("only this kind of record; * and ? match"),
     "last": Parameter(
@@ -55,28 +61,40 @@ PARAMETERS: Mapping[str, Parameter] = {
         {"type": "integer", "minimum": 2, "maximum": MOST_POINTS},
     ),
     "metrics": Parameter("all, or names with commas between; repeated, each is one literal name"),
-    "order": Parameter("of time or iterations", {"enum": ["asc", "desc"]}),
+    "namespace": Parameter("only workloads of this namespace; repeated, of one of them"),
+    "order": Parameter("of time or iterations, or of sort", {"enum": ["asc", "desc"]}),
     "pipeline": Parameter("only this pipeline; * and ? match"),
+    "rank": Parameter("only this rank; -1 for rows of no rank", {"type": "integer", "minimum": -1}),
     "run_id": Parameter("only this run"),
     "search": Parameter("a part of the uid, the name, the namespace or a pod"),
     "sink": Parameter("only the dead letters of this sink"),
-    "state": Parameter(f"only workloads in one of these states, with commas between: {', '.join(get_args(State))}"),
+    "smooth": Parameter(
+        "of buckets: the weight of a moving average over all points, answered as smoothed",
+        {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+    ),
+    "sort": Parameter(f"by what a list is in order: {', '.join(SORTS)}"),
+    "state": Parameter(
+        f"only workloads in one of these states, with commas between: {', '.join(get_args(State))};"
+        f" of the overview also {', '.join(FLAGS)}"
+    ),
     "start": Parameter("the first time, inclusive", _TIME),
     "uid": Parameter("a workload; repeated, up to 100", {"type": "array", "items": _TEXT}),
     "workload": Parameter("only this workload; * and ? match"),
 }
 
 _POINTS = (
-    *("metrics", "data_source", "start", "end", "run_id", "attempt"),
+    *("metrics", "data_source", "start", "end", "run_id", "attempt", "rank"),
     *("max_points", "last", "aggregate", "interval", "across", "fields", "order"),
 )
+_CURVES = ("buckets", "smooth", "group_by")
 _PAGES = ("limit", "cursor")
 _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/dead-letters": ("sink",),
     "/glance": ("uid",),
     "/metrics/data": ("uid", *_POINTS, *_PAGES, "cluster", "format"),
-    "/overview": ("search", *_PAGES),
+    "/overview": ("search", "state", "namespace", "sort", "order", *_PAGES),
     "/replay": ("sink",),
+    "/triage": ("search",),
     "/tap": ("pipeline", "workload", "kind"),
     "/workloads": ("search", "framework", "state", *_PAGES, "cluster"),
     "/workloads/{uid}": ("cluster",),
@@ -84,10 +102,11 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/workloads/{uid}/diagnosis": ("cluster",),
     "/workloads/{uid}/events": ("limit", "order", "cluster"),
     "/workloads/{uid}/metrics/available": ("data_source", "cluster"),
-    "/workloads/{uid}/metrics/data": (*_POINTS, *_PAGES, "cluster", "format"),
-    "/workloads/{uid}/metrics/iteration-times": (*_POINTS, *_PAGES, "cluster", "format"),
+    "/workloads/{uid}/metrics/data": (*_POINTS, *_CURVES, *_PAGES, "cluster", "format"),
+    "/workloads/{uid}/metrics/iteration-times": (*_POINTS, *_CURVES, *_PAGES, "cluster", "format"),
     "/workloads/{uid}/metrics/rows": (*_POINTS, *_PAGES, "cluster"),
     "/workloads/{uid}/metrics/sources": ("cluster",),
+    "/workloads/{uid}/verdict": ("cluster",),
     "/workloads/{uid}/stream": ("metrics", "data_source", "run_id", "attempt", "cursor", "cluster"),
 }
 # Grafana's questions are bodies; what is put behind the address of a data source comes with each of them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Literal, NamedTuple, get_args
 
@@ -11,12 +12,14 @@ from starlette.requests import Request
 from ..base.errors import BadRequest
 from ..model.queries import Aggregate, PointField, PointQuery, percentile_of
 from ..plugin_api.store import Store
+from .curve_options import CurveOptions
 
 Format = Literal["json", "csv", "arrow"]
 MOST_POINTS = 1_000_000
 # As seconds the years 1973 to 5138, as milliseconds a few weeks of 1970 to 1973, when nobody trained.
 _LIKE_SECONDS = (10**8, 10**11)
 MOST_AGGREGATES = 10
+MOST_BUCKETS = 10_000
 MOST_LAST = 100_000
 _INTERVAL = re.compile(r"(\d+)\s*(ms|s|m|h|d|it|)")
 _MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -53,6 +56,20 @@ def integer(request: Request, name: str, *, minimum: int | None = None, maximum:
         raise BadRequest(f"{name} must be a whole number, not {text[:50]!r}") from None
     if (minimum is not None and number < minimum) or (maximum is not None and number > maximum):
         raise BadRequest(f"{name} must be between {minimum} and {maximum}, not {number}")
+    return number
+
+
+def share(request: Request, name: str) -> float | None:
+    """An optional number from 0 up to, but without, 1."""
+    text = request.query_params.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1:
+        raise BadRequest(f"{name} must be a number from 0 to below 1, such as 0.9, not {text[:50]!r}")
     return number
 
 
@@ -227,6 +244,7 @@ def point_query_of(request: Request, uid: str) -> PointQuery:
         end_ms=end,
         run_id=parameters.get("run_id"),
         attempt=integer(request, "attempt", minimum=0, maximum=2**31 - 1),
+        rank=integer(request, "rank", minimum=-1, maximum=2**31 - 1),
         max_points=max_points,
         **aggregation._asdict(),
         limit=integer(request, "limit", minimum=1, maximum=MOST_POINTS),
@@ -238,9 +256,34 @@ def point_query_of(request: Request, uid: str) -> PointQuery:
     )
 
 
-def ensure_answerable(store: Store, query: PointQuery, format_: str) -> None:
+def curve_options(request: Request, query: PointQuery) -> CurveOptions:
+    """`buckets`, `smooth` and `group_by`. Raises BadRequest for what does not go together."""
+    buckets = integer(request, "buckets", minimum=3, maximum=MOST_BUCKETS)
+    smooth = share(request, "smooth")
+    group_by = request.query_params.get("group_by", "").strip()
+    if group_by not in ("", "rank"):
+        raise BadRequest(f"group_by must be rank, or left out, not {group_by[:50]!r}")
+    if smooth is not None and buckets is None:
+        raise BadRequest("smooth needs buckets, for example buckets=400&smooth=0.9")
+    others = {
+        "max_points": query.max_points,
+        "aggregate": query.aggregate,
+        "last": query.last,
+        "limit": query.limit,
+        "fields": query.fields or None,
+        "order=desc": query.is_descending or None,
+    }
+    given = [name for name, value in others.items() if value is not None]
+    if buckets is not None and given:
+        raise BadRequest(f"buckets does not go with {' and '.join(given)}; leave one of them out")
+    if group_by and (query.limit is not None or "rank" in query.fields):
+        raise BadRequest("group_by=rank does not go with limit or fields=rank; ask for one rank with rank=0")
+    return CurveOptions(buckets, smooth, bool(group_by))
+
+
+def ensure_answerable(store: Store, query: PointQuery, format_: str, columns: Sequence[str] = ()) -> None:
     """Refuse what a store does not know, and what a format has no column for. Raises BadRequest."""
     if unknown := sorted(query.options - store.point_options):
         raise BadRequest(f"the store {store.name!r} does not know {', '.join(unknown)}; leave it out")
-    if query.extra_columns and format_ not in ("json", "csv"):
-        raise BadRequest(f"format {format_} has no columns for {', '.join(query.extra_columns)}; take json or csv")
+    if (extra := [*columns, *query.extra_columns]) and format_ not in ("json", "csv"):
+        raise BadRequest(f"format {format_} has no columns for {', '.join(extra)}; take json or csv")

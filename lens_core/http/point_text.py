@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,8 +35,10 @@ def json_value(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-async def stream_json(head: dict[str, Any], pieces: AsyncIterator[PointColumns]) -> AsyncIterator[bytes]:
-    """The answer in pieces: total_count (of all pages) and next_cursor come last, when they are known."""
+async def stream_json(
+    head: dict[str, Any], pieces: AsyncIterator[PointColumns], tail: Callable[[], Mapping[str, Any]] | None = None
+) -> AsyncIterator[bytes]:
+    """The answer in pieces: total_count (of all pages), next_cursor and `tail` come last, when they are known."""
     yield _encoder.encode(head)[:-1] + b',"data":['
     written = 0
     total: int | None = None
@@ -53,6 +55,8 @@ async def stream_json(head: dict[str, Any], pieces: AsyncIterator[PointColumns])
     yield b'],"total_count":%d' % (written if total is None else total)
     if next_cursor:
         yield b',"next_cursor":' + _encoder.encode(next_cursor)
+    for name, value in tail().items() if tail else ():
+        yield b',"%s":' % name.encode() + _encoder.encode(value)
     yield b"}"
 
 

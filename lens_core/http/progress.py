@@ -13,7 +13,7 @@ from ..diagnosis import Progress
 from ..model.queries import MetricPoint, PointQuery, RunSummary
 from ..plugin_api.store import Store
 
-# How far back steps are looked for: no further than is needed to know how long one takes.
+# The time span for steps: no longer than is needed to know the duration of one.
 _LOOK_BACK_SECONDS = (60.0, 600.0, 6 * 3600.0)
 _ENOUGH_GAPS = 8
 _MOST_RUNS = 16

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.requests import Request
@@ -15,7 +16,9 @@ from starlette.routing import Route
 
 from ..base.errors import BadRequest, NotFound
 from ..model.queries import MetricPoint, PointColumns, PointQuery, WorkloadPage, as_columns
+from ..plugin_api.store import Store
 from .auth import require_role
+from .curve_options import CurveOptions
 from .errors import JSON, json_response
 from .exports import ExportRoutes
 from .grafana import GrafanaRoutes
@@ -23,6 +26,7 @@ from .headline import with_headline_loss
 from .parameters import (
     Format,
     answer_format,
+    curve_options,
     ensure_answerable,
     integer,
     is_elsewhere,
@@ -37,9 +41,12 @@ from .query_workloads import WorkloadFilter, WorkloadLines, describe_runs
 from .state import ApiState
 from .stream import StreamRoutes
 
+if TYPE_CHECKING:
+    from .curves import Curves
+
 _BELOW_WORKLOADS = (
     *("metrics/sources", "metrics/available", "metrics/data", "metrics/iteration-times", "events", "detection"),
-    *("stream", "diagnosis", "runs"),
+    *("stream", "diagnosis", "runs", "verdict"),
 )
 _NOTHING_REMOVED = {"attempts_removed": 0, "rows_removed": 0, "events_removed": 0}
 
@@ -91,7 +98,8 @@ class QueryRoutes:
 
         async def answer_sources() -> Response:
             found = [] if self._is_elsewhere(request) else await store.metric_sources(uid)
-            return json_response({"workload_uid": uid, "data_sources": found, "total_count": len(found)})
+            answer = {"workload_uid": uid, "data_sources": found, "total_count": len(found)}
+            return json_response({**answer, **await self._choices(request, PointQuery(workload_uid=uid))})
 
         return await self._with_etag(request, uid, answer_sources)
 
@@ -114,23 +122,34 @@ class QueryRoutes:
 
         async def answer_data() -> Response:
             asked = query if self._is_elsewhere(request) else await with_headline_loss(store, query)
-            return await self._points(request, asked, store.metric_columns)
+            return await self._points(request, asked, store.metric_columns, await self._choices(request, query))
 
         return await self._with_etag(request, query.workload_uid, answer_data)
 
+    async def _choices(self, request: Request, query: PointQuery) -> dict[str, Any]:
+        """The field that says which of several trackers of one framework is answered with, where there is a choice."""
+        if self._is_elsewhere(request):
+            return {}
+        found = await self._state.required_store().source_choices(query)
+        return {"echoes": found} if found else {}
+
     async def data_of_several(self, request: Request) -> Response:
-        """The points of metrics, aggregated over all runs of several workloads: `uid`, repeated."""
+        """The points of metrics of several workloads, `uid` repeated: aggregated over all of their runs, or all."""
         uids = list(dict.fromkeys(uid.strip() for uid in request.query_params.getlist("uid") if uid.strip()))
         asked = point_query_of(request, uids[0] if uids else "")
-        query = msgspec.structs.replace(asked, others=tuple(uids[1:]), is_across_runs=True)
+        is_aggregated = asked.aggregate is not None
+        query = msgspec.structs.replace(asked, others=tuple(uids[1:]), is_across_runs=is_aggregated)
         store = self._state.required_store()
         wanted, is_elsewhere = answer_format(request), self._is_elsewhere(request)
         if not uids or len(uids) > MOST_WORKLOADS:
             raise BadRequest(f"uid must be given, at most {MOST_WORKLOADS} times")
-        if query.aggregate is None:
-            raise BadRequest("aggregate is required, for example aggregate=p50,p95&interval=1000it")
-        found = as_columns(_nothing()) if is_elsewhere else store.metric_columns(query)
-        return await self._answer_points(query, wanted, found)
+        if is_aggregated:
+            found = as_columns(_nothing()) if is_elsewhere else store.metric_columns(query)
+            return await self._answer_points(query, wanted, found)
+        if query.limit is not None:
+            raise BadRequest("limit goes with aggregate, or with one workload; leave it out")
+        found = as_columns(_nothing()) if is_elsewhere else _one_by_one(store, asked, uids)
+        return await self._answer_points(query, wanted, found, columns=["workload_uid"])
 
     async def iteration_times(self, request: Request) -> Response:
         """The time of each iteration; `runs` says how far each attempt is and when it will be done."""
@@ -146,8 +165,20 @@ class QueryRoutes:
     async def _points(
         self, request: Request, query: PointQuery, points: Points, more: Mapping[str, Any] | None = None
     ) -> Response:
-        found = as_columns(_nothing()) if self._is_elsewhere(request) else points(query)
-        return await self._answer_points(query, answer_format(request), found, more)
+        options = curve_options(request, query)
+        if self._is_elsewhere(request) or options.is_plain:
+            found = as_columns(_nothing()) if self._is_elsewhere(request) else points(query)
+            return await self._answer_points(query, answer_format(request), found, more)
+        curves = self._curves(query, points, options)
+        tail = (lambda: {"series": curves.series}) if curves.has_series else None
+        return await self._answer_points(query, answer_format(request), curves.pieces(), more, curves.columns, tail)
+
+    def _curves(self, query: PointQuery, points: Points, options: CurveOptions) -> Curves:
+        try:
+            from .curves import Curves
+        except ImportError:
+            raise BadRequest('buckets need numpy on the daemon\'s machine: pip install "lens-agent[server]"') from None
+        return Curves(self._state.required_store(), query, points, options)
 
     async def _answer_points(
         self,
@@ -155,8 +186,11 @@ class QueryRoutes:
         wanted: Format,
         found: AsyncIterator[PointColumns],
         more: Mapping[str, Any] | None = None,
+        columns: Sequence[str] = (),
+        tail: Callable[[], Mapping[str, Any]] | None = None,
     ) -> Response:
-        ensure_answerable(self._state.required_store(), query, wanted)
+        columns = [*query.extra_columns, *columns]
+        ensure_answerable(self._state.required_store(), query, wanted, columns)
         # The first piece is fetched before the status is sent, so that a failing store is a 503 and not a torn 200.
         pieces = _chained(await anext(found, None), found)
         headers = {}
@@ -165,21 +199,12 @@ class QueryRoutes:
             collected = [piece async for piece in pieces]
             headers = _page_headers(collected[-1]) if collected else {}
             pieces = _listed(collected)
-        body, media_type = self._body(query, wanted, pieces, more)
-        return StreamingResponse(body, media_type=media_type, headers=headers)
-
-    def _body(
-        self, query: PointQuery, wanted: Format, pieces: AsyncIterator[PointColumns], more: Mapping[str, Any] | None
-    ) -> tuple[AsyncIterator[bytes], str]:
         if wanted == "csv":
-            return stream_csv(pieces, query.extra_columns), CSV
+            return StreamingResponse(stream_csv(pieces, columns), media_type=CSV, headers=headers)
         if wanted == "arrow":
-            return stream_arrow(pieces), ARROW
-        uids = [query.workload_uid, *query.others]
-        head: dict[str, Any] = {"workload_uids": uids} if query.others else {"workload_uid": query.workload_uid}
-        if query.data_source:
-            head["data_source"] = query.data_source
-        return stream_json({**head, **(more or {})}, pieces), JSON
+            return StreamingResponse(stream_arrow(pieces), media_type=ARROW, headers=headers)
+        body = stream_json(_head(query, more), pieces, tail)
+        return StreamingResponse(body, media_type=JSON, headers=headers)
 
     async def workloads(self, request: Request) -> Response:
         """The workloads, those seen last first; `search`, `framework`, `state`, `limit`, `cursor`."""
@@ -271,6 +296,14 @@ class QueryRoutes:
         return response
 
 
+def _head(query: PointQuery, more: Mapping[str, Any] | None) -> dict[str, Any]:
+    uids = [query.workload_uid, *query.others]
+    head: dict[str, Any] = {"workload_uids": uids} if query.others else {"workload_uid": query.workload_uid}
+    if query.data_source:
+        head["data_source"] = query.data_source
+    return {**head, **(more or {})}
+
+
 def _page_headers(last: PointColumns) -> dict[str, str]:
     """Return the headers with the fields that JSON has at its end."""
     headers = {"X-Next-Cursor": last.next_cursor}
@@ -283,13 +316,23 @@ async def _nothing() -> AsyncIterator[list[MetricPoint]]:
         yield piece
 
 
+async def _one_by_one(store: Store, query: PointQuery, uids: Sequence[str]) -> AsyncGenerator[PointColumns, None]:
+    """All points of one workload after those of another, each beside the workload's uid."""
+    for uid in uids:
+        asked = await with_headline_loss(store, msgspec.structs.replace(query, workload_uid=uid))
+        found = _chained(None, store.metric_columns(asked))
+        async with aclosing(found):
+            async for piece in found:
+                yield msgspec.structs.replace(piece, extras={"workload_uid": [uid] * len(piece), **piece.extras})
+
+
 async def _chained(first: PointColumns | None, rest: AsyncIterator[PointColumns]) -> AsyncGenerator[PointColumns, None]:
     """All pieces; however it ends, the store's own generator is closed, and its connection given back."""
     try:
         if first is not None:
             yield first
-            async for piece in rest:
-                yield piece
+        async for piece in rest:
+            yield piece
     finally:
         close = getattr(rest, "aclose", None)
         if close is not None:

@@ -145,7 +145,7 @@ async def _progress_of(store: Store, uids: Sequence[str]) -> Mapping[str, Progre
         raise
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one row is not the others'
         if len(uids) < 2:
-            logger.warning("How far a workload is cannot be told. workload=%r error=%s", uids, error)
+            logger.warning("Could not determine the progress of a workload. workload=%r error=%s", uids, error)
             return {}
     half = len(uids) // 2
     return {**await _progress_of(store, uids[:half]), **await _progress_of(store, uids[half:])}
@@ -153,10 +153,6 @@ async def _progress_of(store: Store, uids: Sequence[str]) -> Mapping[str, Progre
 
 def _written(summary: WorkloadSummary) -> tuple[int, int]:
     return summary.last_seen, summary.rows
-
-
-def _runs_on(verdict: Verdict, frameworks: frozenset[str]) -> bool:
-    return any(name.lower() in frameworks for name in (verdict.wrapper_framework, verdict.base_framework))
 
 
 def _frameworks(verdict: Verdict) -> dict[str, Any]:

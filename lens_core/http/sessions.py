@@ -46,12 +46,15 @@ class Sessions:
         self._tokens = tokens
         self._file = file
         self._clock = clock
-        self._sessions = self._load_sessions()
+        self._seen: tuple[int, int] | None = None
+        self._sessions: dict[str, Session] = {}
+        self._refresh()
 
     def open_session(self, token: str) -> str | None:
         """A new session's id for a token; None when nobody issued it."""
         if self._tokens.role_of(token) is None:
             return None
+        self._refresh()
         self._forget_old()
         name = secrets.token_urlsafe(32)
         session = Session(_hash(token), secrets.token_urlsafe(32), self._clock() + LIFETIME_SECONDS)
@@ -61,12 +64,15 @@ class Sessions:
 
     def end_session(self, connection: HTTPConnection) -> None:
         """Forget the session of a connection."""
+        self._refresh()
         if self._sessions.pop(_hash(_cookie(connection)), None) is not None:
             self._save_sessions()
 
     def find_session(self, connection: HTTPConnection) -> tuple[Session, str] | None:
         """The session of a connection and its token's role; None without a valid one."""
         name = _cookie(connection)
+        if name:
+            self._refresh()
         session = self._sessions.get(_hash(name)) if name else None
         if session is None or session.expires_at < self._clock():
             return None
@@ -82,6 +88,20 @@ class Sessions:
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
 
+    def _refresh(self) -> None:
+        """Read the file if another daemon's logins were written into it."""
+        seen = self._stat_file()
+        if seen != self._seen:
+            self._seen = seen
+            self._sessions = self._load_sessions()
+
+    def _stat_file(self) -> tuple[int, int] | None:
+        try:
+            status = self._file.stat() if self._file is not None else None
+        except OSError:
+            return None
+        return (status.st_mtime_ns, status.st_ino) if status is not None else None
+
     def _load_sessions(self) -> dict[str, Session]:
         if self._file is None:
             return {}
@@ -90,7 +110,7 @@ class Sessions:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:
-            logger.warning("Everybody has to log in again: the sessions cannot be read. error=%s", error)
+            logger.warning("Session file is unreadable; all users are logged out. error=%s", error)
             return {}
 
     def _save_sessions(self) -> None:
@@ -101,6 +121,7 @@ class Sessions:
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.encode(self._sessions))
         fresh.replace(self._file)
+        self._seen = self._stat_file()
 
 
 class FailureLimit:

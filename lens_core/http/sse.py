@@ -43,6 +43,6 @@ class EventStream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send_soon)
         except (asyncio.TimeoutError, TimeoutError):
-            logger.info("A reader of a stream was dropped: it read nothing for %g s.", self._slow_reader_seconds)
+            logger.info("Closed a stream: the client read nothing for %g s.", self._slow_reader_seconds)
         finally:
             self._on_end()

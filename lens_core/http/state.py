@@ -14,7 +14,7 @@ from ..detection.detectors import EvidenceRules
 from ..directory.directory import Directory
 from ..pipeline.tap import Tap
 from ..plugin_api.analyzer import Analyzer
-from ..plugin_api.components import Door, Sink, Source
+from ..plugin_api.components import Gate, Sink, Source
 from ..plugin_api.store import Store
 from ..plugin_host.guard import Guard
 from .sessions import Sessions
@@ -44,15 +44,17 @@ class ApiState:
     rules: EvidenceRules = field(default_factory=lambda: EvidenceRules([]))
     sinks: Sequence[Sink] = ()
     analyzers: Sequence[Analyzer] = ()
-    api_gate: Door | None = None
+    api_gate: Gate | None = None
     directory_file: Path | None = None
     tap: Tap = field(default_factory=Tap)
     session_file: Path | None = None
+    share_logins: Callable[[], Awaitable[None]] | None = None
     public_url: str = ""
     cluster_name: str = "default"
     open_ingest: bool = False
     metrics_open: bool = False
     cors_origins: Sequence[str] = ()
+    frame_ancestors: Sequence[str] = ()
     max_body_bytes: int = 16 * 1024 * 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     in_flight_bytes: int = field(default=0)

@@ -94,7 +94,7 @@ class StreamRoutes:
                 news = await store.news(query, news.cursor)
         except Unavailable as error:
             # The status is sent already: the client finds the end, waits and asks again with its last id.
-            logger.info("A stream ends because the store is away. path=%s reason=%s", request.url.path, error.message)
+            logger.info("Closed a stream: the store is unavailable. path=%s reason=%s", request.url.path, error.message)
 
     async def _changed(self, store: Store, uid: str, version: str) -> str:
         """Wait until something was written about the workload, or it is time to say that the stream is alive.

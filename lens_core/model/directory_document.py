@@ -19,7 +19,6 @@ from .records import Device, Pod, WorkloadReference
 from .refusals import why_no_ancestors
 
 MAX_PODS = 200_000
-DEVICE_KINDS = ("gpu_id", "device", "asic")
 
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
 

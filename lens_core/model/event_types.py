@@ -14,6 +14,8 @@ START_EVENTS = frozenset({"training_started", "resumed"})
 END_EVENTS = frozenset({*FAILURE_EVENTS, "training_ended"})
 # Events that end an attempt for the diagnosis of hangs, where a collective timeout is evidence of the hang.
 ATTEMPT_END_EVENTS = END_EVENTS - {"collective_timeout"}
+# Findings after which a job counts as slow, until an attempt begins.
+SLOW_EVENTS = frozenset({"slower", "slower_after_restart", "straggler"})
 # Events whose details may hold the target iteration of the job.
 GOAL_EVENTS = frozenset({"config", "training_started"})
 # Events that the diagnosis of a job shows.
@@ -27,5 +29,6 @@ EVENT_TYPES = frozenset(
         "step_skipped",
         "loss_not_finite",
         "epoch_started",
+        "rank_report",
     }
 )

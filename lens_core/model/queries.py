@@ -117,6 +117,14 @@ class SourceCount(msgspec.Struct, frozen=True):
     count: int
 
 
+class SourceChoice(msgspec.Struct, frozen=True):
+    """The data source that an answer has of a framework's rows, and those that repeat them and are left out."""
+
+    echo_of: str
+    data_source: str
+    left_out: tuple[str, ...]
+
+
 class MetricInfo(msgspec.Struct, frozen=True):
     """A metric, the sources that have it, and its number of points."""
 
@@ -199,6 +207,28 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     target_iteration: int | None
     first_seen: int
     last_seen: int
+    node: str = ""
+    world_size: int | None = None
+
+
+class PodSpan(msgspec.Struct, frozen=True):
+    """A time in which a pod held its GPUs, in ms; `until` is None while it does, `gpus` None where nobody counted."""
+
+    begin: int
+    until: int | None
+    gpus: int | None = None
+
+
+class PodLife(msgspec.Struct, frozen=True):
+    """A pod of a workload, or a Slurm job's part of a node: when it was first and last heard of, and held GPUs."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    first_seen: int
+    last_seen: int
+    spans: list[PodSpan] = []
 
 
 class WorkloadSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,11 +30,6 @@ class RecordFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if unknown:
             raise ValueError(f"unknown kind of record {unknown[0]!r}; known are {', '.join(RECORD_KINDS)}")
 
-    @property
-    def lets_all_pass(self) -> bool:
-        """Whether there is nothing to check."""
-        return not (self.kinds or self.data_sources or self.labels)
-
 
 EVERYTHING = RecordFilter()
 

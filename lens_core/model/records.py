@@ -70,6 +70,7 @@ class StepMetrics(Record, frozen=True, kw_only=True, tag="step_metrics"):
     into attempts, unless `attempt` is set (the log parser knows better). `sequence` orders what one producer says
     about one key: the highest wins, one that was seen before changes nothing. Microseconds since the epoch serve
     where the producer has no counter of its own. `values` may hold NaN and infinities. `tags` are per metric.
+    `echo_of` names what the row repeats: the framework in whose logging the tracker was called, or another data source.
     """
 
     data_source: str
@@ -82,6 +83,7 @@ class StepMetrics(Record, frozen=True, kw_only=True, tag="step_metrics"):
     event_time: ranges.EventTime | None = None
     sequence: ranges.SequenceNumber = 0
     tags: ranges.MetricTags = {}
+    echo_of: str = ""
 
 
 class Measurement(Record, frozen=True, kw_only=True, tag="measurement"):

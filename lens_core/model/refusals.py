@@ -11,9 +11,16 @@ from .ranges import MAX_ANCESTORS, MAX_FACT_DEPTH, MAX_FACTS
 from .records import Detection, Event, Evidence, Pod, Record, kind_of
 
 _LARGEST = 2**63 - 1
-# What encoding raises for a number over 64 bits, an object of no known type, a lone surrogate, a list in itself.
+# Errors of encoding: a number over 64 bits, an object of an unknown type, a lone surrogate, a list in itself.
 _ENCODE_ERRORS = (OverflowError, TypeError, ValueError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """One item of a body that was refused, as answers name it: its place from 0, and why."""
+
+    index: int
+    reason: str
 
 
 def why_refused(record: Record) -> str:

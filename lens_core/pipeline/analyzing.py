@@ -63,5 +63,5 @@ class AnalyzerPoll(Collector):
         try:
             return load_state(self._path, _Seen)
         except msgspec.DecodeError as error:
-            self.context.logger.warning("The cursor cannot be read; looking at all workloads. error=%s", error)
+            self.context.logger.warning("Could not read the cursor; analyzing all workloads. error=%s", error)
             return _Seen()

@@ -87,7 +87,7 @@ async def _call_within(collector: Collector, timeout_seconds: float, measure: Me
                 await asyncio.wait({task}, timeout=OBEY_SECONDS)
             finally:
                 if not task.done():
-                    collector.context.logger.error("collect ignores its cancellation; it is left behind.")
+                    collector.context.logger.error("collect ignores its cancellation; continuing without it.")
     if not task.done():
         _left_behind[collector] = task
         raise LensError(

@@ -16,12 +16,12 @@ from ..delivery.ledger import GATE_REASONS, Ledger
 from ..delivery.spool.sink_state import Reservation
 from ..model.records import Event, Evidence, LogLine, Measurement, Origin, Pod, Record, SeriesBatch, StepMetrics
 from ..model.refusals import sift_encodable, why_refused
-from .pipeline import Pipeline
+from .intake import Intake
 
-logger = logging.getLogger("lens.door")
+logger = logging.getLogger("lens.gate")
 
 MAX_RECORDS_IN_FLIGHT = 500_000
-# What a sender has measured, and so wants stored. Facts for detectors and for the directory are taken without a sink.
+# Measured data, which a sender wants stored. Facts for detectors and for the directory are accepted without a sink.
 MEASURED = frozenset({StepMetrics, Measurement, SeriesBatch})
 NO_SINK_SECONDS = 60.0
 # Of these kinds every field has a type that was checked when they were decoded; there is nothing more to ask.
@@ -41,7 +41,7 @@ class Identity(Protocol):
 
 
 class IngestGate:
-    """Implements `plugin_api.Door` for one source and all pipelines that it feeds.
+    """Implements `plugin_api.Gate` for one source and all pipelines that it feeds.
 
     `max_records_in_flight` bounds what waits for the spools through this gate; a single submission is taken however
     large it is, because the source has bounded its bytes. `reasons` are the source's own ones for refusing items.
@@ -50,7 +50,7 @@ class IngestGate:
     def __init__(
         self,
         source: str,
-        pipelines: Sequence[Pipeline],
+        pipelines: Sequence[Intake],
         *,
         metrics: SelfMetrics,
         identity: Identity | None = None,
@@ -76,7 +76,7 @@ class IngestGate:
         filtered: int = 0,
         rejected: Mapping[str, int] | None = None,
     ) -> None:
-        """See `Door.submit`. Items that became part of another's row count as accepted, and as merged."""
+        """See `Gate.submit`. Items that became part of another's row count as accepted, and as merged."""
         refused = dict(rejected or {})
         known = filtered + sum(refused.values())
         came = max(known + len(records) if received is None else received, known)
@@ -105,7 +105,7 @@ class IngestGate:
             self._identity.record_pods(pods)
         unwanted = self._unwanted(completed)
         passed = len(records) - unwanted
-        # What was merged into rows that nobody wants was not wanted either.
+        # Items that were merged into unwanted rows count as unwanted, too.
         accepted = came - known - unwanted if passed else 0
         self.ledger.count("filtered", came - known - accepted)
         self.ledger.count("accepted", accepted)
@@ -182,9 +182,7 @@ class IngestGate:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _enter(
-        self, pipeline: Pipeline, records: Sequence[Record], reservation: Reservation | None = None
-    ) -> None:
+    async def _enter(self, pipeline: Intake, records: Sequence[Record], reservation: Reservation | None = None) -> None:
         """Submit; a pipeline that has only optional sinks and no room loses the records, counted, and refuses none."""
         try:
             await pipeline.submit(records, reservation)

@@ -128,7 +128,7 @@ class IsolatedSource(Source):
         if method != "submit":
             raise LensError(f"nothing is called {method}")
         records, submission = decode_submission(body)
-        await self.door.submit(
+        await self.gate.submit(
             records,
             received=submission.received,
             filtered=submission.filtered,

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import logging
 import os
-import signal
-import struct
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -19,9 +13,9 @@ import msgspec
 from ..base.errors import LensError
 from ..base.self_metrics import SelfMetrics
 from ..model.records import Record
-from ..plugin_api.components import Component, Context, IngestRequest, Route, Sink, Source
+from ..plugin_api.components import Component, IngestRequest, Route, Sink, Source
 from ..plugin_api.sink_answers import Poisoned
-from .isolated_collector import configure_logging
+from .isolated_child import kill_group, make_component, read_frame, receive_job
 from .isolated_messages import (
     decode_batch,
     decode_request,
@@ -30,37 +24,22 @@ from .isolated_messages import (
     encode_submission,
 )
 from .isolated_process import Report
-from .isolation import Job, decode_settings
+from .isolation import Job
 from .isolation_channel import Channel
-
-_LENGTH = struct.Struct("<Q")
 
 
 def main() -> None:
     """Read the job, make the component, and answer calls through the descriptor that the first argument names."""
-    answers = int(sys.argv[1])
-    os.dup2(2, 1)  # what libraries print must not look like the output of whoever called the parent
-    calls = os.fdopen(os.dup(0), "rb")
-    job = msgspec.msgpack.decode(_read_frame(calls), type=Job)
-    configure_logging(int(job.log_level))
-    asyncio.run(_serve(job, calls, answers))
-
-
-def _read_frame(calls: BinaryIO) -> bytes:
-    head = calls.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError
-    (size,) = _LENGTH.unpack(head)
-    return calls.read(size)
+    asyncio.run(_serve(*receive_job()))
 
 
 def _read_calls(calls: BinaryIO, receive: Callable[[bytes], object]) -> None:
     """Hand on each call; runs in a thread, so that a parent that is gone is noticed while the loop is blocked."""
     try:
         while True:
-            receive(_read_frame(calls))
+            receive(read_frame(calls))
     except (EOFError, RuntimeError):  # the parent is gone, or this process ends
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        kill_group()
 
 
 async def _serve(job: Job, calls: BinaryIO, answers: int) -> None:
@@ -87,7 +66,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-class RemoteDoor:
+class RemoteGate:
     """The client of a source's gate, which is in the parent."""
 
     def __init__(self, served: Served) -> None:
@@ -101,7 +80,7 @@ class RemoteDoor:
         filtered: int = 0,
         rejected: Mapping[str, int] | None = None,
     ) -> None:
-        """As plugin_api.Door says; the parent's spools hold the records when it returns."""
+        """As plugin_api.Gate says; the parent's spools hold the records when it returns."""
         await self._served.send_report()
         body = encode_submission(records, received, filtered, rejected)
         await self._served.channel.call("submit", body)
@@ -172,23 +151,9 @@ class Served:
         return await self._routes[index].handler(request)
 
     def _make_component(self) -> Component:
-        job = self._job
-        for path in job.search_path:
-            if path not in sys.path:
-                sys.path.append(path)
-        found: Any = importlib.import_module(job.module)
-        for part in job.qualname.split("."):
-            found = getattr(found, part)
-        context = Context(
-            name=job.name,
-            logger=logging.getLogger(f"lens.{found.name}.{job.name}"),
-            data_dir=Path(job.data_dir),
-            metrics=self._metrics,
-            cluster=job.cluster,
-        )
-        component: Component = found(decode_settings(job.settings, found.Settings), context)
+        component = make_component(self._job, self._metrics)
         if isinstance(component, Source):
-            component.door = RemoteDoor(self)
+            component.gate = RemoteGate(self)
         return component
 
 

@@ -184,7 +184,7 @@ class ComponentProcess:
         self._restarts.inc()
         self._values.clear()
         name = self._component.context.name
-        logger.error("plugin %s: the process of %s is gone: %s; another is started.", self._owner, name, reason)
+        logger.error("plugin %s: the process of %s ended: %s; starting a new one.", self._owner, name, reason)
 
     async def _clean_up(self) -> None:
         """Kill what is left of the last child, with all that it started."""

@@ -19,7 +19,7 @@ from ..base.errors import LensError, RequestError
 from ..base.redaction import hide
 from .isolation import framed
 
-# How long a call that was cancelled may take to end.
+# The time that a cancelled call may take to end.
 OBEY_SECONDS = 3.0
 MAX_MESSAGE_BYTES = 512 * 1024 * 1024
 _REQUEST_ERRORS = {

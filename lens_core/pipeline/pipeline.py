@@ -10,54 +10,30 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
-import msgspec
-
-from ..base.errors import Overloaded, Unavailable
+from ..base.errors import Unavailable
 from ..base.self_metrics import SelfMetrics
 from ..delivery.dead_letters import DeadLetters
 from ..delivery.erasure import Erasure
-from ..delivery.ledger import Ledger, LedgerStatus
-from ..delivery.sending.sender import Sender, SinkSlot, SinkStatus, describe_error
-from ..delivery.spool.batches import NewBatch
+from ..delivery.sending.sender import Sender, SinkSlot
 from ..delivery.spool.sink_state import Reservation
-from ..delivery.spool.spool import Spool, SpoolStatus
+from ..delivery.spool.spool import Spool
 from ..model.processing import Processed, RecordProcessor
-from ..model.record_filter import EVERYTHING, Matcher, RecordFilter
-from ..model.records import Record, encode_envelope
+from ..model.record_filter import EVERYTHING, RecordFilter
+from ..model.records import Record
 from ..plugin_api.components import Sink
-from .tap import Tap
+from .intake import RECORDS_PER_BATCH, Erased, Intake, PipelineStatus, encode_batches, select_records
 
 logger = logging.getLogger("lens.pipeline")
 
-# A batch of the spool has at most so many records; more than that is encoded in a thread, batch by batch.
-RECORDS_PER_BATCH = 2000
 # A spool with so much left is not asked whether it has room: no submission is that large.
 ROOMY_BYTES = 256 * 1024 * 1024
 
 
-class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One pipeline: its spool and its sinks."""
-
-    name: str
-    spool: SpoolStatus
-    sinks: Sequence[SinkStatus]
-    ledger: LedgerStatus
-    accepted_per_second: float
-    processor_errors: int
-    last_processor_error: str
-
-
-class Erased(NamedTuple):
-    """The records of a deleted workload or run that waited in a pipeline's spool, and that were its dead letters."""
-
-    waiting: int
-    dead_letters: int
-
-
-class Pipeline:
+class Pipeline(Intake):
     """Filter, processor, spool and sinks under one name. The sinks are started and stopped by the host."""
+
+    dead_letters: DeadLetters
 
     def __init__(
         self,
@@ -70,38 +46,27 @@ class Pipeline:
         record_filter: RecordFilter = EVERYTHING,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.name = name
+        super().__init__(
+            name,
+            spool,
+            sinks,
+            metrics=metrics,
+            has_processor=processor is not None,
+            record_filter=record_filter,
+            clock=clock,
+        )
         self.spool = spool
-        self.ledger = Ledger.for_component(f"pipeline/{name}", metrics, rated="accepted", drops=("spool_full",))
-        self.matcher = Matcher(record_filter)
-        # Detectors see what a filter of kinds would drop: a step that is wanted may come out of a line that is not.
-        self.entrance = self.matcher if processor is None else Matcher(RecordFilter(labels=record_filter.labels))
-        self.senders = [Sender(slot, spool, name, metrics, clock=clock) for slot in sinks]
+        self._senders = [Sender(slot, spool, name, metrics, clock=clock) for slot in sinks]
         self.dead_letters = DeadLetters(spool, clock=clock)
-        self.processor_errors = 0
-        self.last_processor_error = ""
-        self.tap: Tap | None = None
-        self._metrics = metrics
-        self._clock = clock
         self._processor = processor
         self._order = asyncio.Lock()
-        self._spooled = Matcher(EVERYTHING, (Record,) if not sinks else tuple(_kinds(self.senders)))
         self._running: set[asyncio.Task[None]] = set()
-        self._open = False
         self._last_status: PipelineStatus | None = None
 
     @property
-    def is_required(self) -> bool:
-        """Whether any of its sinks must get everything."""
-        return any(sender.slot.required for sender in self.senders)
-
-    def wants(self, kind: type[Record]) -> bool:
-        """Whether records of this kind get in and any sink takes them."""
-        return kind in self.matcher.kinds and any(kind in sender.matcher.kinds for sender in self.senders)
-
-    def can_take(self, kind: type[Record]) -> bool:
-        """Whether any sink takes records of this kind, but for what filters say."""
-        return any(kind in sender.slot.sink.accepts for sender in self.senders)
+    def senders(self) -> Sequence[Sender]:
+        """One for each sink."""
+        return self._senders
 
     async def start(self) -> None:
         """Open the spool, load the processor's state, start the senders; raises SpoolError."""
@@ -137,22 +102,13 @@ class Pipeline:
             if lost:
                 logger.warning("%s: %d records were only in memory and are lost", sender.ledger.component, lost)
 
-    def ensure_room(self) -> None:
-        """Raise Overloaded if a submission would certainly be refused."""
-        self._ensure_running()
-        self.spool.ensure_room()
-
-    def _ensure_running(self) -> None:
-        if not self._open:
-            raise Overloaded("the pipeline is not running")
-
     async def reserve(self, records: Sequence[Record]) -> Reservation:
         """Keep room for these; what detectors would add to them is not foreseen. Raises Overloaded if there is none."""
         self.ensure_room()
         if self.spool.free_bytes >= ROOMY_BYTES:
             return await self.spool.reserve([])  # not refused on its way, that is
         wanted = self._spooled.select(self._select(records))
-        return await self.spool.reserve(await asyncio.to_thread(_encode_batches, wanted, 0.0))
+        return await self.spool.reserve(await asyncio.to_thread(encode_batches, wanted, 0.0))
 
     async def submit(self, records: Sequence[Record], reservation: Reservation | None = None) -> None:
         """Return when the spool holds the records; submissions keep their order. `reservation` holds their bytes.
@@ -174,7 +130,7 @@ class Pipeline:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever submitted has it, or went away
+            task.exception()  # the submitter got the error, or is gone
 
     async def _filter_and_store(self, records: Sequence[Record], reservation: Reservation | None) -> None:
         wanted = self._select(records)
@@ -187,7 +143,7 @@ class Pipeline:
         async with self._order:
             wanted = self._select(records)
             done = await self._process(processor, wanted)
-            out = _matching(self.matcher, done.records)
+            out = select_records(self.matcher, done.records)
             waits = bool(done.state_changes) or len(out) > RECORDS_PER_BATCH
             if waits:
                 await self._store_with_state(processor, out, done.state_changes, reservation)
@@ -214,25 +170,9 @@ class Pipeline:
             raise
 
     async def _process(self, processor: RecordProcessor, records: list[Record]) -> Processed:
-        """The processor's answer; if it fails, the records go on as they came."""
-        try:
-            if len(records) > RECORDS_PER_BATCH:
-                return await asyncio.to_thread(processor.process, records)
-            return processor.process(records)
-        except Exception as error:
-            self.processor_errors += 1
-            self.last_processor_error = describe_error(error)
-            logger.exception("pipeline %s: a processor failed", self.name)
-            processor.rollback()
-            return Processed(records=records)
-
-    def _select(self, records: Sequence[Record]) -> list[Record]:
-        return _matching(self.entrance, records)
-
-    def _count_records(self, received: int, filtered: int, accepted: int) -> None:
-        self.ledger.count("received", received)
-        self.ledger.count("filtered", filtered)
-        self.ledger.count("accepted", accepted)
+        if len(records) > RECORDS_PER_BATCH:
+            return await asyncio.to_thread(self.run_processor, processor, records)
+        return self.run_processor(processor, records)
 
     async def _append_to_spool(
         self, records: list[Record], state: Mapping[str, bytes | None], reservation: Reservation | None
@@ -241,9 +181,9 @@ class Pipeline:
         kept = self._spooled.select(records)
         received_at = self._clock()
         if len(kept) <= RECORDS_PER_BATCH:
-            batches = _encode_batches(kept, received_at)
+            batches = encode_batches(kept, received_at)
         else:
-            batches = await asyncio.to_thread(_encode_batches, kept, received_at)
+            batches = await asyncio.to_thread(encode_batches, kept, received_at)
         if batches or state:
             await self.spool.append_all(batches, state=state, reservation=reservation)
         if self.tap is not None and records:
@@ -285,45 +225,8 @@ class Pipeline:
             if changes:
                 await self._store_with_state(processor, [], changes, None)
 
-    def count_lost(self, records: Sequence[Record], reason: str) -> None:
-        """Count records that this pipeline could not take and that nobody has to keep for it."""
-        wanted = len(self._select(records))
-        logger.debug("pipeline %s has only optional sinks and drops records: %s", self.name, reason)
-        self.ledger.count("received", len(records))
-        self.ledger.count("filtered", len(records) - wanted)
-        self.ledger.drop("spool_full", wanted)
-
     def pipeline_status(self) -> PipelineStatus:
         """For `lens status`; brings ledgers and gauges up to date. After the stop, how it was at the end."""
         if self._last_status is not None:
             return self._last_status
-        sinks = [sender.sink_status() for sender in self.senders]
-        spool = self.spool.spool_status()
-        self._metrics.spool_bytes.labels(pipeline=self.name).set(spool.bytes)
-        return PipelineStatus(
-            name=self.name,
-            spool=spool,
-            sinks=sinks,
-            ledger=self.ledger.ledger_status(),
-            accepted_per_second=self.ledger.rate.per_second(),
-            processor_errors=self.processor_errors,
-            last_processor_error=self.last_processor_error,
-        )
-
-    def refresh_metrics(self) -> None:
-        """Bring the gauges up to date; before they are read."""
-        if self._open:
-            self.pipeline_status()
-
-
-def _matching(matcher: Matcher, records: Sequence[Record]) -> list[Record]:
-    return matcher.select(list(records))
-
-
-def _kinds(senders: Sequence[Sender]) -> set[type[Record]]:
-    return {kind for sender in senders for kind in sender.matcher.kinds}
-
-
-def _encode_batches(records: list[Record], received_at: float) -> list[NewBatch]:
-    pieces = (records[first : first + RECORDS_PER_BATCH] for first in range(0, len(records), RECORDS_PER_BATCH))
-    return [NewBatch(encode_envelope(piece, received_at), len(piece)) for piece in pieces]
+        return self._make_status([sender.sink_status() for sender in self.senders])

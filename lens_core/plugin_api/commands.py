@@ -25,11 +25,13 @@ OWN_COMMANDS = (
     "explain",
     "status",
     "diagnose",
+    "show",
     "top",
     "tap",
     "doctor",
     "replay",
     "token",
+    "cluster",
     "collect",
 )
 

@@ -33,6 +33,7 @@ import msgspec
 import pluggy
 from prometheus_client import Counter, Gauge, Histogram
 
+from ..base.deprecation import former_name
 from ..base.errors import RequestError
 from ..base.self_metrics import SelfMetrics
 from ..directory.directory import Directory
@@ -137,7 +138,7 @@ class Component(ABC):
         """Try whether the other side can be reached (`lens validate --connect`); raises with the reason."""
 
 
-class Door(Protocol):
+class Gate(Protocol):
     """The ingest gate, as a source sees it."""
 
     async def submit(
@@ -195,6 +196,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     token, a body that is too large, a full spool) and what the handler raises. It gets the error and the request, whose
     body is empty; the host adds Retry-After. Without it there is a JSON object with `code` and `message`. Since 1.3.
 
+    `claims` lets a path be shared: the requests for which it is true are this route's, all others go to the source that
+    has the path as its own, or to the question that Lens itself answers there. It gets the request with its body, or
+    with an empty one before that is read. With nobody else on that path the route answers everything. Since 1.3.
+
     `query` and `bodies` describe for `/api/v1/openapi.json` what the handler reads; the host checks nothing of it.
     `query` is a struct with a field for each query parameter (a list for one that may be repeated), described by `Meta`
     as settings are; `bodies` are content types and the type that each holds, `bytes` for what is no JSON. Since 1.1.
@@ -211,6 +216,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     query: type[msgspec.Struct] | None = None
     bodies: Mapping[str, Any] = {}
     refusal: Callable[[RequestError, IngestRequest], Reply] | None = None
+    claims: Callable[[IngestRequest], bool] | None = None
 
 
 def _no_verdict(evidence: Evidence) -> Verdict:
@@ -218,7 +224,7 @@ def _no_verdict(evidence: Evidence) -> Verdict:
 
 
 class Source(Component):
-    """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.door`.
+    """Data that comes to us. Write `routes`, or `run`, or both; hand records to `self.gate`.
 
     `judge` says what one piece of evidence alone says about the framework; the host sets both. `brings` are kinds of
     record that the source is for: when no sink takes them, the daemon says so. `rejects` are the source's own reasons
@@ -227,7 +233,8 @@ class Source(Component):
 
     brings: ClassVar[Sequence[type[Record]]] = ()
     rejects: ClassVar[Sequence[str]] = ()
-    door: Door
+    gate: Gate
+    door = former_name("Source.door", "gate", since="1.3", removal="2.0")
     judge: Callable[[Evidence], Verdict] = staticmethod(_no_verdict)
 
     def routes(self) -> Sequence[Route]:
@@ -385,7 +392,7 @@ __all__ = [
     "Component",
     "Context",
     "Detector",
-    "Door",
+    "Gate",
     "HookSpecs",
     "IngestRequest",
     "NoSettings",

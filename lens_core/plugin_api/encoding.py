@@ -16,7 +16,7 @@ from ..model.records import (
     decode_json_envelope,
     encode_envelope,
 )
-from ..model.refusals import why_refused
+from ..model.refusals import Rejection, why_refused
 from ..model.times import epoch_seconds
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Items",
     "Rank",
     "RecordsEnvelope",
+    "Rejection",
     "Step",
     "compress",
     "decode_envelope",

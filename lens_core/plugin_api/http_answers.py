@@ -17,7 +17,7 @@ from .sink_answers import Poisoned, Retry
 ABOUT_RECORDS = frozenset({400, 409, 413, 422})
 _KEYS = frozenset({401, 403, 407})
 _ADDRESSES = frozenset({404, 405, 406, 410, 415, 421, 426})
-# What ports that expect TLS answer to plain HTTP, with a status of 400: Go's server, nginx, Envoy, Jetty.
+# Answers of TLS ports to plain HTTP, with a status of 400: Go's server, nginx, Envoy, Jetty.
 _TLS_EXPECTED = re.compile(
     rb"http request to an https server|plain http request was sent to (?:an )?(?:https|tls|ssl)|"
     rb"requires? tls|plain http was sent|speaking plain http to an ssl",

@@ -23,7 +23,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     `spool_id` is how a sink that keeps its own position knows the spool; each start of a daemon gives its batches
     another. `packed` (since API 1.2) are the same records as an envelope in the content encoding `zstd`, where the
-    spool has them so; None where they would have to be packed for it.
+    spool has them so; None where they would have to be packed for it. `epoch` (since API 1.3) grows with each daemon
+    that takes the delivery of this spool over from another, which may still be alive; 0 where only one daemon reads it.
     """
 
     records: Sequence[Record]
@@ -34,6 +35,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     sink: str
     attempt: int = 1
     packed: bytes | None = None
+    epoch: int = 0
 
 
 class Delivered(msgspec.Struct, frozen=True):

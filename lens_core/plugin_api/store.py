@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, cast
 
+from ..base.deprecation import former_name
 from ..base.errors import LensError, Unavailable
 from ..model.failures import merge_failures
 from ..model.queries import (
@@ -15,9 +17,11 @@ from ..model.queries import (
     MetricInfo,
     MetricPoint,
     News,
+    PodLife,
     PointColumns,
     PointQuery,
     Progress,
+    SourceChoice,
     SourceCount,
     WorkloadDetail,
     WorkloadPage,
@@ -34,6 +38,7 @@ from .components import Sink
 __all__ = [
     "PROBE_WORKLOAD",
     "SHORTEST_SPAN_SECONDS",
+    "SourceChoice",
     "Store",
     "merge_failures",
     "metric_name",
@@ -76,6 +81,10 @@ class Store(Sink):
         """The same as `iteration_times`, as columns."""
         return as_columns(self.iteration_times(query))
 
+    async def source_choices(self, query: PointQuery) -> Sequence[SourceChoice]:
+        """The choices among data sources that repeat each other, which an answer to this query has made."""
+        return ()
+
     def notice(self) -> str:
         """Return a notice about the path to the answers, for `lens status`; '' for nothing."""
         return ""
@@ -113,9 +122,13 @@ class Store(Sink):
         """Sizes and counts, for `lens db stats`."""
         raise LensError(f"the store {self.name!r} has no figures of its own")
 
-    async def tidy(self) -> dict[str, Any]:
-        """Do now what is else done in the background, for `lens db vacuum`; what was done."""
-        raise LensError(f"the store {self.name!r} cannot be cleaned up")
+    async def vacuum(self) -> dict[str, Any]:
+        """Do the background maintenance now, for `lens db vacuum`; return what was done."""
+        if not isinstance(inspect.getattr_static(self, "tidy"), property):
+            return cast("dict[str, Any]", await self.tidy())  # a store that was written for the former name
+        raise LensError(f"the store {self.name!r} cannot be vacuumed")
+
+    tidy = former_name("Store.tidy", "vacuum", since="1.3", removal="2.0")
 
     async def origins(self, workload_uid: str) -> list[Origin]:
         """The workloads and pods whose records are shown under a uid, so that a deletion finds them in the spools."""
@@ -152,6 +165,10 @@ class Store(Sink):
     @abstractmethod
     async def events(self, workload_uid: str, *, limit: int = 1000) -> list[EventRow]:
         """Return the events of a workload, newest first."""
+
+    async def pods(self, workload_uid: str) -> list[PodLife]:
+        """Return the pods of a workload that the store was told of, with when they held GPUs. Since 1.3."""
+        return []
 
     async def count_events(self, workload_uid: str) -> int | None:
         """Count the events of a workload; None where the store does not count them."""

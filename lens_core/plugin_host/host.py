@@ -268,7 +268,7 @@ def _load_plugin(entry_point: EntryPoint, manager: pluggy.PluginManager, switche
         plugin = describe_entry_point(entry_point)
         plugin.end_with("disabled", f"listed in {DISABLED_VARIABLE}")
         return plugin
-    # What a plugin prints when it is imported must not end up inside `lens plugins --json`.
+    # Output of a plugin during its import must not end up inside `lens plugins --json`.
     with contextlib.redirect_stdout(sys.stderr):
         return load_plugin(entry_point, manager)
 

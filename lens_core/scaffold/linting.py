@@ -230,6 +230,3 @@ def _requirement(found: Distribution) -> Requirement | None:
         if canonicalize_name(requirement.name) == OWN_DISTRIBUTION and requirement.marker is None:
             return requirement
     return None
-
-
-__all__ = ["Finding", "State", "lint"]

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 CodeFinding: TypeAlias = tuple[int, Literal["warning", "failed"], str]
 
-# What a plugin may import of Lens: the public names, the vocabulary, and what tests need.
+# Modules of Lens that a plugin may import: the public names, the vocabulary, and helpers for tests.
 PUBLIC = ("lens_core", "lens_core.commands", "lens_core.logs", "lens_core.records")
 PUBLIC_FOLDERS = ("lens_core.plugin_api", "lens_core.testing")
 _PUBLIC_WORDS = ", ".join(PUBLIC) + " and what is in " + " and ".join(PUBLIC_FOLDERS)

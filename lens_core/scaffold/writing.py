@@ -88,7 +88,7 @@ class Scaffold(msgspec.Struct, frozen=True):
             "dependencies": ", ".join(f'"{requirement}"' for requirement in requirements),
             "words": ", ".join(f'"{word}"' for word in re.findall("[a-z_]+", self.plugin)),
             "dot": ".",
-            "api": API_VERSION,  # what its tests are run with
+            "api": API_VERSION,  # the version that its tests run with
             "next_api": str(int(API_VERSION.partition(".")[0]) + 1),
         }
 

@@ -20,7 +20,7 @@ from .memory_store import MemoryStore
 from .receiver import HttpReceiver, Trouble
 from .running import LensFactory, RunningLens
 from .sinks import SINK_CHECKS, SinkCheck, SinkHarness
-from .sources import RecordingDoor, check_source
+from .sources import RecordingGate, check_source
 from .waiting import until
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "HttpReceiver",
     "LensFactory",
     "MemoryStore",
-    "RecordingDoor",
+    "RecordingGate",
     "RunningLens",
     "SinkCheck",
     "SinkHarness",

@@ -10,6 +10,7 @@ from ..model.queries import (
     EventRow,
     MetricInfo,
     MetricPoint,
+    PodLife,
     PointQuery,
     RunSummary,
     SourceCount,
@@ -17,7 +18,7 @@ from ..model.queries import (
     WorkloadPage,
     WorkloadSummary,
 )
-from ..model.records import Detection, Event, Evidence, Record, StepMetrics
+from ..model.records import Detection, Diagnosis, Event, Evidence, Record, StepMetrics
 from ..plugin_api.components import NoSettings
 from ..plugin_api.sink_answers import Answer, Batch, Delivered
 from ..plugin_api.store import Store
@@ -25,12 +26,12 @@ from .hosts import make_context
 
 
 class MemoryStore(Store):
-    """Holds rows, events, evidence and detections by workload uid; `hold` adds some. Sessions are
+    """Holds rows, events, evidence, detections and diagnosis reports by workload uid; `hold` adds some. Sessions are
     numbered into attempts as they come, for each run, source and rank.
     """
 
     name = "memory"
-    accepts = (StepMetrics, Event, Evidence, Detection)
+    accepts = (StepMetrics, Event, Evidence, Detection, Diagnosis)
 
     def __init__(self, folder: Path, records: Sequence[Record] = ()) -> None:
         super().__init__(NoSettings(), make_context("memory", folder))
@@ -39,6 +40,7 @@ class MemoryStore(Store):
         self._sessions: dict[tuple[object, ...], dict[str, int]] = {}
         self._versions: dict[str, int] = {}
         self._writes = 0
+        self._pods: dict[str, list[PodLife]] = {}
         self.hold(records)
 
     def hold(self, records: Sequence[Record]) -> None:
@@ -50,6 +52,14 @@ class MemoryStore(Store):
                 self._records.append(record)
             self._writes += 1
             self._versions[record.origin.workload_uid] = self._writes
+
+    def hold_pods(self, workload_uid: str, pods: Sequence[PodLife]) -> None:
+        """Say which pods a workload has, and when they held GPUs."""
+        self._pods[workload_uid] = [*pods]
+
+    async def pods(self, workload_uid: str) -> list[PodLife]:
+        """The pods that were given."""
+        return self._pods.get(workload_uid, [])
 
     async def send(self, batch: Batch) -> Answer:
         """Store a batch."""
@@ -138,6 +148,12 @@ class MemoryStore(Store):
         """All opinions."""
         return [one for one in self._records if isinstance(one, Detection) and one.origin.workload_uid == workload_uid]
 
+    async def diagnoses(self, workload_uid: str, *, data_type: str = "") -> list[Diagnosis]:
+        """The reports, oldest first."""
+        found = [one for one in self._records if isinstance(one, Diagnosis) and data_type in ("", one.data_type)]
+        own = [one for one in found if one.origin.workload_uid == workload_uid]
+        return sorted(own, key=lambda one: one.timestamp)
+
     async def version(self, workload_uid: str) -> str:
         """The number of the newest write."""
         return str(self._versions.get(workload_uid, 0))
@@ -178,6 +194,8 @@ class MemoryStore(Store):
                 target_iteration=None,
                 first_seen=min(times),
                 last_seen=max(times),
+                node=next((row.origin.node for row in rows if row.origin.node), ""),
+                world_size=next((row.origin.world_size for row in rows if row.origin.world_size), None),
             )
 
     def _summary(self, uid: str) -> WorkloadSummary:

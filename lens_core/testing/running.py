@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, overload
 
 import httpx
 
+from ..base.deprecation import former_name
 from ..config.loading import parse_config
 from ..daemon.daemon import Daemon
 from ..model.records import (
@@ -55,7 +56,10 @@ Kind = TypeVar("Kind", bound=Record)
 
 
 class RunningLens:
-    """A daemon in this process. `url` is its address; `kept`, `post` and `get` are what tests ask of it."""
+    """A daemon in this process. `url` is its address; Tests use `wait_for_records`, `post` and `get_json`."""
+
+    kept = former_name("RunningLens.kept", "wait_for_records", since="1.3", removal="2.0")
+    get = former_name("RunningLens.get", "get_json", since="1.3", removal="2.0")
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
@@ -80,12 +84,12 @@ class RunningLens:
         return {**{source.context.name: source for source in parts.sources}, **parts.sinks}[name]
 
     @overload
-    async def kept(self, count: int) -> list[StepMetrics]: ...
+    async def wait_for_records(self, count: int) -> list[StepMetrics]: ...
 
     @overload
-    async def kept(self, count: int, kind: type[Kind]) -> list[Kind]: ...
+    async def wait_for_records(self, count: int, kind: type[Kind]) -> list[Kind]: ...
 
-    async def kept(self, count: int, kind: type[Record] = StepMetrics) -> Sequence[Record]:
+    async def wait_for_records(self, count: int, kind: type[Record] = StepMetrics) -> Sequence[Record]:
         """The records of a kind, once there are so many. Raises AssertionError when they do not come."""
         await until(lambda: len(self._records_of(kind)) >= count, f"{count} {kind.__name__} arrive")
         return self._records_of(kind)
@@ -107,7 +111,7 @@ class RunningLens:
                 f"{self.url}/api/v1{path}", content=content, headers={"Content-Type": content_type}
             )
 
-    async def get(self, path: str, **parameters: Any) -> Any:
+    async def get_json(self, path: str, **parameters: Any) -> Any:
         """The JSON of a GET below /api/v1. Raises AssertionError unless it succeeds."""
         async with httpx.AsyncClient(timeout=30) as client:
             answer = await client.get(f"{self.url}/api/v1{path}", params=parameters)

@@ -45,7 +45,7 @@ _GARBAGE: tuple[bytes, ...] = (
 )
 
 
-class RecordingDoor:
+class RecordingGate:
     """A gate that keeps the records and checks that the counts add up; `overloaded` makes it refuse."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class RecordingDoor:
         filtered: int = 0,
         rejected: Mapping[str, int] | None = None,
     ) -> None:
-        """As plugin_api.Door says."""
+        """As plugin_api.Gate says."""
         if self.overloaded:
             raise Overloaded("the spool is full", retry_after_seconds=7)
         self.submissions += 1
@@ -88,16 +88,16 @@ async def check_source(source: Source, good: Sequence[IngestRequest]) -> None:
 
 
 async def _check_running(source: Source, good: Sequence[IngestRequest]) -> None:
-    door = RecordingDoor()
-    source.door = door
+    gate = RecordingGate()
+    source.gate = gate
     await started(source)
     try:
         routes = _check_routes(source)
-        await _good_requests_are_taken(routes, good, door)
+        await _good_requests_are_taken(routes, good, gate)
         await _idle_is_idle(source)
-        await _nothing_is_acknowledged_when_the_door_is_shut(routes, good, door)
-        await _garbage_is_refused_politely(routes, good, door)
-        await _good_requests_are_taken(routes, good, door)
+        await _nothing_is_acknowledged_while_the_gate_refuses(routes, good, gate)
+        await _garbage_is_refused_politely(routes, good, gate)
+        await _good_requests_are_taken(routes, good, gate)
     finally:
         await within(source.stop(), "stop()")
 
@@ -166,28 +166,28 @@ def _route(routes: Mapping[str, Route], request: IngestRequest) -> Route:
 
 
 async def _good_requests_are_taken(
-    routes: Mapping[str, Route], good: Sequence[IngestRequest], door: RecordingDoor
+    routes: Mapping[str, Route], good: Sequence[IngestRequest], gate: RecordingGate
 ) -> None:
     for request in good:
-        before = len(door.records)
+        before = len(gate.records)
         reply = await within(_route(routes, request).handler(request), request.path)
         _check_reply(reply, request)
         assert 200 <= reply.status < 300, f"{request.path}: a good request was answered {reply.status}"
-        assert len(door.records) > before, f"{request.path}: a good request gave no record"
+        assert len(gate.records) > before, f"{request.path}: a good request gave no record"
 
 
-async def _nothing_is_acknowledged_when_the_door_is_shut(
-    routes: Mapping[str, Route], good: Sequence[IngestRequest], door: RecordingDoor
+async def _nothing_is_acknowledged_while_the_gate_refuses(
+    routes: Mapping[str, Route], good: Sequence[IngestRequest], gate: RecordingGate
 ) -> None:
-    door.overloaded = True
+    gate.overloaded = True
     for request in good:
         status = await _status(_route(routes, request), request)
         assert status >= 500, f"{request.path}: answered {status} although nothing was taken"
-    door.overloaded = False
+    gate.overloaded = False
 
 
 async def _garbage_is_refused_politely(
-    routes: Mapping[str, Route], good: Sequence[IngestRequest], door: RecordingDoor
+    routes: Mapping[str, Route], good: Sequence[IngestRequest], gate: RecordingGate
 ) -> None:
     rng = random.Random(7)
     for request in good:

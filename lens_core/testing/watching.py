@@ -135,7 +135,7 @@ async def _assert_not_held(
 async def check_idle(component: Component, what: str) -> None:
     """Ask nothing of a started component for a while; raises AssertionError when it computes all the same."""
     module = type(component).__module__
-    await asyncio.sleep(0.05)  # what its start left to do
+    await asyncio.sleep(0.05)  # work that its start left
     before, own = thread_cpu_seconds(), threading.get_native_id()
     with ThreadPoolExecutor(1) as pool:
         taken, places = await asyncio.get_running_loop().run_in_executor(pool, _sample, module)

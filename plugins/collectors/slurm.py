@@ -130,7 +130,10 @@ class Slurm(Collector):
         """Tell the directory; what is new goes to the store for good. Raises LensError that says what Slurm said."""
         self._found = {pod.uid: pod for job in jobs_of(await self._jobs()) for pod in pods_of(job)}
         self.context.directory.replace(self._found.values(), self.context.name)
-        return [pod for uid, pod in self._found.items() if self._stored.get(uid) != pod]
+        gone = [
+            msgspec.structs.replace(pod, phase="Deleted") for uid, pod in self._stored.items() if uid not in self._found
+        ]
+        return [*(pod for uid, pod in self._found.items() if self._stored.get(uid) != pod), *gone]
 
     async def stored(self) -> None:
         """Mark the records that were handed over as stored."""

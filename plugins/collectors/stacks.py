@@ -29,6 +29,9 @@ class StacksSettings(DiagnosisSettings, frozen=True, kw_only=True, forbid_unknow
     may_pause: Annotated[
         bool, Meta(description="stop a process for some milliseconds where its stack cannot be read otherwise")
     ] = True
+    all_ranks: Annotated[
+        bool, Meta(description="look at all ranks at once every other time, so that one for which others wait is found")
+    ] = False
 
 
 class Stacks(DiagnosisCollector):
@@ -51,7 +54,9 @@ class Stacks(DiagnosisCollector):
     def make_collector(self) -> DataCollector:
         """The collector for processes that are named."""
         settings = self.settings
-        return StackCollector(settings.local_world_size, settings.pids, may_pause=settings.may_pause)
+        return StackCollector(
+            settings.local_world_size, settings.pids, may_pause=settings.may_pause, all_ranks=settings.all_ranks
+        )
 
     async def collect(self) -> Sequence[Record]:
         """One report for each job that runs here; jobs are told apart by the environment of their ranks."""
@@ -76,7 +81,9 @@ class Stacks(DiagnosisCollector):
             found[rank.owner].append(rank.pid)
         jobs: dict[Owner, StackCollector] = {}
         for owner, pids in found.items():
-            collector = self._jobs.get(owner) or StackCollector(pids=pids, may_pause=self.settings.may_pause)
+            collector = self._jobs.get(owner) or StackCollector(
+                pids=pids, may_pause=self.settings.may_pause, all_ranks=self.settings.all_ranks
+            )
             if collector.pids != pids:
                 collector.set_pids(pids)
             jobs[owner] = collector

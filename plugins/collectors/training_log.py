@@ -20,7 +20,7 @@ from lens_core.logs import PARTIAL, split_container_prefix
 from .log_sources import CommandTail, FileTail, Piece, Position
 
 _KUBELET = re.compile(r"/var/log/pods/(?P<ns>[^/_]+)_(?P<pod>[^/_]+)_(?P<uid>[^/_]+)/(?P<container>[^/]+)/\d+\.log")
-# What sbatch calls a job's output unless it is told otherwise: slurm-%j.out, slurm-%A_%a.out.
+# The default names of sbatch for the output of a job: slurm-%j.out, slurm-%A_%a.out.
 _SLURM = re.compile(r"(?:^|/)(?P<job>slurm-\d+(?:_\d+)?)\.(?:out|err|log)$")
 _RANK = re.compile(r"(?:^|[/_.-])rank[_-]?(\d+)(?=[/_.-]|$)")
 _TORCHRUN = re.compile(r"/(\d+)/(?:stdout|stderr)\.log$")
@@ -167,7 +167,9 @@ class TrainingLog(Collector):
         except FileNotFoundError:
             return
         except msgspec.DecodeError as error:
-            self.context.logger.warning("Positions cannot be read, files are read anew. file=%s error=%s", path, error)
+            self.context.logger.warning(
+                "Could not read positions; reading files from the start. file=%s error=%s", path, error
+            )
 
     def _save_state(self) -> None:
         folder = self.context.data_dir

@@ -156,12 +156,12 @@ class Generic(Detector):
         EventPattern(
             type="checkpoint_saving",
             words=("writing", "checkpoint", "step"),
-            pattern=r"^Writing checkpoint (?P<path>\S+) at step (?P<iteration>\d+)\s*$",
+            pattern=r"(?:^|[\s\]:])Writing checkpoint (?P<path>\S+) at step (?P<iteration>\d+)\s*$",
         ),
         EventPattern(
             type="checkpoint_saved",
             words=("saved", "checkpoint", "step"),
-            pattern=r"^Saved checkpoint to (?P<path>\S+) at step (?P<iteration>\d+)\s*$",
+            pattern=r"(?:^|[\s\]:])Saved checkpoint to (?P<path>\S+) at step (?P<iteration>\d+)\s*$",
         ),
     )
 

@@ -51,7 +51,7 @@ class Pattern(Detector):
 
     def __init__(self, settings: PatternSettings, context: Context) -> None:
         super().__init__(settings, context)
-        # What other detectors say on their class, this one says on each instance.
+        # Declared on the class by other detectors, on each instance by this one.
         vars(self).update(name=context.name, framework=settings.framework, layer=settings.layer)
         self.formats = (
             LogFormat(

@@ -12,11 +12,11 @@ from lens_core import Detector, Field, Table, hookimpl
 
 _LOSS = (
     *("loss", "train_loss", "training_loss", "training loss", "train loss", "total_loss", "lm_loss"),
-    *("avg_loss", "average_loss", "mean_loss", "main/loss"),
+    *("avg_loss", "average_loss", "mean_loss", "main/loss", "trn_loss"),
 )
 # `loss` as a word of its own, and the spelling in which it is none.
-_WORDS_OF_LOSS = ("loss", "train_loss")
-_COUNTERS = ("step", "iter", "iteration", "global_step", "epoch")
+_WORDS_OF_LOSS = ("loss", "train_loss", "trn_loss")
+_COUNTERS = ("step", "iter", "iteration", "global_step", "total_train_updates", "epoch")
 _NAME = r"[A-Za-z_][\w./@ -]{0,60}"
 _COLUMN = r"[A-Za-z_][\w./@-]{0,60}"
 _CSV = r"(?P<cells>[-+\d.eEnaif,:]{3,2000})"

@@ -109,7 +109,7 @@ _SYSTEM = (
     _failure_pattern(
         ("illegal", "instruction"), rf"(?P<reason>Illegal instruction)(?: {{0,4}}(?:{_OF_SHELL}|$)| \(\d+\))"
     ),
-    *(  # which says it before the command
+    *(  # which prints it before the command
         _failure_pattern(("zsh", *text.split()), rf"\bzsh: (?P<reason>{text})\b")
         for text in ("segmentation fault", "bus error", "abort", "illegal hardware instruction")
     ),

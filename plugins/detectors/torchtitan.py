@@ -74,6 +74,11 @@ class TorchTitan(Detector):
             words=("finished", "saving", "the", "checkpoint"),
             pattern=r"Finished saving the checkpoint .*in (?P<duration_seconds>[\d.]+) seconds",
         ),
+        EventPattern(  # the step stands in the line before the load alone
+            type="checkpoint_loaded",
+            words=("loading", "the", "checkpoint", "from"),
+            pattern=r"Loading the checkpoint from (?P<path>\S*?step-(?P<iteration>\d+))",
+        ),
         EventPattern(
             type="checkpoint_loaded",
             words=("finished", "loading", "the", "checkpoint"),

@@ -45,7 +45,9 @@ class Transformers(Detector):
             needs=("lm_loss", "current_steps", "target_iteration"),
             # A Trainer's dictionary has an epoch, a step or a learning rate; that of a quantised layer has none.
             require=r"['\"](?:epoch|learning_rate|grad_norm|(?:current_)?steps?|iteration|global_step(?:/max_steps)?)['\"]",
-            reject=r"train_runtime|\"num_updates\"|valid_loss|['\"](?:layer|module|tid|trial_id)['\"]",
+            # Nothing but known texts, which are found quicker than a pattern.
+            reject='train_runtime|"num_updates"|valid_loss|\'layer\'|"layer"|\'module\'|"module"|\'tid\'|"tid"'
+            "|'trial_id'|\"trial_id\"",
             confidence=0.6,
             example="{'loss': 1.2607, 'grad_norm': 0.9, 'learning_rate': 6.3e-06, 'epoch': 0.03}",
         ),

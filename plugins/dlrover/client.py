@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import importlib
-import random
 import socket
 import threading
 import time
 from types import TracebackType
 from typing import Any
 
-from lens_core import LensError
+from lens_core import Backoff, LensError
 from lens_core.plugin_api.http_answers import ABOUT_RECORDS
 from lens_core.plugin_api.urls import parse_address
 
@@ -104,12 +103,13 @@ class MasterConnection:
 
     def _retried(self, call: Any, request: Request) -> Any:
         ends = time.monotonic() + self._deadline_seconds
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, self._deadline_seconds)
         for attempt in range(_ATTEMPTS):
             left = ends - time.monotonic()
             try:
                 return call(request, max(0.05, left))
             except MasterError as error:
-                pause = random.uniform(0.5, 1.0) * _FIRST_PAUSE_SECONDS * 2**attempt
+                pause = backoff.next_delay()
                 if error.permanent or attempt == _ATTEMPTS - 1 or time.monotonic() + pause >= ends:
                     raise
                 time.sleep(pause)

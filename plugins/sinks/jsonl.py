@@ -150,7 +150,7 @@ class Jsonl(Sink):
             return
         what = "deleted" if opened.st_nlink == 0 else "moved"
         self.context.logger.warning(
-            "%s was %s while it was written to; opened anew. bytes_in_the_old_file=%d", path, what, opened.st_size
+            "%s was %s while it was written to; reopened. bytes_in_the_old_file=%d", path, what, opened.st_size
         )
         self._file.close()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ _MOST_REMEMBERED = 10_000
 _SHOWN_PLACES = 5
 _SHOWN_TEXT = 300
 _MOST_OF_DISCORD = 2_000
-# What is older was told late, because Lens or the chat was away: then the message says of when it is.
+# An older event is late, because Lens or the chat was unavailable: its message states the time of the event.
 _LATE_SECONDS = 600.0
 
 

@@ -6,15 +6,15 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from lens_core import BadRequest, IngestRequest, LogLine, Origin, Reply, Route, Source, hookimpl
-from lens_core.plugin_api.encoding import ItemDecoder, decode_json, quote_bare_specials
+from lens_core import BadRequest, IngestRequest, Origin, Reply, Route, Source, hookimpl
+from lens_core.plugin_api.encoding import ItemDecoder, Rejection, decode_json, quote_bare_specials
 
+from .log_batches import LineBatch
 from .log_entries import NO_IDENTITY, Entry, EntryConverter
 from .log_latency import LogLatency
 
@@ -56,14 +56,6 @@ class LogsQuery(msgspec.Struct, frozen=True, kw_only=True):
 _BODIES = {"application/json": list[Entry], "application/x-ndjson": Entry, "text/plain": str}
 
 
-class _Parsed(msgspec.Struct):
-    lines: list[LogLine]
-    items: int
-    rejected: list[tuple[int, str]]
-    filtered: int = 0
-    latencies: dict[str, list[float]] = {}
-
-
 class Logs(Source):
     """Log lines over HTTP: an array or one object a line, as Fluent Bit, rsyslog and syslog-ng post them."""
 
@@ -78,56 +70,32 @@ class Logs(Source):
     async def _receive(self, request: IngestRequest) -> Reply:
         now = time.time()
         if len(request.body) > LARGE_BODY_BYTES:
-            parsed = await asyncio.to_thread(self._parse, request, now)
+            batch, items = await asyncio.to_thread(self._parse, request, now)
         else:
-            parsed = self._parse(request, now)
-        counts = Counter(reason if reason == NO_IDENTITY else "invalid" for _, reason in parsed.rejected)
-        await self.door.submit(parsed.lines, received=parsed.items, filtered=parsed.filtered, rejected=counts)
-        for node, ages in parsed.latencies.items():
+            batch, items = self._parse(request, now)
+        counts = Counter(reason if reason == NO_IDENTITY else "invalid" for _, reason in batch.rejected)
+        await self.gate.submit(batch.lines, received=items, filtered=batch.filtered, rejected=counts)
+        for node, ages in batch.latencies.items():
             self.context.metrics.group(LogLatency).observe(node, ages)
-        if parsed.items and len(parsed.rejected) == parsed.items:
-            index, reason = min(parsed.rejected)
+        if items and len(batch.rejected) == items:
+            index, reason = min(batch.rejected)
             raise BadRequest(_HOW_TO_IDENTIFY if reason == NO_IDENTITY else f"entry {index}: {reason}")
-        answer = [{"index": index, "reason": reason} for index, reason in sorted(parsed.rejected)[:_MAX_REASONS]]
-        body = {"success": True, "accepted": parsed.items - len(parsed.rejected), "rejected": answer}
-        return Reply(body=body)
+        answer = [Rejection(index, reason) for index, reason in sorted(batch.rejected)[:_MAX_REASONS]]
+        return Reply(body={"success": True, "accepted": items - len(batch.rejected), "rejected": answer})
 
-    def _parse(self, request: IngestRequest, now: float) -> _Parsed:
+    def _parse(self, request: IngestRequest, now: float) -> tuple[LineBatch, int]:
+        """The lines of a request, and how many entries it has."""
         converter = EntryConverter(_base(request.query), self.settings.max_line_bytes, self.context.directory.complete)
         entries, rejected = decode_entries(request.body, _is_text(request.headers))
-        parsed = _Parsed([], len(entries) + len(rejected), rejected)
+        batch = LineBatch(now, request.client, self.settings.ignore_pods)
+        batch.rejected += rejected
+        items = len(entries) + len(rejected)
         wrong = {index for index, _ in rejected}
         places: Iterable[int] = range(len(entries))
         if wrong:
-            places = (index for index in range(parsed.items) if index not in wrong)
-        last: Origin | None = None
-        known: dict[int, tuple[bool, list[float]]] = {}  # the converter keeps the origins
-        ages: list[float] = []
-        ignored = False
-        for index, entry in zip(places, _consumed(entries), strict=True):
-            line = converter.convert(entry)
-            if isinstance(line, str):
-                if line:
-                    parsed.rejected.append((index, line))
-                else:
-                    parsed.filtered += 1
-                continue
-            if line.origin is not last:
-                last = line.origin
-                if id(last) not in known:
-                    of_node = parsed.latencies.setdefault(last.node or request.client or "unknown", [])
-                    known[id(last)] = (self._is_ignored(last), of_node)
-                ignored, ages = known[id(last)]
-            if ignored:
-                parsed.filtered += 1
-                continue
-            parsed.lines.append(line)
-            if line.event_time is not None:
-                ages.append(now - line.event_time)
-        return parsed
-
-    def _is_ignored(self, origin: Origin) -> bool:
-        return any(fnmatchcase(origin.pod_name, pattern) for pattern in self.settings.ignore_pods)
+            places = (index for index in range(items) if index not in wrong)
+        batch.append_converted(zip(places, map(converter.convert, _consumed(entries)), strict=True))
+        return batch, items
 
 
 def _consumed(entries: list[Entry]) -> Iterator[Entry]:

@@ -27,6 +27,7 @@ from lens_core.plugin_api.encoding import (
     ENVELOPE_VERSION,
     Decoded,
     RecordsEnvelope,
+    Rejection,
     decode_envelope,
     decode_json_envelope,
     epoch_seconds,
@@ -76,14 +77,16 @@ class RecordsApi(Source):
         content_type = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
         decode = _DECODERS.get(content_type, decode_json_envelope)
         large = len(request.body) > LARGE_BODY_BYTES
-        decoded = await asyncio.to_thread(_decode, decode, request.body) if large else _decode(decode, request.body)
-        records, rejected = _with_origins(decoded)
+        # Nothing keeps what was decoded: a large body of refused records would be held beside the answer.
+        records, rejected = _with_origins(
+            await asyncio.to_thread(_decode, decode, request.body) if large else _decode(decode, request.body)
+        )
         if rejected and not records and len(rejected) == 1:
-            await self.door.submit([], received=1, rejected={"invalid": 1})
+            await self.gate.submit([], received=1, rejected={"invalid": 1})
             raise BadRequest(f"record 0: {rejected[0][1]}")
         counts = Counter("invalid" for _ in rejected)
-        await self.door.submit(records, received=len(records) + len(rejected), rejected=counts)
-        answer = [{"index": index, "reason": reason} for index, reason in rejected]
+        await self.gate.submit(records, received=len(records) + len(rejected), rejected=counts)
+        answer = [Rejection(index, reason) for index, reason in rejected]
         return Reply(body={"success": True, "accepted": len(records), "rejected": answer}), records
 
 

@@ -3,8 +3,10 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
+import pytest
+
 from tests.browser.conftest import Browse
-from tests.browser.training import send_stacks
+from tests.browser.training import send_rows, send_stacks
 from tests.end_to_end.running_lens import RunningLens
 
 
@@ -17,7 +19,7 @@ def test_the_list_shows_what_failed_first_and_what_is_known_of_each(browse: Brow
         assert set(names) >= {"llama-70b", "gpt-small"}
         assert page.locator("tbody tr", has_text="vit-broken").locator(".state").inner_text() == "Failed"
         assert page.locator("tbody tr", has_text="stuck").locator(".state").inner_text() == "Stalled"
-        assert "out of memory at 99" in page.locator("tbody tr", has_text="vit-broken").inner_text()
+        assert "Out of device memory on rank" in page.locator("tbody tr", has_text="vit-broken").inner_text()
         spike = page.locator("tbody tr", has_text="sweep").locator(".spark").inner_text()
         assert float(spike) < 5  # its last value, and not a spike of another run
         row = page.locator("tbody tr", has_text="llama-70b")
@@ -40,7 +42,7 @@ def test_a_workload_shows_charts_with_marks_and_numbers_that_are_none(browse: Br
         watched.until("document.querySelector('.card .plot').data.some(t => t.name === 'events')")
         marks = card.locator(".plot").evaluate("p => p.data.find(t => t.name === 'events').customdata")
         assert "checkpoint saved at 300" in marks
-        spike = card.locator(".plot").evaluate("p => Math.max(...p.data[0].y)")
+        spike = card.locator(".plot").evaluate("p => Math.max(...p.data.flatMap(t => t.y))")
         assert spike == 25
 
 
@@ -52,6 +54,30 @@ def test_without_outliers_the_rest_has_the_height(browse: Browse) -> None:
         page.get_by_label("Outliers").uncheck()
         watched.until(f"{highest} < 6")
         watched.until("location.hash.includes('outliers=0')")
+
+
+def test_a_long_run_is_smoothed_over_all_of_its_points(lens: RunningLens, browse: Browse) -> None:
+    values = [900.0 if step % 1501 == 7 else 1.5 + step % 3 / 10 for step in range(12_000)]
+    entries = [{"step": step, "timestamp": 1.7e9 + step, "data": {"loss": value}} for step, value in enumerate(values)]
+    send_rows(lens, "spiky", entries)
+    lens.drained()
+    shown = 0.0
+    for value in values:  # so long that there is nothing left of the bias at its beginning
+        shown = 0.97 * shown + 0.03 * value
+    with browse() as watched:
+        watched.open("/#/workload?uid=spiky&metric=loss&smooth=0.97&outliers=0", ".card[data-drawn]")
+        newest = "document.querySelector('.plot').data.filter((trace) => trace.customdata).at(-1).y.at(-1)"
+        assert watched.page.evaluate(newest) == pytest.approx(shown)
+        assert watched.page.evaluate("document.querySelector('.plot').layout.yaxis.range[1]") < 2
+        watched.shot("smoothed")
+        watched.page.get_by_label("Outliers").check()
+        watched.until("document.querySelector('.plot').layout.yaxis.range[1] > 900")
+        watched.page.get_by_label("Smoothing").fill("0.5")
+        shown = 0.0
+        for value in values:
+            shown = 0.5 * shown + 0.5 * value
+        watched.until(f"Math.abs({newest} - {shown}) < 1e-9")
+        watched.shot("band")
 
 
 def test_many_runs_have_strokes_and_short_names(browse: Browse) -> None:
@@ -156,7 +182,7 @@ def test_a_hang_and_the_stack_that_is_the_odd_one_out(lens: RunningLens, browse:
     lens.drained()
     with browse() as watched:
         page = watched.open("/#/workload?uid=stuck&tab=diagnosis", ".verdict")
-        assert "Stalled at 99" in page.locator(".notice").inner_text()
+        assert "Stalled at iteration 99" in page.locator(".notice").inner_text()
         assert "Yes, it hangs" in page.locator(".verdict").inner_text()
         odd = page.locator("details.stack[open]")
         assert "rank 1" in odd.inner_text() or "1 rank" in odd.inner_text()
@@ -188,7 +214,7 @@ def test_a_zoom_asks_the_server_for_finer_points(browse: Browse) -> None:
         page = watched.open("/#/workload?uid=llama-70b&metric=loss", ".card[data-drawn]")
         box = page.locator(".plot .nsewdrag").first.bounding_box()
         assert box is not None
-        with page.expect_request(lambda request: "start=" in request.url and "max_points" in request.url):
+        with page.expect_request(lambda request: "start=" in request.url and "buckets" in request.url):
             page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
             page.mouse.down()
             page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
@@ -201,7 +227,7 @@ def test_a_chart_is_zoomed_by_keys(browse: Browse) -> None:
     with browse() as watched:
         page = watched.open("/#/workload?uid=llama-70b&metric=loss", ".card[data-drawn]")
         page.locator(".card").first.focus()
-        with page.expect_request(lambda request: "start=" in request.url and "max_points" in request.url):
+        with page.expect_request(lambda request: "start=" in request.url and "buckets" in request.url):
             page.keyboard.press("+")
         watched.until("location.hash.includes('from=')")
         before = page.evaluate("location.hash")
@@ -244,8 +270,10 @@ def test_all_of_it_by_keyboard(browse: Browse) -> None:
         page.keyboard.press("/")
         page.keyboard.type("llama")
         watched.until("document.querySelectorAll('tbody tr').length === 1")
-        page.keyboard.press("Tab")
-        page.keyboard.press("Tab")
+        for _ in range(20):  # the columns, the heads that sort
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.closest('tbody th') !== null"):
+                break
         page.keyboard.press("Enter")
         page.wait_for_selector(".card[data-drawn]")
         page.locator("#tab-charts").focus()
@@ -285,3 +313,40 @@ def test_the_fleet_shows_where_the_time_of_all_jobs_went(browse: Browse) -> None
         page.locator(".life rect, .empty").first.wait_for(state="attached")
         page.get_by_label("Groups").select_option("name")
         watched.until("location.hash.includes('by=name')")
+
+
+def test_the_list_is_a_triage_whose_filters_order_and_columns_are_in_the_address(browse: Browse) -> None:
+    def names() -> list[str]:
+        return [text.split("\n")[0] for text in page.locator("tbody th").all_inner_texts()]
+
+    with browse() as watched:
+        page = watched.open("/", "tbody tr")
+        failed = page.get_by_role("button", name="1 Failed")
+        failed.click()
+        watched.until("location.hash.includes('state=failed')")
+        page.wait_for_selector("text=1–1 of 1")
+        assert names() == ["vit-broken"]
+        page.get_by_role("button", name="1 Hung").click()
+        page.wait_for_selector("text=1–2 of 2")
+        page.get_by_role("button", name="Workload", exact=True).click()
+        watched.until("location.hash.includes('sort=name')")
+        watched.until("document.querySelector('tbody th').innerText.startsWith('stuck')")
+        page.get_by_role("button", name="Workload ↑").click()
+        watched.until("document.querySelector('tbody th').innerText.startsWith('vit-broken')")
+        page.locator("summary", has_text="Columns").click()
+        page.get_by_label("Memory").uncheck()
+        page.get_by_label("Rows").check()
+        page.keyboard.press("Escape")
+        watched.until("location.hash.includes('column=rows') && !location.hash.includes('column=memory')")
+        watched.shot("triage")
+        with browse() as another:
+            page = another.open(page.url.removeprefix(watched.home), "tbody tr")
+            another.until("document.querySelectorAll('tbody tr').length === 2")
+            assert names() == ["vit-broken", "stuck"]
+            heads = page.locator("thead th").all_inner_texts()
+            assert "Rows" in heads
+            assert "Memory" not in heads
+            assert page.get_by_role("button", name="1 Failed").get_attribute("aria-pressed") == "true"
+            page.get_by_label("No longer only Failed").click()
+            another.until("document.querySelectorAll('tbody tr').length === 1")
+            assert names() == ["stuck"]

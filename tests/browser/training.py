@@ -1,4 +1,4 @@
-"""What training jobs send, for the tests of the page."""
+"""Data of training jobs, for the tests of the page."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def send_ranks(lens: RunningLens, workload: str, steps_of_ranks: list[int]) -> N
 
 
 def send_many(lens: RunningLens, count: int, prefix: str = "job") -> None:
-    """So many workloads with one row each."""
+    """Send a number of workloads with one row each."""
     now = time.time()
     for begin in range(0, count, 1000):
         records = [

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def hook_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the hook's image holds, made by the commands of the Dockerfile."""
+    """The content of the hook's image, made by the commands of the Dockerfile."""
     folder = tmp_path_factory.mktemp("hook")
     source = folder / "source"
     shutil.copytree(ROOT / "plugins/sources/wandb_hook", source, ignore=shutil.ignore_patterns("build", "*.egg-info"))

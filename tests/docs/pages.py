@@ -192,7 +192,7 @@ def _environment(folder: Path, lens: str, environ: Mapping[str, str]) -> dict[st
 
 
 def _printed(commands: Sequence[tuple[str, str]], rest: str) -> list[str]:
-    """What each command printed, which must hold the lines that the page shows below it."""
+    """Return the output of each command, which must contain the lines that the page shows below it."""
     printed = []
     rest = rest.partition("--- begin\n")[2]
     for number, (command, expected) in enumerate(commands):

@@ -33,7 +33,7 @@ def running(make_lens: Callable[..., RunningLens], tmp_path: Path) -> RunningLen
 
 
 def published(data_dir: Path) -> str:
-    """Where a daemon says that it listens; '' while there is none."""
+    """Return the address that a daemon prints; '' while there is none."""
     address = running_address(data_dir)
     return address.url if address else ""
 

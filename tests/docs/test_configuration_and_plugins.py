@@ -89,7 +89,7 @@ def test_every_hook_kind_and_state_is_in_the_plugin_page() -> None:
     for field in msgspec.structs.fields(Context):
         assert f"`{field.name}`" in PLUGINS
     for name in testing_names:
-        assert name in PLUGINS or name in ("Trouble", "until", "RecordingDoor"), name
+        assert name in PLUGINS or name in ("Trouble", "until", "RecordingGate"), name
     assert f"The API is at {API_VERSION}." in PLUGINS
 
 

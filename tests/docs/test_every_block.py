@@ -33,6 +33,7 @@ RUN_BY = {
     "hook.md": "../plugins/sources/wandb_hook/test_switches.py",
     "plugin_cookbook.md": "test_plugin_pages.py",
     "plugins.md": "test_configuration_and_plugins.py",
+    "trackers.md": "../plugins/sources/wandb_hook/test_echoes.py",
     "upgrade_from_primus_lens.md": "test_task_pages.py",
     "write_a_detector.md": "test_plugin_pages.py",
     "write_a_sink.md": "test_plugin_pages.py",
@@ -42,6 +43,7 @@ RUN_BY = {
 OTHERS_YAML = {
     "alerting.md": "Prometheus' own file, run by test_alerting_page.py",
     "instrument_a_cluster.md": "the chart's values",
+    "opentelemetry.md": "the Collector's own file, and one of Lens; test_opentelemetry_page.py",
     "remote_write.md": "Prometheus' own file",
 }
 _COMMAND = re.compile(

@@ -1,4 +1,4 @@
-"""What the pages about logs and detectors show is what happens."""
+"""The examples of the pages about logs and detectors are true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages show and no test runs: one table for commands, one for everything else, and both are exact.
+"""Blocks of pages that no test runs: one table for commands, one for everything else, and both are exact.
 
 Begins after all others (tests/side_by_side.py) and waits for their end, because it looks at which console blocks ran.
 """
@@ -37,6 +37,7 @@ OTHERS = {
     ("docs/logs.md", "[OUTPUT]"): "no package index has Fluent Bit; test_logs.py of the sources posts what it posts",
     ("docs/logs.md", "destination lens"): "tests/plugins/sources/test_log_shippers.py",
     ("docs/logs.md", "template(name="): "Debian's rsyslog has no omhttp; examples/rsyslog does without and is tested",
+    ("docs/opentelemetry.md", "OTEL_EXPORTER_OTLP_ENDPOINT="): "tests/docs/test_opentelemetry_page.py",
     ("docs/plugin_cookbook.md", "[project.optional-dependencies]"): "tests/docs/test_plugin_pages.py",
     ("docs/plugins.md", "[project]"): "tests/docs/test_installing_pages.py",
     ("docs/slurm.md", "#!/bin/sh"): "tests/docs/test_slurm_page.py",

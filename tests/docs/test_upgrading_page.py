@@ -52,7 +52,7 @@ class Machine:
 
     @property
     def url(self) -> str:
-        """Where the daemon listens."""
+        """The address of the daemon."""
         address = read_address(self.data)
         assert address is not None
         return address.url

@@ -16,7 +16,7 @@ NAMES = 5
 
 
 class Load:
-    """What one client sent; `acknowledged` are the steps that were answered with 200."""
+    """The rows of one client; `acknowledged` are the steps that were answered with 200."""
 
     def __init__(self, lens: RunningLens, workload: str) -> None:
         self.acknowledged: list[int] = []

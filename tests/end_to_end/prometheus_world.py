@@ -63,7 +63,7 @@ class Program:
                 process.wait()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """What PromQL gives at this moment."""
+        """Return the answer of a PromQL query at this moment."""
         answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=240, verify=PLAIN).json()
         assert answer["status"] == "success", answer
         return list(answer["data"]["result"])

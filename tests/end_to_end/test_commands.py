@@ -137,7 +137,7 @@ def test_sighup_takes_a_new_file_and_refuses_a_broken_one(
 
     lens.configure("sinks: {file: {type: jsonl, pth: nowhere}}\n")
     lens.process.send_signal(signal.SIGHUP)
-    wait_for(lambda: "Reload refused, nothing was changed" in lens.log.read_text(), what="the refusal")
+    wait_for(lambda: "Reload refused; nothing changed" in lens.log.read_text(), what="the refusal")
     lens.post("/wandb/metrics", metrics_body("w", range(2, 4)))
 
     lens.configure(f"sinks: {{file: {{type: jsonl, path: '{out}'}}, two: {{type: jsonl, path: '{other}'}}}}\n")

@@ -1,4 +1,4 @@
-"""What a workload runs on: from the hook's evidence, from log lines, from people; kept over a restart."""
+"""The framework of a workload: from the hook's evidence, from log lines, from people; kept over a restart."""
 
 from __future__ import annotations
 

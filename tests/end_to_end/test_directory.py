@@ -1,4 +1,4 @@
-"""What the directory learns late attaches what is stored already; what it forgets stays attached."""
+"""Pods that the directory learns late attach stored data; data of forgotten pods stays attached."""
 
 from __future__ import annotations
 

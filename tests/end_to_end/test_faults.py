@@ -177,7 +177,7 @@ sinks: {{onward: {{type: http, url: "http://127.0.0.1:{port}/api/v1/records"}}}}
 """
     lens = make_lens(config, name="sender").start()
     with load(lens, "w") as client:
-        wait_for(lambda: client.refusals > 3, 240, "a closed door")
+        wait_for(lambda: client.refusals > 3, 240, "a gate that refuses")
         # As large as those that were refused: a smaller one may still find room.
         full = lens.post("/wandb/metrics", metrics_body("w", range(10**9, 10**9 + 100)))
         assert (full.status_code, full.json()["code"]) == (503, "Unavailable")

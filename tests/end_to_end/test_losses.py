@@ -87,7 +87,7 @@ def test_an_optional_sink_that_loses_records_is_seen_everywhere(
     seen: dict[int, int] = {}
 
     def settled() -> bool:
-        """What was in flight when the spool skipped it is counted with the next try."""
+        """A batch in flight that the spool skips is counted with the next try."""
         far = lens.get("/status")["pipelines"][0]["sinks"][1]
         first = seen.setdefault(far["ledger"]["dropped"]["spool_full"], far["retries"])
         return bool(far["retries"] >= first + 2)

@@ -76,7 +76,7 @@ def test_whatever_a_reload_raises_the_configuration_before_goes_on(
 
     lens.configure(broken)
     reload(lens)
-    wait_for(lambda: "the configuration before it goes on" in lens.log.read_text(), what="the refusal")
+    wait_for(lambda: "keeping the previous configuration" in lens.log.read_text(), what="the refusal")
     wait_until_ready(lens)
     assert lens.post("/wandb/metrics", metrics_body("w", range(2))).status_code == 200
     ledgers_add_up(lens.drained())

@@ -48,7 +48,7 @@ async def test_no_checkpoint_is_no_data(tmp_path: Path) -> None:
 
 async def test_it_runs_in_a_daemon(tmp_path: Path, lens: LensFactory) -> None:
     running = await lens(Checkpoints, config={"collectors": {"checkpoints": {"folder": str(tmp_path)}}})
-    records = await running.kept(3, Measurement)
+    records = await running.wait_for_records(3, Measurement)
     assert {record.name for record in records if isinstance(record, Measurement)} == {
         "checkpoints.count",
         "checkpoints.newest.age",

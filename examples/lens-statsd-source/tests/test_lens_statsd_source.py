@@ -10,7 +10,7 @@ import pytest
 from lens_statsd_source import Statsd, StatsdSettings, parse
 
 from lens_core import Measurement
-from lens_core.testing import LensFactory, RecordingDoor, check_source, make_context, until
+from lens_core.testing import LensFactory, RecordingGate, check_source, make_context, until
 
 
 def send(port: int, data: bytes) -> None:
@@ -28,25 +28,25 @@ async def test_datagrams_come_out_at_the_sink(lens: LensFactory) -> None:
     (source,) = running.daemon.assembly.sources
     assert isinstance(source, Statsd)
     send(source.port, b"queue.length:3|g|#team:vision\nnonsense\njobs:1|c|@0.5\n")
-    first, second = await running.kept(2, Measurement)
+    first, second = await running.wait_for_records(2, Measurement)
     assert isinstance(first, Measurement)
     assert isinstance(second, Measurement)
     assert (first.name, first.value, first.tags) == ("queue.length", 3.0, {"team": "vision"})
     assert (second.name, second.value, second.kind) == ("jobs", 2.0, "count")
-    status = await running.get("/status")
+    status = await running.get_json("/status")
     assert [found["rejected"] for found in status["sources"] if found["name"] == "statsd"] == [{"malformed": 1}]
 
 
 async def test_a_shut_door_is_waited_for_and_what_does_not_fit_is_counted(tmp_path: Path) -> None:
-    door = RecordingDoor()
+    gate = RecordingGate()
     source = Statsd(StatsdSettings(listen="127.0.0.1:0", queue_datagrams=1), make_context("statsd", tmp_path))
-    source.door = door
+    source.gate = gate
     await source.start()
     source.take(b"a:1|g")
     source.take(b"b:1|g")
     task = asyncio.ensure_future(source.run())
-    await until(lambda: door.received == 2, "both are accounted for")
-    assert ([type(record) for record in door.records], door.rejected) == ([Measurement], {"too_many": 1})
+    await until(lambda: gate.received == 2, "both are accounted for")
+    assert ([type(record) for record in gate.records], gate.rejected) == ([Measurement], {"too_many": 1})
     task.cancel()
     await source.stop()
 

@@ -8,15 +8,16 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from ...base.backoff import Backoff
 from ...base.redaction import hide
 from ...model.records import Record, encode_envelope
 from ...plugin_api.sink_answers import Answer, Batch, Delivered, Poisoned, Position, Rejected, Retry
+from ..log import SinkLog
 from ..processing_marks import ProcessingMarks, is_inside, parts_around
 from ..spool.batches import DeadLetter
 from ..spool.sink_state import Outcome
-from ..spool.spool import Spool
 from .cursor import Ack, CursorCommitter, Unpacked
-from .policy import Backoff, Part, PartLimit, halves
+from .policy import Part, PartLimit, halves
 
 logger = logging.getLogger("lens.delivery")
 
@@ -30,7 +31,7 @@ class SendContext(NamedTuple):
 
     sink: str
     pipeline: str
-    spool: Spool
+    spool: SinkLog
     backoff: Backoff
     committer: CursorCommitter
     limit: PartLimit
@@ -125,7 +126,7 @@ class BatchDelivery:
             self._context.limit.answered(part.size, time.monotonic() - began)
         elif answer.timed_out and self._context.limit.timed_out(part.size):
             logger.warning(
-                "Sink %s does not manage %d records in its time; smaller batches are tried",
+                "Sink %s timed out with %d records; trying smaller batches",
                 self._context.sink,
                 part.size,
             )
@@ -162,6 +163,7 @@ class BatchDelivery:
             sink=self._context.sink,
             attempt=self._attempt,
             packed=self._unpacked.packed if whole else None,
+            epoch=self._context.spool.epoch,
         )
 
     async def _finish(self, part: Part, answer: Delivered | Rejected | Poisoned) -> None:

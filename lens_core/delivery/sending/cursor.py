@@ -22,14 +22,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...base.backoff import Backoff
 from ...base.errors import LensError
 from ...model.record_filter import Matcher
 from ...model.records import Envelope, Record, decode_envelope
 from ...plugin_api.sink_answers import BatchLimits, Position
+from ..log import SinkLog
 from ..spool.batches import Chunk, DeadLetter, Segment
 from ..spool.sink_state import Outcome
-from ..spool.spool import Spool
-from .policy import Backoff, Part, is_full
+from .policy import Part, is_full
 
 _raw = msgspec.msgpack.Decoder(Envelope)
 _encoder = msgspec.msgpack.Encoder()
@@ -164,7 +165,7 @@ MAX_BYTES_AHEAD = 1024 * 1024
 class Prefetcher:
     """One sink's view of its spool."""
 
-    def __init__(self, sink: str, spool: Spool, matcher: Matcher) -> None:
+    def __init__(self, sink: str, spool: SinkLog, matcher: Matcher) -> None:
         self._sink = sink
         self._spool = spool
         self._matcher = matcher
@@ -236,7 +237,7 @@ class CursorCommitter:
     `failed` receives the reason of each failed attempt.
     """
 
-    def __init__(self, sink: str, spool: Spool, backoff: Backoff, failed: Callable[[str], None]) -> None:
+    def __init__(self, sink: str, spool: SinkLog, backoff: Backoff, failed: Callable[[str], None]) -> None:
         self._sink = sink
         self._spool = spool
         self._backoff = backoff

@@ -19,13 +19,13 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
+from ...base.backoff import Backoff
 from ...model.records import Record
 from ...plugin_api.sink_answers import Answer, BatchLimits, Delivered, Poisoned, Rejected, Retry
 from ..spool.sink_state import Pending
 
 MAX_RETRY_AFTER_SECONDS = 3600.0
 MAX_REASON_LETTERS = 500
-_MAX_DOUBLINGS = 30
 TIMEOUTS_UNTIL_HALVED = 2
 SPARE_TIME = 0.3  # twice as many records then still have some time left
 MOST_RECORDS = 1 << 20
@@ -51,29 +51,9 @@ class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ] = 20
 
 
-class Backoff:
-    """Exponential backoff with full jitter: a random part of a delay that doubles with each failure, up to a cap."""
-
-    def __init__(self, settings: DeliverySettings, rng: Callable[[], float]) -> None:
-        self._settings = settings
-        self._rng = rng
-        self.failures = 0
-
-    def next_delay(self, after_seconds: float | None = None) -> float:
-        """Seconds until the next try. What the sink asked for (`after_seconds`) is the least; as much may come on top.
-
-        So a thousand daemons that are told the same do not come back in the same moment.
-        """
-        base, cap = self._settings.retry_base_seconds, self._settings.retry_cap_seconds
-        doubled = base * 2.0 ** min(self.failures, _MAX_DOUBLINGS)
-        self.failures += 1
-        if after_seconds is None:
-            return self._rng() * min(cap, doubled)
-        return after_seconds + self._rng() * min(cap, max(base, after_seconds))
-
-    def reset(self) -> None:
-        """The last try went well."""
-        self.failures = 0
+def new_backoff(settings: DeliverySettings, rng: Callable[[], float]) -> Backoff:
+    """Return the delays between the retries of one sink."""
+    return Backoff(settings.retry_base_seconds, settings.retry_cap_seconds, rng)
 
 
 def asked_delay(after_seconds: object) -> float | None:
@@ -199,7 +179,7 @@ def _nonsense(what: str, size: int) -> Retry:
 T = TypeVar("T")
 logger = logging.getLogger("lens.delivery")
 
-# How long code that was cancelled has to clean up.
+# The time that cancelled code has to clean up.
 CANCEL_GRACE_SECONDS = 5.0
 
 
@@ -241,7 +221,7 @@ async def _end_task(task: asyncio.Task[Any], whose: str) -> None:
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
     if not done:
-        logger.error("%s ignores that its send was cancelled; it is left to itself", whose)
+        logger.error("%s ignores the cancellation of send; abandoning the call", whose)
     elif not task.cancelled():
         task.exception()  # it is looked at, so that asyncio does not complain that nobody has
 

@@ -27,19 +27,19 @@ from ...model.record_filter import EVERYTHING, Matcher, RecordFilter
 from ...plugin_api.components import Sink
 from ...plugin_api.sink_answers import Answer, Batch, BatchLimits, Poisoned, Retry
 from ..ledger import SINK_LOSSES, SINK_REASONS, Ledger, LedgerStatus
+from ..log import SinkLog
 from ..spool.sink_state import Pending, SinkSnapshot
-from ..spool.spool import Spool
 from .batch_delivery import BatchDelivery, SendContext
 from .cursor import CursorCommitter, Prefetcher
 from .policy import (
     CANCEL_GRACE_SECONDS,
-    Backoff,
     DeliverySettings,
     NoAnswer,
     PartLimit,
     TimedOut,
     answer_within,
     is_set_within,
+    new_backoff,
     seconds_until_ready,
     sensible,
 )
@@ -173,31 +173,33 @@ class SinkSlot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sender:
-    """Delivers one spool to one sink; `clock` gives seconds since 1970."""
+    """Delivers one spool to one sink; `clock` gives seconds since 1970, `part` names a part of a pipeline's log."""
 
     def __init__(
         self,
         slot: SinkSlot,
-        spool: Spool,
+        spool: SinkLog,
         pipeline: str,
         metrics: SelfMetrics,
         *,
         clock: Callable[[], float] = time.time,
         rng: Callable[[], float] = random.random,
+        part: str = "",
     ) -> None:
         self.slot = slot
-        self.ledger = Ledger.for_component(f"{pipeline}/{slot.name}", metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
+        component = f"{pipeline}/{slot.name}/{part}" if part else f"{pipeline}/{slot.name}"
+        self.ledger = Ledger.for_component(component, metrics, rejects=SINK_REASONS, drops=SINK_LOSSES)
         self.matcher = Matcher(slot.filter, tuple(slot.sink.accepts))
         self.health = Health(self.ledger.component, metrics, slot.delivery.failing_after)
         self._spool = spool
         self._pipeline = pipeline
         self._clock = clock
-        self._backoff = Backoff(slot.delivery, rng)
+        self._backoff = new_backoff(slot.delivery, rng)
         self._flush = asyncio.Event()
         self._halt = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._prefetcher = Prefetcher(slot.name, spool, self.matcher)
-        self._committer = CursorCommitter(slot.name, spool, Backoff(slot.delivery, rng), self._record_failure)
+        self._committer = CursorCommitter(slot.name, spool, new_backoff(slot.delivery, rng), self._record_failure)
         limit = PartLimit(slot.delivery.send_timeout_seconds)
         self._turn = asyncio.Lock()
         self._context = SendContext(
@@ -327,7 +329,7 @@ class Sender:
         while True:
             limits = self.limits
             if not self._prefetcher.has_full_batch(limits):
-                await self._committer.wait()  # what is under way counts as pending until then
+                await self._committer.wait()  # batches under way count as pending until then
             pending = self.take_snapshot().pending
             wait = seconds_until_ready(pending, limits, self._clock(), flush=self._flush.is_set())
             if wait == 0.0:
@@ -367,7 +369,7 @@ class Sender:
         else:
             self._backoff.reset()
             if self.health.failures:
-                logger.warning("%s delivers again. failed_tries=%d", self.ledger.component, self.health.failures)
+                logger.warning("%s is delivering again. failed_tries=%d", self.ledger.component, self.health.failures)
             self.health.answered(self._clock(), stored=not isinstance(answer, Poisoned))
         return answer
 

@@ -33,7 +33,7 @@ from .sink_state import START, SpooledBatch
 
 # A body below that fits into a page of the file anyway.
 WORTH_BYTES = 1024
-# What a packed body begins with (RFC 8878, 3.1.1); an envelope begins with a map of MessagePack.
+# The first bytes of a packed body (RFC 8878, 3.1.1); an envelope begins with a map of MessagePack.
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
 

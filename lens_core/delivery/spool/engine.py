@@ -159,7 +159,7 @@ class SpoolEngine(SpoolTables):
         if self._lock:
             self._lock.release()
 
-    # What the commit thread asks
+    # Requests of the commit thread
 
     def connection(self) -> sqlite3.Connection:
         """The writer's connection; the file is repaired first if a reader has found it damaged."""

@@ -23,6 +23,7 @@ from ...base.errors import Overloaded
 from ...model.records import Record
 from ...plugin_api.sink_answers import BatchLimits, Position
 from ..erasure import Erasure, begin_erasure
+from ..log import IntakeLog, SinkLog
 from ..processing_marks import ProcessingMarks
 from . import file as spool_file
 from . import tables as spool_tables
@@ -61,7 +62,7 @@ class _Waiter:
         self.records = self.size = 1
 
 
-class Spool:
+class Spool(SinkLog, IntakeLog):
     """The log of one pipeline. `path` None keeps it in memory: quick, and lost with the process.
 
     `max_bytes` limits the bodies of the batches that wait, as they are stored; `max_dead_letter_bytes` those of the
@@ -151,6 +152,11 @@ class Spool:
         """Whether what it holds survives the process."""
         return self.path is not None
 
+    @property
+    def epoch(self) -> int:
+        """0: nobody else reads the file, so that a sink need not tell owners apart."""
+        return 0
+
     def sink_state(self, sink: str) -> SinkState:
         """Counts of a sink; raises KeyError for one that was not registered."""
         return self.engine.sink_states[sink]
@@ -200,7 +206,7 @@ class Spool:
     async def reserve(self, batches: Sequence[NewBatch]) -> Reservation:
         """Keep room for batches that come next; raises Overloaded if they would be refused now."""
         engine = self.engine
-        # What is packed will need less, mostly; how much less is not known yet.
+        # A packed body is smaller, mostly; by how much is not known yet.
         reservation = Reservation(engine.reservations, spool_tables.size_of(batch.body for batch in batches))
         try:
             refusal = await self._committer().submit(
@@ -330,8 +336,8 @@ class Spool:
         end = next(after.first_batch for after in engine.epochs if after.first_batch > epoch.first_batch)
         if position.batch >= end:
             logger.warning(
-                "Sink %s has more of the spool than there is: this data directory is an older copy. What was accepted "
-                "here since is delivered all the same.",
+                "Sink %s is ahead of the spool: this data directory is an older copy. Records "
+                "accepted since then are still delivered.",
                 sink,
             )
         there = min(position, Position(end, 0))

@@ -16,7 +16,7 @@ from . import file as spool_file
 from .batches import DeadLetter, NewBatch, RecentBatches, Stored, pack
 from .sink_state import Outcome, Reservation, Reservations, SinkState, SpooledBatch
 
-# What a batch costs beyond its stored body: its row, its page's slack.
+# The overhead of a batch beyond its stored body: its row, the slack of its page.
 BATCH_OVERHEAD_BYTES = 64
 FULL_HINT_SECONDS = 0.25
 OLDEST_AT_ONCE = 64

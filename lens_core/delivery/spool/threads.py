@@ -214,7 +214,7 @@ class GroupCommitter(ABC):
             if error is None and job.after is not None:
                 try:
                     job.after(result)
-                except Exception:  # what is committed stays committed, and must not be done again
+                except Exception:  # committed work stays committed, and must not be repeated
                     logger.exception("the spool's counts are wrong until the next start")
 
     def _idle(self) -> float | None:
@@ -228,7 +228,7 @@ class GroupCommitter(ABC):
     def _resolve(self, outcomes: Sequence[Outcome]) -> None:
         for job, result, error in outcomes:
             if job.future is None or job.future.done():
-                continue  # whoever waited was cancelled; the work is done all the same
+                continue  # the waiting task was cancelled; the work is done all the same
             if error is None:
                 job.future.set_result(result)
             else:

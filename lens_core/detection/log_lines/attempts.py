@@ -65,7 +65,7 @@ def _open_attempt(job: Job, moment: float) -> int:
     number = job.attempts[-1].number + 1 if job.attempts else 1
     job.attempts.append(Attempt(number, moment))
     del job.attempts[:-MAX_ATTEMPTS]
-    job.is_stalled = job.is_not_finite = False
+    job.is_stalled = job.is_not_finite = job.is_evaluating = False
     job.saving = None
     return number
 

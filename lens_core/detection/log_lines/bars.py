@@ -11,7 +11,7 @@ Bar = tuple[int, int | None]
 # It stands before the time that is left, in every bar.
 BAR_TEXT = "<"
 _BAR = re.compile(r"(?<![\w.])(\d{1,18})/(\d{1,18}) \[(?=[\d?:]{1,12}<)")
-# What stands before the share that is done; a bar of anything but training says of what.
+# The text before the finished share; a bar of anything but training names its work.
 _LABEL = re.compile(r"([A-Za-z][^|%\r\n\[\]]{0,80}?)[: ]{0,8}\d{1,3}%\|[^\r\n]{0,400}$")
 # Numbers that a loop puts into the description: `loss: 0.6912: 50%|`.
 _NUMBERS = re.compile(

@@ -15,7 +15,7 @@ _AVERAGED = re.compile(r"\s*([^\s/()]+)\s*(?:/\s*|\(\s*(?:avg\s*)?)([^\s/()]+)\)
 _MEMO_LIMIT = 4096
 _LONGEST_KEY, _LONGEST_VALUE = 200, 256
 
-# What a printed key means: whether it may be the headline loss, its field, whether that was declared by anybody, and
+# The meaning of a printed key: whether it may be the headline loss, its field, whether that was declared, and
 # the name under which a bare number is stored as it is (empty where it has to be converted).
 Slot = tuple[bool, Field | None, bool, str]
 _SKIP: Slot = (False, None, False, "")

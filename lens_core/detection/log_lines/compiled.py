@@ -58,7 +58,7 @@ class CompiledFormat(_Declared):
         self.is_mapping = declared.layout == "mapping"
         self._columns = Columns(declared.fields, declared.loss, declared.unlabelled, declared.headlines)
         self.hints = (FrameworkHint(framework, layer, declared.confidence, self.name),) if framework else ()
-        # What somebody wrote in a configuration goes before what Lens knows.
+        # Patterns of a configuration take precedence over built-in ones.
         self.rank = (not self.is_somebodys_own, not framework, -len(self.words), -declared.confidence, self.name)
 
     def parse_row(self, text: str, start: int = 0) -> tuple[Reading, int] | str:

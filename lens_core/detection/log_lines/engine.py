@@ -160,7 +160,8 @@ class LineEngine:
             text = open_envelope(text)
         # Somebody's own pattern, which goes before the others, is searched in the whole line.
         is_own = bool(candidates.formats) and candidates.formats[0].is_somebodys_own
-        text = self._newest_part(text)
+        if len(text) > MAX_CHARACTERS:
+            text = self._newest_part(text)
         printed = text if is_own else without_launchers(text)
         if "\r" in printed:
             readings = self._read_segments(printed.split("\r"), candidates, context)

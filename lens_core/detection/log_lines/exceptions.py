@@ -10,6 +10,8 @@ import re
 
 from .readings import LogEvent
 
+# Parts of the words (in lower case) of a line that may begin a traceback or name an exception.
+FAILURE_STEMS = frozenset(b"error exception exit expired traceback failure timeout".split())
 _REASON_CHARACTERS = 300
 _NAME = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Exit|Expired|Failure|Timeout)"
 _AT_BEGINNING = re.compile(rf"(?:E\s+)?(?P<reason>{_NAME})(?P<rest>:.*)?\s*$", re.DOTALL)
@@ -33,18 +35,6 @@ class TracebackState:
     def __init__(self) -> None:
         self.is_open = False
         self.is_fatal = True
-
-
-def may_fail(row: bytes) -> bool:
-    """Whether a line with this row (its letters in lower case) may begin a traceback or name an exception."""
-    # One after the other: a generator, or a regular expression, takes several times as long on each new line.
-    return (
-        b"error" in row
-        or (b"ex" in row and (b"exception" in row or b"exit" in row or b"expired" in row))
-        or b"traceback" in row
-        or b"failure" in row
-        or b"timeout" in row
-    )
 
 
 def read_exception(text: str, state: TracebackState) -> LogEvent | None:

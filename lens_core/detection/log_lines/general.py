@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from ...plugin_api.log_formats import Field
-from .bars import last_bar
+from .bars import BAR_TEXT, last_bar
 from .columns import Columns
+from .general_evaluation import is_of_evaluation, name_of_evaluated, read_evaluation, speaks_of_evaluation
 from .general_labels import (
     COUNTERS,
     LABEL,
@@ -39,8 +40,7 @@ ANNOUNCEMENT = "general.announcement"
 CELL = "general.cell"
 # Characters of a line that are looked at; labels and numbers of a step stand in fewer.
 _MAX_CHARACTERS = 8192
-_EVALUATION = re.compile(r"(?i)^(val|valid|validation|eval|evaluation|test|dev|cv)(?:[ _/.-]+(.+))?$")
-# What stands before the counter of a line that is no step of a training.
+# Words before the counter of a line that is not a step of training.
 _OTHER_WORK = re.compile(
     r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
     r"|average|finder|finding|trial|search|loading|loaded|resum(?:e|ed|ing)|saved?|saving|restor(?:e|ed|ing)|config|args|arguments|options|hyper-?parameters"
@@ -71,53 +71,33 @@ _PACE = re.compile(
     r"|(?:tokens?|samples?|words?|tok|imgs?|images?)[ _]?(?:/|per[ _])[ _]?s(?:ec(?:ond)?)?)$"
 )
 _GOALS = re.compile(
-    r"(?i)reward|return|^train(?:ing)?[ _/.-]+(?:\w+[ _])?"
+    r"(?i)reward|return|^kimg$|^train(?:ing)?[ _/.-]+(?:\w+[ _])?"
     r"(?:auc|acc|accuracy|error|rmse|mae|mse|logloss|ppl|perplexity|f1)\b"
 )
 _NO_LOSS = re.compile(r"(?i)loss[_ ]?(?:scale|weight|coef|fn|type)|(?:best|min|prev|last)[_ ]?loss|loss_?(?:func)")
 # Words of lines that hold one number of a step each, below its announcement or in a table of keys and values.
 _OF_BLOCKS = frozenset(
-    [
-        "lr",
-        "current_lr",
-        "learning_rate",
-        "grad_norm",
-        "step_time",
-        "approxkl",
-        "approx_kl",
-        "clipfrac",
-        "clip_fraction",
-        "ep_rewmean",
-        "ep_rew_mean",
-        "ep_len_mean",
-        "eplenmean",
-        "explained_variance",
-        "fps",
-        "eprewmean",
-        "averageepret",
-        "stdepret",
-        "maxepret",
-        "minepret",
-        "eplen",
-        "policy_entropy",
-        "entropy",
-        "rollout",
-        "time_elapsed",
-        "returns",
-    ]
+    """
+    lr current_lr learning_rate grad_norm step_time approxkl approx_kl clipfrac clip_fraction ep_rewmean
+    ep_rew_mean ep_len_mean eplenmean explained_variance fps eprewmean averageepret stdepret maxepret minepret
+    eplen policy_entropy entropy rollout time_elapsed returns
+    """.split()
 )
 _COUNTER_WORDS = frozenset(word.strip(".").encode() for word in COUNTERS)
 _BLOCK_WORDS = frozenset(word.encode() for word in _OF_BLOCKS | {"total_timesteps", "nupdates", "n_updates"})
 _SCORES = frozenset(b"auc acc accuracy rmse mae mse logloss binary_logloss ppl perplexity".split())
-_MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr".split())
+_MEASURES = _SCORES | frozenset(b"xent nll ce cost elbo bpc bpd lr kimg".split())
 _BESIDE_COUNTERS = _COUNTER_WORDS | frozenset(
-    b"info debug warning root py train training time eta elapsed s ms sec seconds of total date".split()
+    b"info debug warning root py train training learning time eta elapsed s m ms sec seconds of total date".split()
 )
+# Parts of words that name what a training measures.
+MEASURE_STEMS = frozenset([b"loss", b"reward", b"entropy"])
 # The words that may make a line one for this reader.
 WORDS = _COUNTER_WORDS | _MEASURES | _BLOCK_WORDS
 # A row of a table of keys and values, or a line of one number, has no more words.
 _WORDS_OF_CELLS = 4
 _STEPS_OF_CELLS = re.compile(r"(?i)timesteps|totalenvinteracts|env_steps")
+_STEP_CELLS = frozenset(["step", "global_step", "steps", "Step"])
 _CELLS = re.compile(r"\s*\|(?:[^|]{1,120}\|){2,6}\s*")
 # nanoGPT's estimate over held-out batches: its training loss is of other batches than those of the step.
 _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s,]{1,24}\s*$")
@@ -125,25 +105,22 @@ _ESTIMATE = re.compile(r"\bstep \d{1,12}: train loss [^\s,]{1,24}, val loss [^\s
 _FILE = re.compile(r"\.(?:ckpt|pth?|bin|safetensors|h5|keras|npz|pkl|distcp)\b")
 _CALL = re.compile(r"[A-Za-z_]\w{0,60}\((?:[A-Za-z_]\w{0,60}=|\s*$)")
 _SIGN = re.compile(r"[:=|,;(\[/{]|\S(?: -+ |  )\S")
-_EVALUATION_WORD = re.compile(
-    r"(?i)(?<![A-Za-z])(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing|dev|cv)(?![A-Za-z])"
-)
-# What the dictionaries of other jobs hold: a quantised layer, a trial of a search.
+# Keys in dictionaries of other jobs: a quantised layer, a trial of a search.
 _OF_OTHER_JOBS = frozenset(["layer", "module", "tid", "trial", "trial_id", "state", "misc"])
 
 
-def may_count(row: bytes, words: Sequence[bytes], found: Set[bytes]) -> bool:
-    """Whether a line may be for this reader, by its row (letters and underscores in lower case) and the row's words.
+def may_count(stems: Collection[bytes], words: Sequence[bytes], found: Set[bytes]) -> bool:
+    """Whether a line may be for this reader, by its words in lower case.
 
-    `found` has those of `WORDS` among the words. The line has a counter and something that a training measures, or one
-    of them and hardly a word beside it.
+    `stems` are the `MEASURE_STEMS` in its words, `found` has those of `WORDS` among them. The line has a counter and
+    something that a training measures, or one of them and hardly a word beside it.
     """
-    measures = b"loss" in row or b"reward" in row
+    measures = b"loss" in stems or b"reward" in stems
     if WORDS.isdisjoint(found):
         return measures
     measures = measures or not _SCORES.isdisjoint(found)
     if not _COUNTER_WORDS.isdisjoint(found):
-        if measures or not _MEASURES.isdisjoint(found) or b"entropy" in row:
+        if measures or b"entropy" in stems or not _MEASURES.isdisjoint(found):
             return True
         return sum(word not in _BESIDE_COUNTERS for word in words) <= 1 or (b"time" in words and b"data" in words)
     return measures or (len(words) <= _WORDS_OF_CELLS and not _BLOCK_WORDS.isdisjoint(found))
@@ -191,7 +168,8 @@ class GeneralReader:
             if (kind := counter_of(name.split("/")[-1])) and (number := parse_whole(cell)) is not None
         }
         values = self._columns.read_pairs(numbers)
-        iteration = counted.get("global") if _STEPS_OF_CELLS.search(text) else None
+        is_counted = _STEPS_OF_CELLS.search(text) or any(name in _STEP_CELLS for name, _ in numbers)
+        iteration = counted.get("global", counted.get("step")) if is_counted else None
         return Reading(format=CELL, iteration=iteration, values=values, joins="cell", text=text)
 
     def _read_object(self, text: str) -> Reading | str:
@@ -209,8 +187,8 @@ class GeneralReader:
             return ""
         if others := sorted(_OF_OTHER_JOBS.intersection(body)):
             return f"`{others[0]}` is among its keys: that is other work than a training's step"
-        if _is_of_evaluation(body):
-            return "it says that it is of an evaluation"
+        if is_of_evaluation(body):
+            return read_evaluation(text, *_count_and_measure(_flatten(body))) or "it says that it is of an evaluation"
         before = [pair for pair in find_labelled(TIMES.sub(" ", text[:begin]))[0] if counter_of(pair[0])]
         return self._judge([*before, *_flatten(body)], text, "")
 
@@ -223,7 +201,10 @@ class GeneralReader:
 
     def _judge(self, pairs: list[tuple[str, str, str]], text: str, before: str) -> Reading | str:
         counters, measures = _count_and_measure(pairs)
-        if reason := _why_no_step(text, before, measures):
+        is_evaluated = bool(measures) and all(name_of_evaluated(name) for name in measures)
+        if is_evaluated or speaks_of_evaluation(text, measures):
+            return read_evaluation(text, counters, measures) or "it speaks of an evaluation"
+        if reason := _why_no_step(text, before):
             return reason
         values = self._measured(measures, is_named=bool(counters))
         iteration, values_of_counters = find_position(counters)
@@ -233,7 +214,9 @@ class GeneralReader:
                 return Reading(
                     format=ANNOUNCEMENT, iteration=iteration, values=values_of_counters, joins="announces", text=text
                 )
-            return self._of_block(values, counters, text)
+            if _is_epoch_alone(text, pairs):
+                return Reading(format=ANNOUNCEMENT, values=values_of_counters, joins="epoch", text=text)
+            return self._of_block(values, counters, measures, text)
         bar = last_bar(text) if set(counters) <= {"epoch"} else None
         if bar is not None and bar[1]:
             values.update(values_of_counters)
@@ -242,7 +225,7 @@ class GeneralReader:
         if (not counters and ("progress" in values and "{" in text)) or "Progress" in values:
             return Reading(format=FORMAT, values=values, text=text)
         if not counters:
-            return self._of_block(values, counters, text)
+            return self._of_block(values, counters, measures, text)
         values.update(values_of_counters)
         sums_up = set(counters) == {"epoch"}
         return Reading(
@@ -254,10 +237,18 @@ class GeneralReader:
             text=text,
         )
 
-    def _of_block(self, values: dict[str, float], counters: Mapping[str, object], text: str) -> Reading | str:
+    def _of_block(
+        self,
+        values: dict[str, float],
+        counters: Mapping[str, tuple[int, int | None]],
+        measures: Mapping[str, str],
+        text: str,
+    ) -> Reading | str:
         """Numbers of the step that a line above has announced."""
         if counters:
-            return "it counts steps, but has no loss, reward or other measure of a training"
+            evaluated = {name: measures[name] for name in measures if name_of_evaluated(name)}
+            no_measure = "it counts steps, but has no loss, reward or other measure of a training"
+            return read_evaluation(text, counters, evaluated) or no_measure
         if not values:
             return "no number on it has a name"
         if other := _OTHER_WORK.search(text):
@@ -274,7 +265,7 @@ class GeneralReader:
         own: list[tuple[str, str]] = []
         evaluated: dict[str, float] = {}
         for name, text in measures.items():
-            kept = _eval_name(name)
+            kept = name_of_evaluated(name)
             if not kept:
                 own.append((name, text))
             elif (number := parse_number(text)) is not None:
@@ -310,12 +301,10 @@ def _count_and_measure(
     return counters, measures
 
 
-def _why_no_step(text: str, before: str, measures: Collection[str]) -> str:
+def _why_no_step(text: str, before: str) -> str:
     """Say why a line cannot be a step of a training, whatever its numbers are; empty if it may."""
     if before and (other := _OTHER_WORK.search(before)):
         return f"`{other.group()}` stands before its counter: that is other work than a training's step"
-    if _speaks_of_evaluation(text, measures):
-        return "it speaks of an evaluation"
     if _ESTIMATE.search(text):
         return "it is an estimate over batches that are held back"
     if _FILE.search(text):
@@ -327,37 +316,31 @@ def _why_no_step(text: str, before: str, measures: Collection[str]) -> str:
 
 def _measures_training(values: Collection[str], counters: Mapping[str, tuple[int, int | None]]) -> bool:
     """Whether numbers other than a loss are what a training measures."""
-    own = [name for name in values if not _eval_name(name)]
+    own = [name for name in values if not name_of_evaluated(name)]
     if any(_GOALS.search(name) for name in own):
         return True
     if _is_placed(counters) and any(_PERPLEXITY.search(name) for name in own):
         return True
     if "epoch" in counters and "step" in counters and ("learning_rate" in own or {"time", "data"} <= set(own)):
         return True
+    if "learning_rate" in own and counters.get("step", (0, None))[1] is not None:
+        return True
     has_pace = any(_PACE.match(name) or name in _STORED_PACES for name in own)
-    return has_pace and any(_SCORE.search(name) for name in own)
+    return has_pace and any(_SCORE.search(name) or _PERPLEXITY.search(name) for name in own)
+
+
+def _is_epoch_alone(text: str, pairs: Collection[tuple[str, str, str]]) -> bool:
+    """Whether a line is the number of an epoch and nothing else: its steps or its loss stand on lines below."""
+    is_one = len(pairs) == 1 and all(
+        counter_of(name) == "epoch" and number.isdigit() and not total for name, number, total in pairs
+    )
+    return is_one and BAR_TEXT not in text and not words_beside(text, pairs)
 
 
 def _is_placed(counters: Mapping[str, tuple[int, int | None]]) -> bool:
     """Whether a step stands beside its epoch or its total: more than somebody's `step: 5`."""
     steps = [total for kind, (_, total) in counters.items() if kind in ("global", "step", "batch")]
     return bool(steps) and ("epoch" in counters or any(total is not None for total in steps))
-
-
-def _eval_name(label: str) -> str:
-    """The stored name of an evaluation's number (`val/loss`); empty if it is not one."""
-    match = _EVALUATION.match(label.strip())
-    if match is None:
-        return ""
-    word = match.group(1).lower()
-    rest = "_".join((match.group(2) or "").split()).lower()
-    return f"{word}/{rest}" if rest else ""
-
-
-def _speaks_of_evaluation(text: str, measures: Collection[str]) -> bool:
-    """Whether a line says that it is about an evaluation elsewhere than in the labels of its numbers."""
-    in_labels = sum(len(_EVALUATION_WORD.findall(name)) for name in measures)
-    return len(_EVALUATION_WORD.findall(TIMES.sub(" ", text))) > in_labels
 
 
 def _flatten(body: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -379,8 +362,3 @@ def _flatten(body: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
             yield f"{prefix}{key}", repr(value), ""
         elif isinstance(value, str) and len(value) < 40 and parse_number(value) is not None:
             yield f"{prefix}{key}", value, ""
-
-
-def _is_of_evaluation(body: Mapping[str, Any]) -> bool:
-    purposes = (body.get(key) for key in ("event", "split", "mode", "phase", "stage", "type"))
-    return any(isinstance(text, str) and _EVALUATION.match(text) for text in purposes)

@@ -12,46 +12,16 @@ _MAX_NUMBERS = 256
 _MAX_STEP = 2**53
 # Labels of counters, from the one that counts the whole training to those that count within an epoch.
 _GLOBAL = frozenset(
-    [
-        "global_step",
-        "global_steps",
-        "globalstep",
-        "global_iter",
-        "global_iteration",
-        "acc_iter",
-        "num_updates",
-        "num_update",
-        "nupdates",
-        "n_updates",
-        "total_timesteps",
-        "timesteps_total",
-        "training_iteration",
-        "training_step",
-        "step_i",
-        "train_step",
-        "train_iter",
-        "env_steps",
-        "total_env_steps",
-        "num_timesteps",
-        "totalenvinteracts",
-        "step_num",
-        "gstep",
-    ]
+    """
+    global_step global_steps globalstep global_iter global_iteration acc_iter num_updates num_update nupdates
+    n_updates total_timesteps timesteps_total training_iteration training_step step_i train_step train_iter
+    env_steps total_env_steps num_timesteps totalenvinteracts step_num gstep total_train_updates
+    """.split()
 )
 _STEP = frozenset(
-    [
-        "step",
-        "steps",
-        "iter",
-        "iters",
-        "iteration",
-        "iterations",
-        "update",
-        "updates",
-        "minibatch_step",
-        "optimizer_step",
-        "up.",
-    ]
+    """
+    step steps iter iters iteration iterations update updates minibatch_step optimizer_step up. tick
+    """.split()
 )
 _BATCH = frozenset(["batch", "batches", "minibatch", "batch_idx", "batch_index"])
 _EPOCH = frozenset(["epoch", "epochs", "ep", "ep."])
@@ -61,35 +31,25 @@ COUNTERS = _GLOBAL | _STEP | _BATCH | _EPOCH
 _TOTALS = frozenset(["max_steps", "total_steps", "max_iter", "max_iters", "total_iters", "num_training_steps"])
 # Words that may stand before a counter without changing what it counts.
 _PLAIN_WORDS = frozenset(
-    [
-        "train",
-        "training",
-        "learning",
-        "current",
-        "curr",
-        "cur",
-        "the",
-        "at",
-        "in",
-        "of",
-        "on",
-        "log",
-        "metrics",
-        "results",
-    ]
+    """
+    train training learning current curr cur the at in of on log metrics results
+    """.split()
 )
 _TIME_WORDS = frozenset(
-    ["time", "eta", "elapsed", "remaining", "date", "performace", "performance", "sec", "secs", "seconds"]
+    """
+    time eta elapsed remaining date performace performance sec secs seconds
+    """.split()
 )
 TIMES = re.compile(
     r"\b[IWEF]\d{4}(?:\d{4})? \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9}\b|\b\d{1,3}%\|[^|\r\n]{0,200}\|"
     r"|\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
     r"|\d{1,2}/\d{1,2}(?:/\d{2,4})?[ ,]+(?=\d\d:)|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,6})?\b(?!:)"
     r"|\b(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)\b|\[?\b[\w./-]{1,80}\.(?:py|cc|cpp|cu|h): ?\d{1,6}\]?"
-    r"|\([\w.-]{1,40}[: ]\d{1,6}\)|\b\d{1,9}(?:\.\d{1,9})? ?m?s/\d{1,6} ?[a-z]{1,8}\b"
+    r"|\((?!(?i:steps?|iter(?:ation)?s?|epochs?|updates?|batch)[: ])[\w.-]{1,40}[: ]\d{1,6}\)"
+    r"|\b\d{1,9}(?:\.\d{1,9})? ?m?s/\d{1,6} ?[a-z]{1,8}\b"
 )
 _NUMBER = re.compile(
-    r"(?<![\w.])(?<![A-Za-z]-)[-+]?(?:\d+(?:,\d{3})*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf)\b)"
+    r"(?<![\w.@])(?<![A-Za-z]-)[-+]?(?:\d+(?:,\d{3})*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf)\b)"
     r"(?:%|(?!\w)|(?=[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?(?![\w.])))"
 )
 _UNIT = re.compile(r"[A-Za-z\u00b5]{1,8}(?:/[A-Za-z]{1,8})?")
@@ -105,6 +65,8 @@ RANGE = re.compile(r"\[ {0,8}\d{1,12} {0,4}- {0,8}(\d{1,12}) {0,8}\]")
 _FIRST = re.compile(
     r"\s{0,8}(?:(?P<step>\d{1,12})/(?P<total>\d{1,12})\s{0,4}[(,;|]|\[(?P<alone>\d{1,12}) \| [\d.]{1,16}\])"
 )
+# `train loss at step 100: 5.12`: the counter stands within the label of the number behind it.
+_WITHIN = re.compile(r"(?i)(.{0,60}\S) (?:at|after) (?:global )?(step|iteration|iter|update|epoch)$")
 _BESIDE = re.compile(r"\s{0,4}\]\s{0,4}\[\s{0,8}")
 _PAIR = re.compile(r"\[\s{0,8}(\d{1,9})(?:\s{0,8}/\s{0,8}(\d{1,9}))?\s{0,8}\]")
 
@@ -115,6 +77,7 @@ def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
     before = ""
     last = 0
     has_counter = False
+    awaited = ""
     for match in _NUMBER.finditer(printed):
         if len(pairs) >= _MAX_NUMBERS:
             break
@@ -137,6 +100,10 @@ def find_labelled(printed: str) -> tuple[list[tuple[str, str, str]], str]:
         label, rest = _label_of(between)
         if not label and pairs and _BESIDE.fullmatch(between) and counter_of(pairs[-1][0]) == "epoch":
             label = "step"  # Epoch: [0] [  0/1234]
+        if label and (within := _WITHIN.match(label)) is not None:
+            awaited, label = within.groups()
+        elif not label and awaited and not between.strip(" :="):
+            label, awaited = awaited, ""
         if label and not has_counter and counter_of(label):
             has_counter = True
             before = printed[: match.start() - len(between)] + rest

@@ -65,6 +65,11 @@ def follow(job: Job, log_event: LogEvent, moment: float) -> LogEvent:
     kind = log_event.type
     if kind in END_EVENTS:
         job.is_running = False
+    elif kind == "evaluation":
+        seconds = log_event.details.get("duration_seconds")
+        job.is_evaluating = seconds is None  # with its duration it is over
+        if isinstance(seconds, int | float):
+            job.evaluation_seconds = max(job.evaluation_seconds, seconds)
     elif kind == "checkpoint_saving":
         job.saving = (log_event.iteration, moment, str(log_event.details.get("path", "")))
     elif kind in GOAL_EVENTS:

@@ -28,7 +28,7 @@ _IGNORECASE = int(re.IGNORECASE)
 _END = 1 << 260
 _CHARACTERS = (1 << 260) - 1
 _ANY = _CHARACTERS | _END
-# How often a text is scanned at most where the scans of neighbouring positions cannot overlap.
+# The largest number of scans of a text if the scans of neighbouring positions cannot overlap.
 _SCANS = 4
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 _UNROLLED = 64

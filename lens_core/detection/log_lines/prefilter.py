@@ -8,6 +8,7 @@ nobody's before, at the speed of C. A new row is cut into words; it is nobody's 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence, Set
 from typing import TypeVar
 
@@ -15,16 +16,29 @@ import msgspec
 
 from .bars import BAR_TEXT
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
-from .exceptions import may_fail
-from .general import WORDS, may_count
+from .exceptions import FAILURE_STEMS
+from .general import MEASURE_STEMS, WORDS, may_count
 from .words import OF_PREFIXES, rarest, row_of, rows_of
 
 BAR_WORD = b"it"
 _MEMO_LIMIT = 8192
 _ROWS_LIMIT = 4096
+_STEMLESS_LIMIT = 16_384
 # Longer rows hardly come again, and would cost memory.
 _ROW_BYTES = 1024
 _NOTHING: frozenset[int] = frozenset()
+
+
+def _any_of(texts: Iterable[bytes]) -> re.Pattern[bytes]:
+    """A pattern of these texts, grouped by their first letters: it is compared at few places of a row."""
+    groups = itertools.groupby(sorted(texts), key=lambda text: text[:1])
+    return re.compile(
+        b"|".join(first + b"(?:" + b"|".join(text[1:] for text in group) + b")" for first, group in groups)
+    )
+
+
+# Parts of words that make a line one for the general reader or the reader of exceptions; most rows have none.
+_STEMS = _any_of(MEASURE_STEMS | FAILURE_STEMS)
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -70,22 +84,23 @@ class Prefilter:
         keys = {rarest(item.words) for item in declared.all() if item.words} | {BAR_WORD}
         self._keys = frozenset(keys | {b"m" + word for word in keys})
         self._known = self._triggers | WORDS
+        self._asked = self._keys | WORDS
+        # Words without a stem: most new rows have no others, and need not be searched.
+        self._stemless: set[bytes] = set()
         # Somebody's own pattern may hold no word at all; then every line is shown to it.
         self._wordless = any(not item.words for item in declared.all())
         self._numbers = itertools.count()
         self._sets: dict[tuple[frozenset[bytes], bool, bool], Candidates | None] = {}
-        self._nobodys: set[bytes] = set()
-        self._somebodys: dict[bytes, Candidates] = {}
-        self._room = _ROWS_LIMIT
+        self._rows: dict[bytes, Candidates | None] = {}
 
     def filter_lines(self, texts: Sequence[str], reported: Set[int] = _NOTHING) -> list[tuple[int, Candidates]]:
         """Return the lines that may say something, by index; the others say nothing that is not `reported` yet."""
-        nobodys, somebodys, learn = self._nobodys, self._somebodys.get, self._find_in_row
+        known, learn = self._rows.get, self._find_in_row
         return [
             (index, found)
             for index, row in enumerate(rows_of(texts))
-            if row not in nobodys
-            and (found := somebodys(row) or learn(row)) is not None
+            if (seen := known(row, ...)) is not None
+            and (found := learn(row) if seen is ... else seen) is not None
             and found.number not in reported
             and not (found.needed and _lacks_all(texts[index], found.needed))
         ]
@@ -93,7 +108,8 @@ class Prefilter:
     def find_candidates(self, text: str) -> Candidates | None:
         """Return the candidates for one line; None if there are none."""
         row = row_of(text)
-        found = None if row in self._nobodys else self._somebodys.get(row) or self._find_in_row(row)
+        seen = self._rows.get(row, ...)
+        found = self._find_in_row(row) if seen is ... else seen
         return None if found is None or (found.needed and _lacks_all(text, found.needed)) else found
 
     def words_of(self, text: str) -> frozenset[bytes]:
@@ -104,31 +120,38 @@ class Prefilter:
     def _find_in_row(self, row: bytes) -> Candidates | None:
         """Return the candidates for a row that is new, or too long for the cache."""
         words = row.split()
+        stems = () if self._stemless.issuperset(words) else self._find_stems(row, words)
         found = None
-        known = self._known.intersection(words)
-        general, failure = may_count(row, words, known), may_fail(row)
-        if self._wordless or general or failure or not self._keys.isdisjoint(known):
-            found = self._of_words(self._triggers.intersection(known), general, failure)
+        if stems or self._wordless or not self._asked.isdisjoint(words):
+            known = self._known.intersection(words)
+            general = (bool(stems) or not WORDS.isdisjoint(known)) and may_count(stems, words, known)
+            failure = not FAILURE_STEMS.isdisjoint(stems)
+            if general or failure or self._wordless or not self._keys.isdisjoint(known):
+                found = self._of_words(known, general, failure)
         if len(row) > _ROW_BYTES:
             return found
-        self._room -= 1
-        if self._room < 0:
-            self._room = _ROWS_LIMIT
-            self._nobodys.clear()
-            self._somebodys.clear()
-        if found is None:
-            self._nobodys.add(row)
-        else:
-            self._somebodys[row] = found
+        if len(self._rows) >= _ROWS_LIMIT:
+            self._rows.clear()
+        self._rows[row] = found
         return found
 
-    def _of_words(self, found: frozenset[bytes], general: bool, failure: bool) -> Candidates | None:
-        key = (found, general, failure)
-        known = self._sets.get(key, ...)
-        if known is not ...:
-            return known
+    def _find_stems(self, row: bytes, words: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the stems in a row; remembers the words of a row that has none."""
+        stems: Sequence[bytes] = _STEMS.findall(row)
+        if not stems and len(row) <= _ROW_BYTES:
+            if len(self._stemless) >= _STEMLESS_LIMIT:
+                self._stemless.clear()
+            self._stemless.update(words)
+        return stems
+
+    def _of_words(self, known: frozenset[bytes], general: bool, failure: bool) -> Candidates | None:
+        key = (known, general, failure)
+        made = self._sets.get(key, ...)
+        if made is not ...:
+            return made
         if len(self._sets) >= _MEMO_LIMIT:
             self._sets.clear()
+        found = self._triggers & known
         words = found | {word[1:] for word in found if word[:1] == b"m"}
         self._sets[key] = made = self._standing_on(words, general, failure)
         return made

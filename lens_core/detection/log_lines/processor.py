@@ -19,20 +19,20 @@ from . import attempts, log_events
 from .engine import Context, LineEngine
 from .prefilter import Candidates
 from .reader import StreamContext, StreamReader
-from .stream_memory import FORGET_SECONDS, Job, Memory
+from .stream_memory import Memory, is_silent
 from .text import PARTIAL
 
-MIN_STALL_SECONDS = 60.0
-STALL_FACTOR = 3.0
 _MAX_PLACES = 50_000
 
 
-# What detectors look at; everything else passes as it came.
+# Kinds of record that detectors process; all others pass unchanged.
 _READ = frozenset((LogLine, Evidence, Event))
 
 
 class DetectorProcessor:
     """Runs all detectors over everything that passes; see `pipeline.RecordProcessor`."""
+
+    reads = _READ
 
     def __init__(
         self,
@@ -71,6 +71,7 @@ class DetectorProcessor:
         now = self._clock()
         for _, job in self._memory.jobs():
             job.stepped_at = now
+        self._memory.schedule_all()
 
     def process(self, records: Sequence[Record]) -> Processed:
         """All records, with what they gave behind them."""
@@ -115,7 +116,7 @@ class DetectorProcessor:
             if readings:
                 reported += 1
                 self._reader.process_line(place, lines[index], readings, now)
-            if place.context.table is not None:  # what stands below a header may be a row without a word
+            if place.context.table is not None:  # a line below a header may be a row without a word
                 self._reader.remember_table(place, now)
                 rest = {later - index - 1: found for later, found in hits[number:]}
                 out, more, dropped = self._go_through(lines[index + 1 :], rest, now)
@@ -206,7 +207,7 @@ class DetectorProcessor:
         if place is None:
             if len(self._places) >= _MAX_PLACES:
                 self._places.clear()
-            place = StreamContext(origin, _job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
+            place = StreamContext(origin, job_name(origin), "/".join(key), Context(skips_known=True), {}, {})
             self._reader.restore_stream(place)
             self._places[key] = place
             self._metrics.event_stream_create.inc(operation="create")
@@ -232,7 +233,7 @@ class DetectorProcessor:
     def _count_detection(self, detection: Detection) -> None:
         framework, method = detection.framework, detection.method
         if not self.rules.knows(framework):
-            framework = "other"  # what people and configurations write has no bounds
+            framework = "other"  # texts of people and configurations have no bounds
         self._metrics.framework_detection.inc(framework=framework, method=method, source=detection.source)
         confidence = self._metrics.framework_detection_confidence.labels(framework=framework, method=method)
         confidence.observe(detection.confidence)
@@ -263,20 +264,13 @@ class DetectorProcessor:
     def _notice_silence(self, now: float) -> list[Record]:
         """A stall for every job that was running and has been silent for too long; forgets the very old."""
         found: list[Record] = []
-        for name, job in self._memory.jobs():
+        for name, job in self._memory.pop_overdue(now):
             if is_silent(job, now):
                 self._memory.touch_job(name)
                 job.is_stalled = True
                 found.append(self._reader.stalled(job, now))
-        self._memory.forget_before(now - FORGET_SECONDS)
+        self._memory.forget_unseen(now)
         return found
-
-
-def is_silent(job: Job, now: float) -> bool:
-    """Whether a running job's next step is overdue, and nobody has been told."""
-    if not job.is_running or job.is_stalled or job.usual_seconds is None or job.intervals < 2:
-        return False
-    return now - job.stepped_at > max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds)
 
 
 def _are_plain(lines: Sequence[LogLine], place: StreamContext) -> bool:
@@ -292,8 +286,8 @@ def _identity(origin: Origin) -> tuple[str, ...]:
     return (origin.cluster, origin.workload_uid, pod, origin.container, rank)
 
 
-def _job_name(origin: Origin) -> str:
-    """Rows are stored under the workload where the record carries one, else under the pod; attempts likewise."""
+def job_name(origin: Origin) -> str:
+    """The name of an origin's job: its workload where the record carries one, else its pod, as rows are stored."""
     return _job_names(origin)[0]
 
 

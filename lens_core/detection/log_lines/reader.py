@@ -218,6 +218,9 @@ class StreamReader:
 
     def _process_step(self, moment: _Moment, reading: Reading, now: float) -> None:
         stream = moment.stream
+        if reading.joins == "evaluates":
+            self._merge_evaluation(moment, reading)
+            return
         if reading.format in GENERAL and not self._process_general(moment, reading, now):
             return
         if reading.joins == "table":
@@ -258,6 +261,15 @@ class StreamReader:
             self._happen(moment, own)
         job.is_not_finite = own is not None and own.type == "loss_not_finite"
 
+    def _merge_evaluation(self, moment: _Moment, reading: Reading) -> None:
+        """Store results of an evaluation beside the step that they name, or the newest one of the stream."""
+        stream, step = moment.stream, reading.iteration
+        if step is None or (stream.last_row is not None and step < stream.last_row):
+            step = stream.last_row if step is None or step == (stream.last_row or 0) - 1 else None
+        if step is not None:
+            attempt = attempts.of_step(moment.job, stream, reading.format, step, moment.time)
+            self._merge_row(moment, reading, step, attempt)
+
     def _process_general(self, moment: _Moment, reading: Reading, now: float) -> bool:
         """Whether a reading of the general reader is a step of its own; its neighbours get what is theirs.
 
@@ -268,6 +280,8 @@ class StreamReader:
             stream.announced, stream.announced_names = reading.iteration, []
             stream.announced_target = reading.values.get("target_iteration")
             return False
+        if reading.joins == "epoch":
+            return True
         if any(counter not in GENERAL for counter in stream.last):
             return False
         if reading.joins == "announced" and stream.announced is None and _sums_up_banner(reading, stream):
@@ -309,6 +323,9 @@ class StreamReader:
             self._update_interval(job, moment.time - job.last_step_time)
         if job.last_step_time is None or moment.time >= job.last_step_time:
             job.last_step_time, job.last_iteration = moment.time, row_step
+        if job.is_evaluating:
+            job.evaluation_seconds = max(job.evaluation_seconds, now - job.stepped_at)
+        job.is_evaluating = False
         job.stepped_at = now
         job.is_running = True
         if job.is_stalled:
@@ -316,8 +333,8 @@ class StreamReader:
             self._happen(moment, LogEvent("resumed", "", row_step, None, {}))
 
     def _update_interval(self, job: Job, interval: float) -> None:
-        """The usual time from step to step: a mean that follows slowly; a stall itself does not count."""
-        if interval <= 0.0 or job.is_stalled:
+        """The usual time from step to step: a mean that follows slowly; neither stalls nor evaluations count."""
+        if interval <= 0.0 or job.is_stalled or job.is_evaluating:
             return
         usual = job.usual_seconds
         job.usual_seconds = interval if usual is None else usual + _SLOWING * (interval - usual)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 # A line of these says something about its neighbours, and is no step by itself.
-_OF_NEIGHBOURS = ("repeats", "announces", "announced")
+_OF_NEIGHBOURS = ("repeats", "announces", "announced", "evaluates")
 
 
 class FrameworkHint(NamedTuple):

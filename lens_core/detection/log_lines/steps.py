@@ -65,8 +65,11 @@ def _of_epoch_and_step(reading: Reading, epoch: float | None, step: int, stream:
         return step
     if per_epoch is not None and epoch is None:
         return _of_nameless_epoch(step, int(per_epoch), stream)
+    if epoch == 0.0:
+        stream.has_epoch_zero = True
     if per_epoch is not None:
-        return int(max(0.0, (epoch or 0.0) - reading.epoch_base) * per_epoch + step)
+        base = 0 if stream.has_epoch_zero else reading.epoch_base
+        return int(max(0.0, (epoch or 0.0) - base) * per_epoch + step)
     if stream.epoch_counted is not None and epoch is not None and epoch > stream.epoch_counted:
         if step <= stream.step_counted:
             stream.steps_before_epoch += stream.step_counted

@@ -8,9 +8,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...model.records import Origin
+from .schedule import Schedule
 
 PREFIX = "log/"
-# What nobody has heard of for so long is forgotten.
+MIN_STALL_SECONDS = 60.0
+STALL_FACTOR = 3.0
+# Nobody knows how long the first evaluation takes; later ones may take somewhat longer than the longest so far.
+EVALUATION_STALL_SECONDS = 1800.0
+EVALUATION_STALL_FACTOR = 1.5
+# Streams without lines for so long are removed.
 FORGET_SECONDS = 7 * 24 * 3600.0
 
 
@@ -28,6 +34,8 @@ class Job(msgspec.Struct, kw_only=True):
     Times of lines are the lines' own; `seen_at` (of any line that says something) and `stepped_at` (of a step) are the
     receiver's clock. `usual_seconds` is the usual time from step
     to step. `events` maps what was reported to when; `saving` is the checkpoint that is being written.
+    `is_evaluating`: an evaluation was announced behind the newest step; `evaluation_seconds` is the longest pause so
+    far in which one ran, by the receiver's clock.
     """
 
     origin: Origin
@@ -41,6 +49,8 @@ class Job(msgspec.Struct, kw_only=True):
     is_running: bool = False
     is_stalled: bool = False
     is_not_finite: bool = False
+    is_evaluating: bool = False
+    evaluation_seconds: float = 0.0
     events: dict[str, float] = {}
     frameworks: dict[str, float] = {}
     saving: tuple[int | None, float, str] | None = None
@@ -56,6 +66,7 @@ class Stream(msgspec.Struct, kw_only=True):
     `announced` is the step that a line without numbers announced, with its target and the names that it has by now;
     `cells` are the keys of a table of keys and values, `cell_step` its step once it is known. `epoch_counted`,
     `step_counted` and `steps_before_epoch` count on where steps begin again with each epoch and no total is printed.
+    `has_epoch_zero`: its epochs count from 0, whatever their format is used to.
     `epoch` was announced last, for steps that count within it and do not name it. `repeats`: the next step is one from
     before.
     `partial` are the beginnings of lines, by stdout and stderr, whose ends have not come.
@@ -77,6 +88,7 @@ class Stream(msgspec.Struct, kw_only=True):
     cells: list[str] = []
     cell_step: int | None = None
     epoch_counted: float | None = None
+    has_epoch_zero: bool = False
     step_counted: int = 0
     steps_before_epoch: int = 0
     epoch: float | None = None
@@ -87,6 +99,20 @@ class Stream(msgspec.Struct, kw_only=True):
     partial: dict[str, str] = {}
     positions: dict[str, int] = {}
     seen_at: float = 0.0
+
+
+def is_silent(job: Job, now: float) -> bool:
+    """Whether a running job's next step is overdue, and nobody has been told."""
+    limit = silence_limit(job)
+    return limit is not None and now - job.stepped_at > limit
+
+
+def silence_limit(job: Job) -> float | None:
+    """The seconds after which the silence of a job is a stall; None for one of which no step is expected."""
+    if not job.is_running or job.is_stalled or job.usual_seconds is None or job.intervals < 2:
+        return None
+    limit = max(MIN_STALL_SECONDS, STALL_FACTOR * job.usual_seconds, EVALUATION_STALL_FACTOR * job.evaluation_seconds)
+    return max(limit, EVALUATION_STALL_SECONDS) if job.is_evaluating else limit
 
 
 Kept = TypeVar("Kept", Job, Stream)
@@ -106,6 +132,8 @@ class Memory:
         self._stored: dict[str, bytes] = {}
         self._changed: dict[str, bytes | None] = {}
         self._before: dict[str, bytes | None] = {}
+        self._silences = Schedule()
+        self._ages = Schedule()
 
     def begin(self) -> None:
         """Mark the changes so far as stored: `rollback` goes back no further than here."""
@@ -134,6 +162,7 @@ class Memory:
         found = self._kept.get(key)
         if not isinstance(found, Job):
             found = self._kept[key] = Job(origin=_bare(origin))
+            self._schedule(key)
         return found
 
     def known_job(self, name: str) -> Job | None:
@@ -147,6 +176,7 @@ class Memory:
         found = self._kept.get(key)
         if not isinstance(found, Stream):
             found = self._kept[key] = Stream()
+            self._schedule(key)
         return found
 
     def touch_job(self, name: str) -> None:
@@ -165,12 +195,39 @@ class Memory:
             if isinstance(kept, Job):
                 yield key[len(f"{PREFIX}job/") :], kept
 
-    def forget_before(self, moment: float) -> None:
-        """Drop what was last seen before that moment."""
-        for key, kept in list(self._kept.items()):
-            if kept.seen_at < moment:
+    def pop_overdue(self, now: float) -> list[tuple[str, Job]]:
+        """The jobs whose next step may be overdue, with their names; each is to be looked at again later."""
+        found: list[tuple[str, Job]] = []
+        for key in self._silences.pop_due(now):
+            kept = self._kept.get(key)
+            if isinstance(kept, Job):
+                found.append((key[len(f"{PREFIX}job/") :], kept))
+                self._schedule(key)
+        return found
+
+    def forget_unseen(self, now: float) -> None:
+        """Drop what nobody has heard of for a long time."""
+        for key in self._ages.pop_due(now):
+            kept = self._kept.get(key)
+            if kept is not None and kept.seen_at < now - FORGET_SECONDS:
                 del self._kept[key]
                 self._changed.setdefault(key, self._stored.get(key))
+            elif kept is not None:
+                self._schedule(key)
+
+    def schedule_all(self) -> None:
+        """Look at everything when it is due."""
+        self._silences.clear()
+        self._ages.clear()
+        for key in self._kept:
+            self._schedule(key)
+
+    def _schedule(self, key: str) -> None:
+        """Look at an entry when it may be silent for too long, and when it may be forgotten."""
+        kept = self._kept[key]
+        self._ages.schedule_earliest(key, kept.seen_at + FORGET_SECONDS)
+        if isinstance(kept, Job) and (limit := silence_limit(kept)) is not None:
+            self._silences.schedule_earliest(key, kept.stepped_at + limit)
 
     def changes(self) -> dict[str, bytes | None]:
         """The new state of all that changed, to be stored; kept as stored unless `rollback` follows."""
@@ -181,6 +238,7 @@ class Memory:
                 if self._stored.pop(key, None) is not None:
                     changes[key] = None
                 continue
+            self._schedule(key)
             encoded = _encoder.encode(kept)
             if encoded != self._stored.get(key):
                 changes[key] = self._stored[key] = encoded
@@ -197,6 +255,7 @@ class Memory:
             else:
                 self._kept[key] = decoder.decode(value)
                 self._stored[key] = value
+                self._schedule(key)
         self._changed, self._before = {}, {}
 
 

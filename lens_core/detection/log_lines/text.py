@@ -18,7 +18,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 # Some pipelines drop the ESC byte and leave the rest. Only where a reset is left too, and never a duration: [5m 3s].
 _RESIDUE = re.compile(r"\[\d{1,3}(?:;\d{1,3}){0,4}m(?!\s\d+s\b)")
 _CRI = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) ([FP]) ?")
-# What containers, launchers, ranks and Ray put before each line of a process, as often as there are of them.
+# Prefixes of containers, launchers, ranks and Ray before each line of a process, one for each of them.
 _LAUNCHERS = re.compile(
     r"(?:\d{4}-\d\d-\d\dT\S{1,40} (?:stdout|stderr) [FP] |\[(?:default|rank)\d+\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
     # A number before two values is no host's, but the step of a loop that has no other name for it (Darknet).

@@ -15,7 +15,7 @@ _COMMON = (
     b" train training default process log code nccl gpu seconds total all after before step steps saved saving"
     b" failed done reached named checkpoint g epoch iter loss it with".split()
 )
-# What loggers, launchers and containers put before a line.
+# Prefixes that loggers, launchers and containers add to a line.
 OF_PREFIXES = frozenset(
     b"info debug warning error root py pid ip rank default stdout stderr worker log node host".split()
 )

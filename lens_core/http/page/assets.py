@@ -13,7 +13,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...base.errors import NotFound
 
 # The chart library sets styles of its own elements; scripts have no exception.
-CONTENT_SECURITY_POLICY = "; ".join(
+_POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
@@ -35,13 +35,10 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "font-src 'self'",
         "form-action 'self'",
         "base-uri 'none'",
-        "frame-ancestors 'none'",
     )
 )
-HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+_HEADERS = {
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -52,10 +49,17 @@ STRICT_TRANSPORT = "max-age=31536000"
 
 
 class SecurityHeaders:
-    """Middleware that adds the headers to answers of GET; what machines send is answered as before."""
+    """Middleware that adds the headers to answers of GET; what machines send is answered as before.
 
-    def __init__(self, app: ASGIApp) -> None:
+    `frame_ancestors`: the origins whose pages may show the page in a frame; nobody else may.
+    """
+
+    def __init__(self, app: ASGIApp, frame_ancestors: Sequence[str] = ()) -> None:
         self._app = app
+        framing = " ".join(frame_ancestors) or "'none'"
+        self._headers = {"Content-Security-Policy": f"{_POLICY}; frame-ancestors {framing}", **_HEADERS}
+        if not frame_ancestors:  # the older header knows no list
+            self._headers["X-Frame-Options"] = "DENY"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on and complete its answer."""
@@ -66,7 +70,7 @@ class SecurityHeaders:
         async def completing(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in self._headers.items():
                     headers.setdefault(name, value)
                 if scope.get("scheme") == "https":
                     headers.setdefault("Strict-Transport-Security", STRICT_TRANSPORT)

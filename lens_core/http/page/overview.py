@@ -1,4 +1,4 @@
-"""GET /api/v1/overview and /api/v1/glance: the list of workloads, and what its lines show beyond the names."""
+"""GET /api/v1/overview, /triage and /glance: the list of workloads, and what its lines show beyond the names."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...base.errors import BadRequest
+from ...base.errors import BadRequest, NotFound
 from ...plugin_api.overview import Overview, overview, state_of
 from ..auth import require_role
 from ..errors import json_response
-from ..parameters import integer
+from ..parameters import integer, is_elsewhere, ordered_descending, workload_uid
 from ..state import ApiState
 from .summary import TrainingSummaries
+from .triage import Triage, TriageQuery, offset_of, triage_json
 
 MAX_GLANCES = 100
 
@@ -27,33 +28,48 @@ class OverviewRoutes:
     def __init__(self, state: ApiState) -> None:
         self._state = state
         self._summaries = TrainingSummaries(state)
+        self._triage = Triage()
 
     def routes(self) -> list[Route]:
-        """Both routes."""
+        """All routes."""
         return [
             Route("/overview", self.overview, methods=["GET"]),
+            Route("/triage", self.triage, methods=["GET"]),
             Route("/glance", self.glance, methods=["GET"]),
+            Route("/workloads/{uid:path}/verdict", self.verdict, methods=["GET"]),
         ]
 
     async def overview(self, request: Request) -> Response:
-        """The workloads with their state, those that need attention first; `search`, `limit`, `cursor`."""
+        """The workloads with their state, those that need attention first, or filtered and sorted."""
         require_role(request, self._state, "read")
+        parameters = request.query_params
         limit = integer(request, "limit", minimum=1, maximum=1000) or 50
-        page = await overview(
-            self._state.required_store(),
-            search=request.query_params.get("search", "").strip(),
-            limit=limit,
-            cursor=request.query_params.get("cursor", ""),
+        query = TriageQuery.of_parameters(
+            parameters.get("search", "").strip(),
+            parameters.get("state", ""),
+            [name for name in parameters.getlist("namespace") if name],
+            parameters.get("sort", "").strip(),
+            is_descending=ordered_descending(request, otherwise=False),
         )
-        now_ms = int(time.time() * 1000)
+        store, cursor, now_ms = self._state.required_store(), parameters.get("cursor", ""), round(time.time() * 1000)
+        if query.is_plain:
+            page = await overview(store, search=query.search, limit=limit, cursor=cursor)
+            lines = [_overview_json(line, now_ms) for line in page.workloads]
+            total, following = page.total, page.next_cursor
+        else:
+            first = offset_of(cursor)
+            found = await self._triage.lines_of(store, query)
+            lines, total = [triage_json(line) for line in found[first : first + limit]], len(found)
+            following = f"at:{first + limit}" if first + limit < len(found) else ""
         return json_response(
-            {
-                "workloads": [_overview_json(line, now_ms) for line in page.workloads],
-                "total_count": page.total,
-                "next_cursor": page.next_cursor or None,
-                "time": now_ms,
-            }
+            {"workloads": lines, "total_count": total, "next_cursor": following or None, "time": now_ms}
         )
+
+    async def triage(self, request: Request) -> Response:
+        """Count the workloads that failed, hang, are slow, silent or not finite; `search`."""
+        require_role(request, self._state, "read")
+        search = request.query_params.get("search", "").strip()
+        return json_response(await self._triage.counts(self._state.required_store(), search))
 
     async def glance(self, request: Request) -> Response:
         """Summaries of workloads for the list: framework, loss, throughput, memory, time left; `uid`, repeated."""
@@ -62,6 +78,16 @@ class OverviewRoutes:
         if not uids or len(uids) > MAX_GLANCES:
             raise BadRequest(f"uid must be given, at most {MAX_GLANCES} times")
         return json_response({"glances": await self._summaries.summarise(uids)})
+
+    async def verdict(self, request: Request) -> Response:
+        """The verdict on a workload: state, first cause, rank and node, last loss, last checkpoint, steps lost."""
+        require_role(request, self._state, "read")
+        uid = workload_uid(request)
+        elsewhere = is_elsewhere(request, self._state.cluster_name)
+        found = None if elsewhere else await self._summaries.verdict(uid)
+        if found is None:
+            raise NotFound(f"nothing is known about workload {uid!r}")
+        return json_response({"workload_uid": uid, **msgspec.to_builtins(found)})
 
 
 def _overview_json(line: Overview, now_ms: int) -> dict[str, Any]:

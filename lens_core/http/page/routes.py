@@ -73,6 +73,7 @@ class PageRoutes:
         if name is None:
             self._failures.record_failure(address)
             return _form("Nobody issued this token, or it was revoked.", 401)
+        await self._share_logins()
         response = RedirectResponse("./", 303)
         secure = request.url.scheme == "https"
         response.set_cookie(
@@ -86,12 +87,18 @@ class PageRoutes:
         )
         return response
 
+    async def _share_logins(self) -> None:
+        """Let the other daemons of a cluster know: the browser's next request may reach one of them."""
+        if self._state.share_logins is not None:
+            await self._state.share_logins()
+
     async def logout(self, request: Request) -> Response:
         """End the session, on the server too."""
         found = self._state.sessions.find_session(request)
         if found is not None:
             require_role(request, self._state, found[1])
             self._state.sessions.end_session(request)
+            await self._share_logins()
         response = json_response({"success": True})
         secure = request.url.scheme == "https"
         response.delete_cookie(SECURE_COOKIE if secure else COOKIE, path="/", secure=secure, httponly=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -15,15 +16,29 @@ from typing import Any
 import msgspec
 
 from ...detection.verdict import fuse
-from ...model.queries import SHORTEST_SPAN_SECONDS, MetricInfo, MetricPoint, PointQuery, Progress, RunSummary
+from ...model.event_types import DIAGNOSIS_EVENTS
+from ...model.queries import (
+    SHORTEST_SPAN_SECONDS,
+    MetricInfo,
+    MetricPoint,
+    PointQuery,
+    Progress,
+    RunSummary,
+    WorkloadDetail,
+)
+from ...plugin_api.overview import line_of
 from ...plugin_api.store import Store
 from ..detection import all_opinions
+from ..diagnosis import hang_of
 from ..point_text import special_name
+from ..progress import progress_of
 from ..state import ApiState
+from ..verdict import VerdictFacts, WorkloadVerdict
 
 SPARK_POINTS = 60
 MAX_KEPT = 5000
 AT_ONCE = 4
+MOST_EVENTS = 1000
 
 # The first that a workload has is shown; patterns over names in lower case.
 LOSS = ("^lm_loss$", "^loss$", "^train[/_]loss$", "^train.*loss$", "^(?!val|eval|test).*loss$", "loss$")
@@ -59,6 +74,7 @@ class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
     iterations_per_second: float | None = None
     target_iteration: int | None = None
     eta_seconds: float | None = None
+    verdict: WorkloadVerdict | None = None
 
 
 class TrainingSummaries:
@@ -66,7 +82,7 @@ class TrainingSummaries:
 
     def __init__(self, state: ApiState) -> None:
         self._state = state
-        self._kept: OrderedDict[str, tuple[str, TrainingSummary]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[str, TrainingSummary, VerdictFacts | None]] = OrderedDict()
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def summarise(self, uids: Sequence[str]) -> list[TrainingSummary]:
@@ -76,27 +92,42 @@ class TrainingSummaries:
         return [with_progress(summary, progress.get(summary.workload_uid)) for summary in summaries]
 
     async def _summarise_one(self, uid: str) -> TrainingSummary:
+        summary, facts = await self._known(uid)
+        if facts is None:
+            return summary
+        now = time.time()
+        if facts.line.event == "stalled":  # what is known of a hang changes with the time, too
+            store = self._state.required_store()
+            diagnoses, progress = await store.diagnoses(uid), await progress_of(store, uid, now)
+            facts = msgspec.structs.replace(facts, hang=hang_of(now, diagnoses, facts.events, progress))
+        return msgspec.structs.replace(summary, verdict=facts.verdict(round(now * 1000)))
+
+    async def verdict(self, uid: str) -> WorkloadVerdict | None:
+        """Return the verdict on a workload; None when nobody knows it."""
+        return (await self._summarise_one(uid)).verdict
+
+    async def _known(self, uid: str) -> tuple[TrainingSummary, VerdictFacts | None]:
         store = self._state.required_store()
         async with self._turns:
             version = await store.version(uid)
             kept = self._kept.get(uid)
             if kept is not None and kept[0] == version:
-                return kept[1]
-            summary = await self._compute(store, uid)
-        self._kept[uid] = (version, summary)
+                return kept[1:]
+            found = await self._compute(store, uid)
+        self._kept[uid] = (version, *found)
         self._kept.move_to_end(uid)
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
-        return summary
+        return found
 
-    async def _compute(self, store: Store, uid: str) -> TrainingSummary:
+    async def _compute(self, store: Store, uid: str) -> tuple[TrainingSummary, VerdictFacts | None]:
         detail = await store.workload(uid)
         metrics = await store.available_metrics(uid, "")
         evidence = await store.evidence(uid)
         verdict = fuse(await all_opinions(store, uid, evidence, self._state.rules), self._state.rules.relations)
         runs = detail.runs if detail else []
         speed, target, eta = time_left(runs)
-        return TrainingSummary(
+        summary = TrainingSummary(
             workload_uid=uid,
             wrapper_framework=verdict.wrapper_framework or None,
             base_framework=verdict.base_framework or None,
@@ -108,6 +139,14 @@ class TrainingSummaries:
             eta_seconds=eta,
             **await _metric_values(store, uid, metrics, runs),
         )
+        return summary, None if detail is None else await _verdict_facts(store, detail, summary)
+
+
+async def _verdict_facts(store: Store, detail: WorkloadDetail, summary: TrainingSummary) -> VerdictFacts:
+    found = await store.events(summary.workload_uid, limit=MOST_EVENTS)
+    events = [event for event in found if event.type in DIAGNOSIS_EVENTS]
+    line = line_of(detail.summary, detail.runs, events)
+    return VerdictFacts(line=line, runs=detail.runs, events=events, loss_name=summary.loss_name, loss=summary.loss)
 
 
 async def _metric_values(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -14,18 +14,22 @@ from msgspec import Meta
 from lens_core import Analyzer, BadRequest, Context, IngestRequest, Measurement, Origin, Record, Reply, Route
 
 from ..turns import Turns
-from .answers import as_whole_answer, days_of
+from .answers import as_whole_answer, days_of, goodput_since
 from .facts import Ledger
 from .fleet import GROUPS, INTERRUPTION_GROUPS, FleetBooks, Job
 from .ledger import Books, books_of, close
+from .row_cache import RowCache
 from .rows import MICRO
 from .spans import seconds_of_span
 from .store_facts import facts_of
 
 _LOOK_SECONDS = 20.0
 _DAY_SECONDS = 86400.0
+_WINDOWS = {"1h": 3600.0, "24h": _DAY_SECONDS}
 _CACHED = 16
 _MOST_UIDS = 500
+# A day of 200 jobs with a row each 10 seconds.
+_MOST_ROW_BYTES = 28 * 1024 * 1024
 
 
 class GoodputSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +75,7 @@ class Goodput(Analyzer):
         self._fleet: FleetBooks | None = None
         self._turns = Turns(settings.core_share, settings.longest_rest_seconds)
         self._lock = asyncio.Lock()
+        self._rows = RowCache(_MOST_ROW_BYTES)
         self._cached: dict[str, tuple[str, float, list[Books]]] = {}
 
     async def start(self) -> None:
@@ -107,7 +112,7 @@ class Goodput(Analyzer):
             async with self._lock:
                 await asyncio.to_thread(fleet.forget, uid)
             return []
-        ledger, days = await asyncio.to_thread(_close_books, books[0])
+        ledger, days, windows = await asyncio.to_thread(_close_books, books[0])
         detections = await self.store.detections(uid)
         best = max(detections, key=lambda one: one.confidence, default=None)
         detail = await self.store.workload(uid)
@@ -123,7 +128,7 @@ class Goodput(Analyzer):
             await asyncio.to_thread(fleet.book, job, days, ledger.interruptions)
         ended = (books[0].origin + max(account.life.end for account in books[0].accounts)) / MICRO
         is_recent = time.time() - ended <= self._options.recent_seconds
-        return _measurements(uid, ledger, days, at_risk) if is_recent else []
+        return _measurements(uid, ledger, windows, at_risk) if is_recent else []
 
     def routes(self) -> Sequence[Route]:
         """The ledgers of a workload, and of all."""
@@ -169,7 +174,7 @@ class Goodput(Analyzer):
         known = self._cached.get(uid)
         if known is not None and known[0] == version and time.monotonic() - known[1] < self.interval_seconds:
             return known[2]
-        facts = await facts_of(self.store, uid)
+        facts = await facts_of(self.store, uid, cache=self._rows)
         books = await asyncio.to_thread(lambda: [books_of(one) for one in facts])
         self._cached.pop(uid, None)
         self._cached[uid] = (version, time.monotonic(), books)
@@ -182,8 +187,10 @@ class Goodput(Analyzer):
         return self._fleet
 
 
-def _close_books(books: Books) -> tuple[Ledger, list[Any]]:
-    return close(books), days_of(books)
+def _close_books(books: Books) -> tuple[Ledger, list[Any], dict[str, float | None]]:
+    now = time.time()
+    windows = {name: goodput_since(books, now - seconds) for name, seconds in _WINDOWS.items()}
+    return close(books), days_of(books), windows
 
 
 def _at_risk(books: Books, ledger: Ledger) -> float | None:
@@ -194,7 +201,7 @@ def _at_risk(books: Books, ledger: Ledger) -> float | None:
     return ledger.at_risk_seconds * gpus
 
 
-def _measurements(uid: str, ledger: Ledger, days: Sequence[Any], at_risk: float | None) -> list[Record]:
+def _measurements(uid: str, ledger: Ledger, windows: Mapping[str, float | None], at_risk: float | None) -> list[Record]:
     """The series of a job."""
     found: list[tuple[str, float, dict[str, str]]] = []
     for bucket, seconds in ledger.buckets.items():
@@ -212,22 +219,14 @@ def _measurements(uid: str, ledger: Ledger, days: Sequence[Any], at_risk: float 
     for kind, pace in (("typical", ledger.typical_seconds), ("best", ledger.best_seconds)):
         if pace is not None:
             found.append(("lens_job_step_seconds", pace, {"kind": kind}))
-    recent = _recent_goodput(days)
-    if recent is not None:
-        found.append(("lens_job_goodput_ratio", recent, {"window": "24h"}))
+    for window, ratio in windows.items():
+        if ratio is not None:
+            found.append(("lens_job_goodput_ratio", ratio, {"window": window}))
     now = time.time()
     origin = Origin(workload_uid=uid)
     return [
         Measurement(origin=origin, name=name, value=value, event_time=now, tags=tags) for name, value, tags in found
     ]
-
-
-def _recent_goodput(days: Sequence[Any]) -> float | None:
-    """The goodput of yesterday and today; None for a job that is over."""
-    today = int(time.time() // _DAY_SECONDS)
-    recent = [seconds for day, seconds, _ in days if day >= today - 1]
-    busy = sum(sum(seconds.values()) - seconds["queued"] for seconds in recent)
-    return sum(seconds["productive"] for seconds in recent) / busy if busy > 0 else None
 
 
 def _refuse_unknown(request: IngestRequest, known: Sequence[str]) -> None:

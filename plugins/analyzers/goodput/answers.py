@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 
 from .accounts import spread
-from .facts import Ledger
+from .estimator import best_checkpoint_seconds
+from .facts import BUCKETS, Ints, Ledger
 from .ledger import Books, close
 from .rows import MICRO
 from .wording import sentence
@@ -46,6 +47,7 @@ def as_whole_answer(books: Books, since: float | None = None) -> dict[str, Any]:
     answer = as_answer(ledger) | {"gpu_seconds": ledger.gpu_seconds}
     return {
         **answer,
+        **_advice(books, ledger),
         "sentence": sentence(answer),
         "ettr": None if ledger.ettr is None else round(ledger.ettr, 4),
         "gpu_goodput": None if ledger.gpu_goodput is None else round(ledger.gpu_goodput, 4),
@@ -57,6 +59,7 @@ def as_whole_answer(books: Books, since: float | None = None) -> dict[str, Any]:
                 "start": round((books.origin + account.life.start) / 1000),
                 "end": round((books.origin + account.life.end) / 1000),
                 "gpus": account.life.facts.gpus,
+                "restarts": account.life.facts.restarts,
                 "ended": account.life.facts.cause or ("cleanly" if account.life.facts.ended_cleanly else ""),
                 "node": account.life.facts.node,
             }
@@ -69,12 +72,48 @@ def as_whole_answer(books: Books, since: float | None = None) -> dict[str, Any]:
     }
 
 
+def goodput_since(books: Books, since: float) -> float | None:
+    """The goodput of the time behind a moment (seconds since the epoch); None where the run has none."""
+    return _close_since(books, since).goodput
+
+
+def _gpu_seconds(books: Books, edges: Ints) -> dict[str, float] | None:
+    """The GPU-seconds of each bucket between two edges; None unless the GPUs of every attempt in it are known."""
+    total = dict.fromkeys(BUCKETS, 0.0)
+    for account in books.accounts:
+        parts = spread([account], edges)
+        seconds = sum(float(amounts[0]) for amounts in parts.values())
+        gpus = account.life.facts.gpus
+        if gpus is None and seconds > 0:
+            return None
+        for name, amounts in parts.items():
+            total[name] += float(amounts[0]) * (gpus or 0)
+    return total
+
+
+def _advice(books: Books, ledger: Ledger) -> dict[str, Any]:
+    """The mean time between interruptions, and how often to save by it: the Young/Daly rule."""
+    ends = len(ledger.interruptions)
+    worked = ledger.buckets["productive"] + ledger.buckets["slow"]
+    between = worked / ends if ends and worked > 0 else None
+    saves = {(one.start, one.end) for account in books.accounts for one in account.life.facts.saves if not one.marker}
+    each = ledger.buckets["checkpoint"] / len(saves) if saves else None
+    best = best_checkpoint_seconds(each, between) if each and between else None
+    return {
+        "seconds_between_interruptions": between,
+        "checkpoints": {"saves": len(saves), "seconds_each": each, "best_interval_seconds": best},
+    }
+
+
 def _close_since(books: Books, since: float) -> Ledger:
-    """The ledger of the time behind a moment; its GPU-seconds are those of whole runs and left out."""
+    """The ledger of the time behind a moment."""
     ledger = close(books)
     end = max((account.life.end + round(sum(account.gap.values())) for account in books.accounts), default=0)
     begin = min(end, max(0, round(since * MICRO) - books.origin))
-    parts = spread(books.accounts, np.array([begin, end], dtype=np.int64)) if end > begin else {}
+    edges = np.array([begin, end], dtype=np.int64)
+    parts = spread(books.accounts, edges) if end > begin else {}
+    gpu = _gpu_seconds(books, edges) if end > begin else None
+    gpu_busy = sum(gpu.values()) - gpu["queued"] if gpu is not None else 0.0
     buckets = {name: max(0.0, round(float(parts[name][0]), 6)) if parts else 0.0 for name in ledger.buckets}
     wall = round(sum(buckets.values()), 6)
     busy = wall - buckets["queued"]
@@ -84,8 +123,8 @@ def _close_since(books: Books, since: float) -> Ledger:
         buckets=buckets,
         goodput=buckets["productive"] / busy if busy > 0 else None,
         ettr=buckets["productive"] / wall if wall > 0 else None,
-        gpu_seconds=None,
-        gpu_goodput=None,
+        gpu_seconds=gpu,
+        gpu_goodput=gpu["productive"] / gpu_busy if gpu is not None and gpu_busy > 0 else None,
         interruptions=[found for found in ledger.interruptions if found.time >= since],
     )
 

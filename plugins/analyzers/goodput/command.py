@@ -8,7 +8,7 @@ from typing import Any, TextIO
 import click
 import msgspec
 
-from lens_core.commands import config_option, daemon_url, data_dir_option, request_json, url_option
+from lens_core.commands import config_option, daemon_url, data_dir_option, find_workload, request_json, url_option
 
 BY = ("cause", "node", "framework", "namespace", "name", "workload")
 
@@ -52,9 +52,9 @@ def command(
       lens goodput my-job
       lens goodput --since 7d --by node
 
-    UID is a workload; without one the daemon answers for all of them. Of a log the first time is the start of the
-    process. Times stand on the lines, with their date; for a log without them --times names a file that has as many
-    lines, each with seconds since the epoch or an ISO 8601 time.
+    UID is a workload, by uid or name; without one the daemon answers for all of them. Of a log the first time is the
+    start of the process. Times stand on the lines, with their date; for a log without them --times names a file that
+    has as many lines, each with seconds since the epoch or an ISO 8601 time.
     """
     if path is not None:
         if uid is not None or since is not None or by is not None:
@@ -72,7 +72,8 @@ def command(
     else:
         from urllib.parse import quote
 
-        _show(request_json("GET", base, f"/api/v1/workloads/{quote(uid)}/goodput", **parameters), as_json, fleet=False)
+        path = f"/api/v1/workloads/{quote(find_workload(base, uid))}/goodput"
+        _show(request_json("GET", base, path, **parameters), as_json, fleet=False)
 
 
 def _of_log(path: str, times: TextIO | None, as_json: bool) -> None:

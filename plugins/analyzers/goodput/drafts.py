@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .evaluation_lines import EVALUATION
 from .facts import Attempt, DataWait, DataWaits, Row, Rows, Span
 
 # The ends that are not clean, the least telling first: a launcher that stops its other processes says little.
@@ -18,6 +18,7 @@ BATCH = "global_batch_size"
 # Their steps are a rollout and a training phase of changing lengths.
 PHASED = frozenset({"verl", "openrlhf", "nemo_rl", "areal", "prime_rl"})
 _MAX_STEP = 2**53
+_STEP_IN_PATH = re.compile(r"(?:\biter_|\bglobal_?step[_-]?|\bstep[=_-]|-step=|\bcheckpoint-)(\d{1,15})(?![\d_])", re.I)
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Draft:
     resumed_from: int | None = None
     restore_seconds: float = 0.0
     batch: str = ""
+    restarts: int | None = None
     gpus: int | None = None
     columns: list[Rows] = field(default_factory=list)
     waits: DataWaits | None = None
@@ -85,6 +87,7 @@ class Draft:
             rank=self.rank,
             gpus=gpus,
             configuration=self.batch,
+            restarts=self.restarts,
             saves=self.saves,
             evaluations=self.evaluations,
             data=self.data,
@@ -100,8 +103,10 @@ class Draft:
         elif event.type == "checkpoint_loaded":
             if self.resumed_from is None:
                 self.resumed_from = step_of(event.iteration)
+            if self.resumed_from is None:
+                self.resumed_from = step_in_path(str(event.details.get("path", "")))
             self.restore_seconds = max(self.restore_seconds, event.seconds)
-        elif event.type == EVALUATION:
+        elif event.type == "evaluation":
             length = event.seconds
             begun = event.time - length
             self.evaluations.append(Span(begun, event.time, step_of(event.iteration), marker=not length))
@@ -129,6 +134,12 @@ def name_preemptions(drafts: Sequence[Draft]) -> None:
     for draft in drafts[:-1]:
         if draft.cause == "process_terminated" and draft.was_asked:
             draft.cause = PREEMPTED
+
+
+def step_in_path(path: str) -> int | None:
+    """The step in the name of a checkpoint: iter_0000100, global_step100, epoch=1-step=100, checkpoint-100."""
+    found = _STEP_IN_PATH.findall(path[:1000])
+    return step_of(int(found[-1])) if found else None
 
 
 def step_of(number: int | None) -> int | None:

@@ -294,7 +294,7 @@ def _notes(facts: Facts, accounts: Sequence[Account], *, has_periodic: bool) -> 
     if has_periodic:
         notes.append("pauses that come every so many steps are 'periodic': are they checkpoints or evaluations?")
     if facts.held is None and any(account.gap for account in accounts):
-        notes.append("nobody asked whether GPUs were held between attempts: all of it is 'down', none is 'queued'")
+        notes.append("nobody knows whether GPUs were held between attempts: all of it is 'down', none is 'queued'")
     if facts.has_phases:
         notes.append("reinforcement learning: its steps differ in kind, so no time is called 'slow'")
     if facts.is_approximate:

@@ -10,7 +10,7 @@ from lens_core import Detection, Event, Record, StepMetrics
 from .drafts import BATCH, DATA_WAIT, ENDS, PHASED, Draft, Said, name_preemptions, step_of
 from .facts import DataWait, Facts, Row
 
-# What a dying process still prints comes within this time; what comes after a longer silence is the next process.
+# Output of a dying process comes within this time; output after a longer silence is of the next process.
 _SILENCE_SECONDS = 5.0
 
 

@@ -10,7 +10,6 @@ import msgspec
 from lens_core import LensError, LogLine
 from lens_core.logs import parse_log_line, read_log
 
-from .evaluation_lines import EvaluationLines
 from .facts import Ledger
 from .ledger import ledger_of
 from .log_facts import LogFacts
@@ -26,7 +25,7 @@ def ledger_of_log(lines: Iterable[bytes], name: str, times: Iterable[str] | None
     Raises LensError where no line has a time, or where nothing in it is a step of training.
     """
     dated = _Dated(lines, times, name)
-    for record in read_log(dated, [EvaluationLines]):
+    for record in read_log(dated):
         if dated.found is not None:
             dated.found.read([record])
     found = dated.found

@@ -111,6 +111,7 @@ def _part_of(attempt: Attempt, start: int, *, is_first: bool, is_last: bool) -> 
         rank=attempt.rank if is_last else None,
         gpus=attempt.gpus,
         configuration=attempt.configuration,
+        restarts=attempt.restarts,
         saves=attempt.saves,
         evaluations=attempt.evaluations,
         data=attempt.data,
@@ -154,12 +155,12 @@ def _end(life: Life, following: int | None, now: float | None, *, is_last: bool)
 
 def _resumed_from(life: Life, *, is_first: bool) -> int:
     """The iteration from which an attempt went on."""
-    if life.facts.resumed_from is not None:
-        first = int(life.steps[0]) if len(life.steps) else life.facts.resumed_from
-        return min(life.facts.resumed_from, first)
+    told = life.facts.resumed_from
     if not len(life.steps):
-        return 0
+        return 0 if told is None else told
     first, every = int(life.steps[0]), life.every
+    if told is not None and told <= first:  # a higher one is that of a model from which training began anew
+        return told
     if is_first and first <= every:
         return 0 if first > 0 else first
     return first - every if first % every == 0 else first - 1

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from lens_core import EventRow, PointQuery, RunSummary, Store
+from lens_core import EventRow, PodLife, PointQuery, RunSummary, Store
 
-from .drafts import BATCH, DATA_WAIT, PHASED, Draft, Said, name_preemptions
-from .facts import DataWaits, Facts, Floats, Ints, Rows
+from .drafts import PHASED, Draft, Said, name_preemptions
+from .facts import Facts, Floats, Ints, Rows
+from .holding import begin_with_pods, gpus_of_pods, held_spans, spans_of_pods
+from .metric_facts import MetricNames, choose_metrics, read_metrics
+from .row_cache import RowCache
 
 _MOST_EVENTS = 100_000
 _TIES = ("log", "wandb", "dlrover", "tensorflow")
@@ -23,10 +26,15 @@ STALLED_SECONDS = 7 * 86400.0
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One attempt of one run as the store counts it: the stream of the rank that is looked at."""
+    """One attempt of one run as the store counts it: the stream of the rank that is looked at.
+
+    `gpus` are its ranks, as far as its streams say how many there are, `nodes` the nodes that they name.
+    """
 
     stream: RunSummary
     rows: int
+    gpus: int | None = None
+    nodes: frozenset[str] = frozenset()
 
     @property
     def begins(self) -> float:
@@ -39,8 +47,9 @@ class Life(msgspec.Struct, frozen=True):
         return self.stream.last_seen / 1000
 
 
-async def facts_of(store: Store, uid: str, now: float | None = None) -> list[Facts]:
+async def facts_of(store: Store, uid: str, now: float | None = None, cache: RowCache | None = None) -> list[Facts]:
     """The facts of each run of a workload, that with most GPUs and rows first; none for one that nobody knows."""
+    cache = RowCache(0) if cache is None else cache
     now = time.time() if now is None else now
     detail = await store.workload(uid)
     if detail is None or not detail.runs:
@@ -48,13 +57,20 @@ async def facts_of(store: Store, uid: str, now: float | None = None) -> list[Fac
     events = sorted(await store.events(uid, limit=_MOST_EVENTS), key=lambda event: event.timestamp)
     source = main_source(detail.runs)
     lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
-    metrics = {info.name for info in await store.available_metrics(uid, source)} & {DATA_WAIT, BATCH}
+    streams = [run for run in detail.runs if run.data_source == source]
+    metrics = choose_metrics(await store.available_metrics(uid, source), streams)
     has_phases = any(one.framework in PHASED for one in await store.detections(uid))
+    pods = await store.pods(uid)
+    spans = spans_of_pods(pods, now)
     found = []
     for chain in chains_of(lives, events):
-        drafts = [await _draft(store, uid, life, metrics) for life in chain]
+        drafts = [await _draft(store, uid, life, metrics, cache) for life in chain]
         _read_events(drafts, chain, events)
         name_preemptions(drafts)
+        ends = [draft.end or life.ends for draft, life in zip(drafts, chain, strict=True)]
+        _count_gpus(drafts, chain, ends, pods, ranks_of(detail.runs) if _is_one_size(detail.runs) else None)
+        others = [life.ends for life in lives if life not in chain and life.ends < chain[0].begins]
+        starts = begin_with_pods(drafts, [life.begins for life in chain], [max(others, default=0.0), *ends], spans)
         newest = _newest(chain, events)
         is_running = drafts[-1].end is None and now - newest <= _patience(chain[-1], events)
         found.append(
@@ -62,6 +78,7 @@ async def facts_of(store: Store, uid: str, now: float | None = None) -> list[Fac
                 attempts=[draft.finish(draft.gpus) for draft in drafts],
                 run=chain[-1].stream.run_id or uid,
                 now=now if is_running else None,
+                held=held_spans(starts, ends, spans),
                 has_phases=has_phases,
             )
         )
@@ -93,8 +110,19 @@ def lives_of_runs(runs: Iterable[RunSummary]) -> list[Life]:
     for group in groups.values():
         most = max(run.rows for run in group)
         whole = [run for run in group if run.rows >= _WHOLE * most]
-        found.append(Life(min(whole, key=lambda run: -1 if run.rank is None else run.rank), most))
+        nodes = frozenset(run.node for run in group if run.node)
+        lowest = min(whole, key=lambda run: -1 if run.rank is None else run.rank)
+        found.append(Life(lowest, most, ranks_of(group), nodes))
     return sorted(found, key=lambda life: life.begins)
+
+
+def ranks_of(streams: Sequence[RunSummary]) -> int | None:
+    """The ranks of an attempt: its world size, else those that log if all from 0 on do; None where nobody can tell."""
+    told = max((stream.world_size or 0 for stream in streams), default=0)
+    if told > 1:
+        return told
+    seen = {stream.rank for stream in streams if stream.rank is not None}
+    return len(seen) if len(seen) > 1 and seen == set(range(len(seen))) else None
 
 
 def chains_of(lives: Sequence[Life], events: Sequence[EventRow]) -> list[list[Life]]:
@@ -122,36 +150,28 @@ def chains_of(lives: Sequence[Life], events: Sequence[EventRow]) -> list[list[Li
     return chains
 
 
-async def _draft(store: Store, uid: str, life: Life, metrics: set[str]) -> Draft:
+async def _draft(store: Store, uid: str, life: Life, metrics: MetricNames, cache: RowCache) -> Draft:
     stream = life.stream
     rank = -1 if stream.rank is None else stream.rank
     query = PointQuery(
         workload_uid=uid, data_source=stream.data_source, run_id=stream.run_id, attempt=stream.attempt, rank=rank
     )
     draft = Draft()
-    async for piece in store.iteration_columns(query):
-        if piece.metric_name == "iteration":
-            steps, times = _columns(piece.iterations, piece.timestamps)
-            draft.columns.append(Rows(steps, times, stream.rank, stream.data_source))
-    if metrics:
-        await _read_metrics(store, msgspec.structs.replace(query, metrics=tuple(sorted(metrics))), draft)
+
+    async def read_rows(start_ms: int | None) -> tuple[Ints, Floats]:
+        wanted = store.iteration_columns(msgspec.structs.replace(query, start_ms=start_ms))
+        parts = [
+            _columns(piece.iterations, piece.timestamps) async for piece in wanted if piece.metric_name == "iteration"
+        ]
+        if not parts:
+            return np.empty(0, dtype=np.int64), np.empty(0)
+        return np.concatenate([steps for steps, _ in parts]), np.concatenate([times for _, times in parts])
+
+    steps, times = await cache.read_rows(uid, stream, read_rows)
+    if len(steps):
+        draft.columns.append(Rows(steps, times, stream.rank, stream.data_source))
+    await read_metrics(store, query, stream, metrics, draft)
     return draft
-
-
-async def _read_metrics(store: Store, query: PointQuery, draft: Draft) -> None:
-    """The waits for data, and the batch size, which says whether steps can be compared."""
-    steps, seconds = [np.empty(0, dtype=np.int64)], [np.empty(0)]
-    async for piece in store.metric_columns(query):
-        values = np.frombuffer(piece.values, dtype=np.float64) if len(piece) else np.empty(0)
-        finite = np.isfinite(values)
-        if piece.metric_name == BATCH and finite.any():
-            draft.batch = f"{values[finite][-1]:g}"
-        elif piece.metric_name == DATA_WAIT:
-            own, _ = _columns(piece.iterations, piece.timestamps)
-            steps.append(own[finite])
-            seconds.append(values[finite] / 1000.0)
-    if len(steps) > 1:
-        draft.waits = DataWaits(np.concatenate(steps), np.concatenate(seconds))
 
 
 def _columns(iterations: Sequence[int], timestamps: Sequence[int]) -> tuple[Ints, Floats]:
@@ -172,7 +192,7 @@ def _read_events(drafts: Sequence[Draft], chain: Sequence[Life], events: Sequenc
             index = int(np.searchsorted(starts, moment, side="right")) - 1
             ends_before = event.type in ("training_started", "checkpoint_loaded")
             if ends_before and index + 1 < len(starts) and (index < 0 or chain[index].ends < moment):
-                index += 1  # what announces an attempt comes before its first row
+                index += 1  # the event that announces an attempt comes before its first row
             draft = drafts[max(0, index)]
         if event.type == "training_started":
             _read_start(draft, event, moment)
@@ -196,6 +216,24 @@ def _read_start(draft: Draft, event: EventRow, moment: float) -> None:
         draft.gpus = max(draft.gpus or 0, world)
     elif isinstance(visible, int) and visible > 0:
         draft.gpus = max(draft.gpus or 0, visible)
+    restarts = process.get("restart_count")
+    if isinstance(restarts, int) and restarts >= 0:
+        draft.restarts = max(draft.restarts or 0, restarts)
+
+
+def _count_gpus(
+    drafts: Sequence[Draft], chain: Sequence[Life], ends: Sequence[float], pods: Sequence[PodLife], told: int | None
+) -> None:
+    """Give the GPUs to attempts of which no process told them: the ranks of the rows, else the pods' devices.
+
+    `told` is the world size where all that is stored of the job, from whatever source, says the same.
+    """
+    for draft, life, end in zip(drafts, chain, ends, strict=True):
+        draft.gpus = draft.gpus or life.gpus or told or gpus_of_pods(pods, life.begins, end)
+
+
+def _is_one_size(runs: Sequence[RunSummary]) -> bool:
+    return len({run.world_size for run in runs if run.world_size}) == 1
 
 
 def _newest(chain: Sequence[Life], events: Sequence[EventRow]) -> float:

@@ -15,9 +15,25 @@ from lens_core import Analyzer, Context, Event, IngestRequest, Origin, Record, R
 from ..turns import Turns
 from .finding import Finding
 from .job import Findings, find_all, read_attempts
+from .sibling_reader import SiblingReader, sibling_of
+from .siblings import compare_siblings
 
 _LOOK_SECONDS = 20.0
 _MOST_REPORTED = 20_000
+# Findings that hold for a whole attempt: each is reported once, however its place moves.
+_OF_ATTEMPTS = frozenset(
+    {
+        "checkpoint_slower",
+        "data_repeated",
+        "loss_diverged",
+        "loss_off",
+        "memory_creep",
+        "nan_precursor",
+        "restore_differs",
+        "slower_than_siblings",
+        "step_time_creep",
+    }
+)
 
 
 class RegressionsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +66,7 @@ class Regressions(Analyzer):
     def __init__(self, settings: RegressionsSettings, context: Context) -> None:
         super().__init__(settings, context)
         self._options = settings
+        self._siblings = SiblingReader()
         self._turns = Turns(settings.core_share, settings.longest_rest_seconds)
         self._reported: dict[str, None] = {}
         self._new: list[str] = []
@@ -99,7 +116,14 @@ class Regressions(Analyzer):
 
     async def _find(self, uid: str) -> list[Findings]:
         chains, events = await read_attempts(self.store, uid)
-        return await asyncio.to_thread(lambda: [find_all(chain, events) for chain in chains])
+        found = await asyncio.to_thread(lambda: [find_all(chain, events) for chain in chains])
+        detail = await self.store.workload(uid) if chains else None
+        if detail is None:
+            return found
+        # The newest run alone: those before it are siblings of nothing that goes on.
+        siblings = await self._siblings.read_siblings(self.store, detail.summary)
+        off = await asyncio.to_thread(compare_siblings, sibling_of(uid, chains[-1][-1]), siblings)
+        return [*found[:-1], msgspec.structs.replace(found[-1], findings=[*found[-1].findings, *off])]
 
     def _events_of_findings(self, uid: str, found: Findings) -> list[Record]:
         oldest = time.time() - self._options.recent_seconds
@@ -126,8 +150,7 @@ class Regressions(Analyzer):
 
 def _place(found: Finding) -> int:
     """The place of a finding; of those that hold for a whole attempt there is one."""
-    whole = ("memory_creep", "checkpoint_slower", "loss_diverged", "restore_differs", "data_repeated")
-    return 0 if found.type in whole else found.iteration
+    return 0 if found.type in _OF_ATTEMPTS else found.iteration
 
 
 def _plain(details: dict[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,21 @@ import numpy as np
 
 from lens_core import EventRow, PointQuery, Store
 
+from ..goodput.metric_facts import OF_EVALUATIONS
 from ..goodput.store_facts import Life, chains_of, lives_of_runs, main_source
 from .finding import Finding, Points
 from .loss import find_divergence, find_spikes
 from .memory import find_memory_creep, find_slower_checkpoints
-from .pace import find_slower, find_slower_after_restart
-from .replay import Replay, compare_losses, find_other_learning_rate, find_repeated_data, find_wrong_restore
+from .pace import find_slower, find_slower_after_restart, find_step_time_creep
+from .precursors import find_falling_scale, find_odd_learning_rate, find_skipped_steps
+from .replay import (
+    Replay,
+    compare_losses,
+    find_other_learning_rate,
+    find_other_samples,
+    find_repeated_data,
+    find_wrong_restore,
+)
 
 MOST_POINTS = 5_000
 _MOST_RUNS = 5
@@ -25,10 +34,13 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "loss": ("lm_loss", "loss", "train_loss", "training_loss", "total_loss"),
     "grad_norm": ("grad_norm", "gradient_norm", "global_grad_norm", "total_grad_norm"),
     "learning_rate": ("learning_rate", "lr"),
+    "loss_scale": ("loss_scale",),
+    "skipped": ("skipped_iterations_number", "skipped_iterations"),
+    "samples": ("consumed_samples",),
+    "batch": ("global_batch_size",),
     "memory": ("mem_usage",),
     "memory_limit": ("mem_total",),
 }
-_OTHERS = re.compile(r"(^|[/._])(val|valid|validation|eval|test)([/._]|$)", re.IGNORECASE)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,10 +80,22 @@ async def read_attempts(store: Store, uid: str) -> tuple[list[list[Attempt]], li
     return [[await _read(store, uid, life, names) for life in chain[-2:]] for chain in newest], events
 
 
+async def read_newest(store: Store, uid: str) -> Attempt | None:
+    """The newest attempt of a workload; None without rows."""
+    detail = await store.workload(uid)
+    if detail is None or not detail.runs:
+        return None
+    source = main_source(detail.runs)
+    lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
+    names = choose_metrics([info.name for info in await store.available_metrics(uid, source)])
+    wanted = {role: name for role, name in names.items() if role in ("loss", "batch")}
+    return await _read(store, uid, max(lives, key=lambda life: life.ends), wanted)
+
+
 def choose_metrics(available: Sequence[str]) -> dict[str, str]:
     """For each role the metric that plays it; those of evaluations play none."""
     chosen = {}
-    own = [name for name in available if not _OTHERS.search(name)]
+    own = [name for name in available if not OF_EVALUATIONS.search(name)]
     for role, wanted in _NAMES.items():
         for word in wanted:
             found = [name for name in own if re.split(r"[/.]", name.lower())[-1].replace(" ", "_") == word]
@@ -133,16 +157,34 @@ def find_all(attempts: Sequence[Attempt], events: Sequence[EventRow]) -> Finding
         *find_slower(newest.progress),
         *find_memory_creep(newest.points("memory"), float(limit.values[-1]) if len(limit) else None),
         *find_slower_checkpoints(_saves(newest.life, events)),
+        *find_step_time_creep(newest.progress),
+        *find_falling_scale(newest.points("loss_scale")),
+        *find_skipped_steps(newest.points("skipped") if "skipped" in newest.metrics else _skipped(newest.life, events)),
+        *find_odd_learning_rate(newest.points("learning_rate")),
     ]
     replay = None
     if before is not None:
         replay = compare_losses(before.points("loss"), loss)
-        found += find_slower_after_restart(before.progress, newest.progress)
+        if not (before.life.gpus and newest.life.gpus) or before.life.gpus == newest.life.gpus:
+            new_nodes = sorted(newest.life.nodes - before.life.nodes) if before.life.nodes else []
+            found += find_slower_after_restart(before.progress, newest.progress, new_nodes)
+        found += find_other_samples(before.points("samples"), newest.points("samples"))
         found += find_wrong_restore(before.points("loss"), loss)
         found += find_other_learning_rate(before.points("learning_rate"), newest.points("learning_rate"))
         found += find_repeated_data(before.points("loss"), loss)
     ordered = sorted(found, key=lambda one: (one.time, one.type))
     return Findings(run_id=stream.run_id, attempt=stream.attempt, findings=ordered, replay=replay)
+
+
+def _skipped(life: Life, events: Sequence[EventRow]) -> Points:
+    """The steps of an attempt that a log says were skipped, one by one."""
+    found = [
+        (event.iteration, event.timestamp / 1000)
+        for event in events
+        if event.type == "step_skipped" and event.iteration is not None and life.stream.first_seen <= event.timestamp
+    ]
+    iterations = np.array([iteration for iteration, _ in found], dtype=np.int64)
+    return Points(iterations, np.array([time for _, time in found], dtype=np.float64), np.ones(len(found)))
 
 
 def _saves(life: Life, events: Sequence[EventRow]) -> list[tuple[int, float, float]]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from .finding import SCALE, Finding, Floats, Points, mad
+from .memory import theil_sen
 
 CLIP, DRIFT, ALARM = 0.05, 0.01, 0.25
 CONFIRM_RATIO, CONFIRM_ERRORS, CONFIRM_INTERVALS = 1.03, 5.0, 30
 _REFERENCE = 50
 _WARM_UP = 20
 _SETTLING = 5
+_MOST_NODES = 20
+_LEAST_CREEP, _CREEP_AN_HOUR, _CREEP_IN_ALL, _CREEP_OF_QUARTER = 80, 0.01, 0.05, 0.1
 
 
 def seconds_per_step(progress: Points) -> Floats:
@@ -45,6 +49,9 @@ def find_slower(progress: Points) -> list[Finding]:
                         "seconds_after": reference * ratio,
                         "since_iteration": int(progress.iterations[since + 1]),
                         "steps_to_find": at - since + 1,
+                        "cost_seconds": reference
+                        * (ratio - 1.0)
+                        * float(progress.iterations[-1] - progress.iterations[since]),
                     },
                 )
             )
@@ -52,8 +59,11 @@ def find_slower(progress: Points) -> list[Finding]:
     return found
 
 
-def find_slower_after_restart(before: Points, after: Points) -> list[Finding]:
-    """Compare the last 50 intervals of an attempt with the first 50 of the next, of the same world size."""
+def find_slower_after_restart(before: Points, after: Points, new_nodes: Sequence[str] = ()) -> list[Finding]:
+    """Compare the last 50 intervals of an attempt with the first 50 of the next, of the same world size.
+
+    `new_nodes` are the nodes that came in with the restart.
+    """
     old, new = seconds_per_step(before)[-_REFERENCE:], seconds_per_step(after)[_SETTLING : _SETTLING + _REFERENCE]
     if len(old) < _WARM_UP or len(new) < _REFERENCE:
         return []
@@ -70,7 +80,45 @@ def find_slower_after_restart(before: Points, after: Points) -> list[Finding]:
             iteration=int(after.iterations[at]),
             time=float(after.times[at]),
             rule="median of 50 intervals after the restart over that before it, at least 3 % and 5 standard errors",
-            details={"ratio": ratio, "seconds_before": reference, "seconds_after": reference * ratio},
+            details={
+                "ratio": ratio,
+                "seconds_before": reference,
+                "seconds_after": reference * ratio,
+                "cost_seconds": reference * (ratio - 1.0) * float(after.iterations[-1] - after.iterations[0]),
+                **({"new_nodes": [*new_nodes][:_MOST_NODES]} if new_nodes else {}),
+            },
+        )
+    ]
+
+
+def find_step_time_creep(progress: Points) -> list[Finding]:
+    """Find steps that get slower all the time: over 1 % an hour and over 5 % in all, in each quarter of the attempt."""
+    paces = seconds_per_step(progress)[_SETTLING:]
+    times = progress.times[_SETTLING + 1 :]
+    if len(paces) < _LEAST_CREEP:
+        return []
+    hours = (times - times[0]) / 3600
+    trend = theil_sen(hours, paces)
+    begin = trend.newest - trend.slope * float(hours[-1]) if trend is not None else 0.0
+    if trend is None or not begin > 0 or trend.lower <= _CREEP_AN_HOUR * begin:
+        return []
+    growth = trend.slope * float(hours[-1])
+    quarters = np.diff([np.median(part) for part in np.array_split(paces, 4)])
+    # A jump is one step among the quarters, and has a finding of its own.
+    if growth <= _CREEP_IN_ALL * begin or np.any(quarters < _CREEP_OF_QUARTER * growth):
+        return []
+    return [
+        Finding(
+            type="step_time_creep",
+            iteration=int(progress.iterations[-1]),
+            time=float(progress.times[-1]),
+            rule="Theil–Sen slope of the step time: lower bound over 1 % an hour, over 5 % in all, in each quarter",
+            details={
+                "percent_an_hour": 100 * trend.slope / begin,
+                "seconds_before": begin,
+                "seconds_after": trend.newest,
+                "cost_seconds": 0.5 * growth * float(progress.iterations[-1] - progress.iterations[_SETTLING]),
+            },
         )
     ]
 

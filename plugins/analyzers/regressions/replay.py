@@ -85,6 +85,21 @@ def find_other_learning_rate(before: Points, after: Points) -> list[Finding]:
     ]
 
 
+def find_other_samples(before: Points, after: Points) -> list[Finding]:
+    """Find that the samples consumed up to equal steps are others than before: some were left out or come again."""
+    first, second = before.finite(), after.finite()
+    common, at, again = np.intersect1d(first.iterations, second.iterations, return_indices=True)
+    if not len(common):
+        return []
+    differences = second.values[again] - first.values[at]
+    if np.mean(differences != 0) < 0.5:
+        return []
+    place = int(np.argmax(differences != 0))
+    figures = {"before": float(first.values[at][place]), "after": float(second.values[again][place])}
+    rule = "the number of samples consumed up to most equal steps is another than before"
+    return [_finding(after, "samples_differ", rule, {**figures, "points": len(common)})]
+
+
 def find_repeated_data(before: Points, after: Points) -> list[Finding]:
     """Find that the losses of an attempt follow those of the one before at other steps: the same data, again."""
     old, new = _residuals(before.finite().values), _residuals(after.finite().values)[: _REPEATED_POINTS * 4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -13,8 +13,8 @@ from msgspec import Meta
 from lens_core import Analyzer, Context, Event, IngestRequest, Measurement, Origin, Record, Reply, Route
 
 from ..turns import Turns
-from .job import RankTimes, read_ranks
-from .verdict import ADVICE, Layout, Verdict, judge
+from .signals import Judgement, Signals, judge_signals, read_signals
+from .verdict import Verdict, Window, is_gone
 
 _LOOK_SECONDS = 20.0
 _REPORTED = {"straggler": "straggler", "imbalance": "imbalance", "uneven_data": "imbalance", "input": "straggler"}
@@ -41,7 +41,7 @@ class Stragglers(Analyzer):
     def __init__(self, settings: StragglersSettings, context: Context) -> None:
         super().__init__(settings, context)
         self._turns = Turns(settings.core_share, settings.longest_rest_seconds)
-        # What was reported of each workload and is not over; and what this look changes of it.
+        # The open reports of each workload, and the changes of this run.
         self._open: dict[str, Verdict] = {}
         self._next: dict[str, Verdict | None] = {}
 
@@ -55,10 +55,8 @@ class Stragglers(Analyzer):
             began = time.monotonic()
             if began > ends:
                 break
-            times = await read_ranks(self.store, uid)
-            if times is not None:
-                verdict = await asyncio.to_thread(judge, times.windows, Layout(node=times.nodes))
-                records += self._report(uid, times, verdict)
+            signals = await read_signals(self.store, uid)
+            records += self._report(uid, signals, await asyncio.to_thread(judge_signals, signals))
             self._turns.looked_at(uid, time.monotonic() - began)
         return records
 
@@ -77,26 +75,27 @@ class Stragglers(Analyzer):
 
     async def _answer(self, request: IngestRequest) -> Reply:
         """The ranks that hold the others up, by which rule and figures; `unknown` with what to switch on."""
-        times = await read_ranks(self.store, request.path_parameters["uid"])
-        if times is None:
-            advice = f"no two ranks of this job log rows; {ADVICE}"
-            return Reply(body={"verdict": msgspec.to_builtins(Verdict(kind="unknown", advice=advice)), "windows": []})
-        verdict = await asyncio.to_thread(judge, times.windows, Layout(node=times.nodes))
-        windows = [{role: _by_text(found) for role, found in _roles(window)} for window in times.windows]
-        body = {"verdict": msgspec.to_builtins(verdict), "metrics": times.metrics, "windows": windows}
-        return Reply(body={**body, "run": times.run_id, "attempt": times.attempt, "iteration": times.iteration})
+        signals = await read_signals(self.store, request.path_parameters["uid"])
+        found = await asyncio.to_thread(judge_signals, signals)
+        windows = [{role: _by_text(times) for role, times in _roles(window)} for window in found.windows]
+        body = {"verdict": msgspec.to_builtins(found.verdict), "source": found.source, "windows": windows}
+        times = signals.times
+        if times is not None:
+            body |= {"metrics": times.metrics, "run": times.run_id, "attempt": times.attempt}
+            body |= {"iteration": times.iteration}
+        return Reply(body=body)
 
-    def _report(self, uid: str, times: RankTimes, verdict: Verdict) -> list[Record]:
-        before = self._open.get(uid)
+    def _report(self, uid: str, signals: Signals, found: Judgement) -> list[Record]:
+        verdict, before = found.verdict, self._open.get(uid)
         kind = _REPORTED.get(verdict.kind)
         records: list[Record] = []
         if kind == "straggler" and verdict.ratio is not None:
             records += [
                 Measurement(
-                    origin=Origin(workload_uid=uid, node=times.nodes.get(rank, "")),
+                    origin=Origin(workload_uid=uid, node=found.nodes.get(rank, "")),
                     name="lens_straggler_ratio",
                     value=verdict.ratio,
-                    event_time=times.time,
+                    event_time=_time_of(signals),
                     tags={"rank": str(rank)},
                 )
                 for rank in verdict.ranks[:8]
@@ -107,31 +106,47 @@ class Stragglers(Analyzer):
                 verdict.ranks,
                 verdict.node,
             ):
-                records.append(_event(uid, times, kind, verdict))
+                records.append(_event(uid, signals, kind, found))
                 self._next[uid] = verdict
-        elif before is not None and verdict.kind == "none":
+        elif before is not None and verdict.kind == "none" and _are_gone(found.windows, before):
             if before.kind in ("straggler", "input"):
-                records.append(_event(uid, times, "straggler_gone", before))
+                gone = msgspec.structs.replace(found, verdict=before)
+                records.append(_event(uid, signals, "straggler_gone", gone))
             self._next[uid] = None
         return records
 
 
-def _event(uid: str, times: RankTimes, kind: str, verdict: Verdict) -> Event:
+def _are_gone(windows: Sequence[Window], before: Verdict) -> bool:
+    """Whether ranks that were slow are like the others for five windows; where no windows tell, the verdict does."""
+    with_times = [rank for rank in before.ranks if any(rank in window.compute for window in windows)]
+    return all(is_gone(windows, rank) for rank in with_times)
+
+
+def _time_of(signals: Signals) -> float:
+    """The newest time of all signals."""
+    times = [signals.times.time] if signals.times is not None else []
+    times += [event.timestamp / 1000 for event in signals.events[-1:]]
+    times += [report.timestamp for report in (*signals.xpu_timer[-1:], *signals.stacks[-1:])]
+    return max(times, default=time.time())
+
+
+def _event(uid: str, signals: Signals, kind: str, found: Judgement) -> Event:
+    verdict, times = found.verdict, signals.times
     details = {name: value for name, value in msgspec.to_builtins(verdict).items() if value not in (None, "", [])}
     rank = verdict.ranks[0] if len(verdict.ranks) == 1 else None
     return Event(
         origin=Origin(workload_uid=uid, node=verdict.node, rank=rank),
         type=kind,
-        run_id=times.run_id,
-        attempt=times.attempt,
-        iteration=times.iteration,
-        event_time=times.time,
+        run_id=times.run_id if times is not None else "",
+        attempt=times.attempt if times is not None else None,
+        iteration=times.iteration if times is not None else None,
+        event_time=_time_of(signals),
         data_source="analyzer",
-        details=details | {"metrics": times.metrics},
+        details=details | {"source": found.source, "metrics": times.metrics if times is not None else {}},
     )
 
 
-def _roles(window: Any) -> list[tuple[str, dict[int, float]]]:
+def _roles(window: Window) -> list[tuple[str, dict[int, float]]]:
     return [(role, getattr(window, role)) for role in ("compute", "waiting", "data", "step") if getattr(window, role)]
 
 

@@ -15,7 +15,7 @@ from .verdict import WINDOWS, Window
 
 INTERVALS = 50
 MOST_RANKS = 1024
-# What each metric of a rank's row means, by the last part of its name.
+# The meaning of each metric of a rank's row, by the last part of its name.
 _ROLES: Mapping[str, str] = {
     "forward": "compute",
     "forward_time": "compute",
@@ -73,7 +73,7 @@ async def read_ranks(store: Store, uid: str) -> RankTimes | None:
     first = streams[0]
     available = [info.name for info in await store.available_metrics(uid, first.data_source)]
     metrics = choose_times(available)
-    nodes = await _nodes(store, uid, first)
+    nodes = {stream.rank: stream.node for stream in streams if stream.rank is not None and stream.node}
     if not {"compute", "waiting"} & set(metrics):  # nothing else tells a slow rank, so nothing else is read
         return RankTimes(windows=[], metrics=metrics, run_id=first.run_id, attempt=first.attempt, nodes=nodes)
     columns: dict[str, dict[int, tuple[Ints, Floats]]] = {role: {} for role in metrics}
@@ -159,15 +159,6 @@ def _start_of_windows(stream: RunSummary) -> int:
     needed = (WINDOWS + 2) * INTERVALS
     share = min(1.0, needed / max(1, stream.rows))
     return round(stream.last_seen - (stream.last_seen - stream.first_seen) * share)
-
-
-async def _nodes(store: Store, uid: str, stream: RunSummary) -> dict[int, str]:
-    """The node of each rank, as the events of this attempt say it."""
-    return {
-        event.rank: event.node
-        for event in await store.events(uid, limit=10_000)
-        if event.rank is not None and event.node and event.run_id == stream.run_id
-    }
 
 
 def _join_pieces(pieces: Sequence[PointColumns]) -> tuple[Ints, Floats] | None:

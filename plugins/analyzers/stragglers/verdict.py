@@ -21,7 +21,7 @@ _GONE_RATIO = 1.05
 ADVICE = (
     "step times cannot tell in synchronous training: every rank waits for the slowest. Switch on what is local to a "
     "rank: forward and backward times or data loading times in the rows of each rank, Megatron's "
-    "--timing-log-option all or --log-straggler, or the xpu_timer collector"
+    "--log-straggler, NVRx, the xpu_timer collector, or all_ranks of the stacks collector"
 )
 
 
@@ -46,7 +46,10 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The judgement: `ranks` and `nodes` that are slow, how much slower, which rule found them, the cost as a share."""
+    """The judgement: `ranks` and `node` that are slow, how much slower, which rule found them, the cost as a share.
+
+    `cause` is why, where a line, a stack or the GPU itself says it.
+    """
 
     kind: Kind
     ranks: list[int] = []
@@ -60,6 +63,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     cost_share: float | None = None
     windows: int = 0
     advice: str = ""
+    cause: str = ""
 
 
 def judge(windows: Sequence[Window], layout: Layout | None = None) -> Verdict:
@@ -123,6 +127,14 @@ def _name(
         windows=len(windows),
         cost_share=_cost(window.compute, lasting),
     )
+    named = name_ranks(found, lasting, layout, len(window.compute))
+    is_input = named.kind == "straggler" and len(ranks) == 1 and _is_input(ranks[0], window)
+    return msgspec.structs.replace(named, kind="input") if is_input else named
+
+
+def name_ranks(found: Verdict, lasting: set[int], layout: Layout, count: int) -> Verdict:
+    """Name what slow ranks are together: a stage, a node, an imbalance among `count` ranks, or single ranks."""
+    ranks = sorted(lasting)
     stages = {layout.stage.get(rank) for rank in ranks}
     stage = stages.pop() if len(stages) == 1 else None
     if stage is not None and {rank for rank, of in layout.stage.items() if of == stage} == lasting and len(ranks) > 1:
@@ -130,11 +142,9 @@ def _name(
     node = _node_of(lasting, layout)
     if node:
         return msgspec.structs.replace(found, node=node)
-    if len(ranks) >= _IMBALANCE_SHARE * len(window.compute) and len(ranks) > 1:
+    if len(ranks) >= _IMBALANCE_SHARE * count > 0 and len(ranks) > 1:
         return msgspec.structs.replace(found, kind="imbalance")
-    own_node = layout.node.get(ranks[0], "") if len(ranks) == 1 else ""
-    is_input = len(ranks) == 1 and _is_input(ranks[0], window)
-    return msgspec.structs.replace(found, kind="input" if is_input else "straggler", node=own_node)
+    return msgspec.structs.replace(found, node=layout.node.get(ranks[0], "") if len(ranks) == 1 else "")
 
 
 def _node_of(lasting: set[int], layout: Layout) -> str:

@@ -87,7 +87,7 @@ class ReportQueue:
         if self._thread is not None:
             self._thread.join(deadline_seconds)
         if self._items:
-            logger.warning("Reports were left when the diagnosis stopped. reports=%d", len(self._items))
+            logger.warning("Unsent reports were dropped when the diagnosis stopped. reports=%d", len(self._items))
             self._items.clear()
 
     def append_report(self, collector: DataCollector, data: Any) -> None:
@@ -97,7 +97,7 @@ class ReportQueue:
                 self._items.popleft()
                 self.dropped += 1
                 if self.dropped == 1:
-                    logger.warning("The master is too slow, the oldest reports are dropped.")
+                    logger.warning("The master is too slow; dropping the oldest reports.")
             self._items.append(_Item(collector, data))
             self._changed.notify_all()
 
@@ -193,7 +193,7 @@ class DiagnosisAgent:
             if cls._instance is None:
                 cls._instance = cls(training_log_file, node_rank, local_world_size, max_restarts=max_restarts)
             elif cls._instance._differs(training_log_file, node_rank, local_world_size):
-                logger.warning("The diagnosis agent exists already; these arguments change nothing.")
+                logger.warning("The diagnosis agent exists already; ignoring these arguments.")
             return cls._instance
 
     @property

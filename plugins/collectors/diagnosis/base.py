@@ -122,7 +122,7 @@ class DataCollector(ABC):
     """
 
     data_type: ClassVar[str]
-    # How the collector is called in messages: "Reported <what> content", "<what> data not reported".
+    # The name of the collector in messages: "Reported <what> content", "<what> data not reported".
     what: ClassVar[str]
     interval_seconds: ClassVar[float] = 30.0
 

@@ -151,7 +151,8 @@ _LOOK_FOR_RANKS_EVERY = 8
 class StackCollector(DataCollector):
     """Reports stacks of the local ranks: of one while it moves, of all while it stands still, native ones then once.
 
-    `pids` names processes; else those with a RANK in their environment, of this process's own job if it has one.
+    With `all_ranks` it looks at all of them every other time. `pids` names processes; else those with a RANK in their
+    environment, of this process's own job if it has one.
     """
 
     data_type = DiagnosisDataType.STACK_TRACE
@@ -159,12 +160,18 @@ class StackCollector(DataCollector):
     interval_seconds: ClassVar[float] = INTERVAL_SECONDS
 
     def __init__(
-        self, local_world_size: int | None = None, pids: Sequence[int] = (), *, may_pause: bool = True
+        self,
+        local_world_size: int | None = None,
+        pids: Sequence[int] = (),
+        *,
+        may_pause: bool = True,
+        all_ranks: bool = False,
     ) -> None:
         super().__init__()
         self._local_world_size = local_world_size
         self._pids = list(pids)
         self._may_pause = may_pause
+        self._all_ranks = all_ranks
         self._ranks: list[RankProcess] = []
         self._runs = 0
         self._still = 0
@@ -198,7 +205,8 @@ class StackCollector(DataCollector):
         watched = self._read_first_stack()
         if watched is None:
             return {}
-        if not (self._still or is_first):
+        at_once = self._all_ranks and self._runs % 2 == 0
+        if not (self._still or is_first or at_once):
             return {watched.name: watched}
         if not is_due:
             self._find_ranks()  # a rank that died is why others stand still

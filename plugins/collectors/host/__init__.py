@@ -13,8 +13,10 @@ from typing import ClassVar
 from lens_core import Collector, Measurement, Origin, Record, hookimpl
 
 from ..catalogue import units
+from ..diagnosis.processes import find_ranks
 from .gpus import GpuReader, find_readers
 from .machine import HostSettings, Processes, Rates, Value, read_machine
+from .throttling import Throttled, ThrottleWatch, events_of
 
 __all__ = ["Host", "HostSettings", "lens_collectors"]
 
@@ -40,6 +42,8 @@ class Host(Collector):
         self._rates = Rates()
         self._processes = Processes(self.settings.max_processes)
         self._readers: list[GpuReader] = []
+        self._throttle_watch = ThrottleWatch()
+        self._throttled: list[Throttled] = []
         node = self.settings.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
         self._origin = Origin(node=node)
         await self._run_in_thread(self._read_first_values)
@@ -52,7 +56,12 @@ class Host(Collector):
     async def collect(self) -> Sequence[Record]:
         """All values now."""
         await asyncio.sleep(max(0.0, self._looked_at + _MIN_SECONDS - time.monotonic()))
-        return self._measurements(await self._run_in_thread(self._read_values))
+        measurements = self._measurements(await self._run_in_thread(self._read_values))
+        throttled, self._throttled = self._throttled, []
+        if not throttled:
+            return measurements
+        events = await asyncio.to_thread(events_of, throttled, self._origin.node, time.time(), find_ranks)
+        return [*measurements, *events]
 
     async def _run_in_thread(self, work: Callable[[], list[Value]]) -> list[Value]:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -65,6 +74,8 @@ class Host(Collector):
     def _read_values(self) -> list[Value]:
         values = list(read_machine(self.settings, self._rates))
         gpu_bytes: dict[int, float] = {}
+        slowed = [one for reader in self._readers for one in reader.read_throttled()]
+        self._throttled += self._throttle_watch.update(slowed)
         for reader in self._readers:
             values += reader.read_gpus()
             if self.settings.processes:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from .machine import Value
+from .throttling import Throttled, reasons_of
 
 
 class GpuReader(Protocol):
@@ -23,6 +24,14 @@ class GpuReader(Protocol):
         """Memory in bytes on all GPUs by process id."""
         ...
 
+    def read_throttled(self) -> Iterator[Throttled]:
+        """The GPUs that the hardware slows down now."""
+        ...
+
+
+# NVML's number of the clock of the streaming multiprocessors.
+_SM_CLOCK = 1
+
 
 def find_readers(say: Callable[[str], None]) -> list[GpuReader]:
     """The readers that work on this machine; why an installed package does not is said."""
@@ -37,11 +46,13 @@ def find_readers(say: Callable[[str], None]) -> list[GpuReader]:
     return found
 
 
-def number(ask: Callable[..., Any], *arguments: Any, field: str = "") -> float | None:
+def number(ask: Callable[..., Any] | None, *arguments: Any, field: str = "") -> float | None:
     """An answer, or a field of it, as a number; None where this GPU or driver has no such value.
 
     amdsmi says "N/A" then, NVML raises an error.
     """
+    if ask is None:
+        return None
     try:
         value = ask(*arguments)
         if field:
@@ -82,8 +93,28 @@ class Nvidia:
                 # NVML answers in milliwatts.
                 "gpu.power_watts": _times(number(nvml.nvmlDeviceGetPowerUsage, device), 0.001),
                 "gpu.temperature_celsius": number(nvml.nvmlDeviceGetTemperature, device, nvml.NVML_TEMPERATURE_GPU),
+                "gpu.sm_clock_mhz": number(getattr(nvml, "nvmlDeviceGetClockInfo", None), device, _SM_CLOCK),
             }
+            bits = self._throttle_bits(device)
+            if bits is not None:
+                found["gpu.throttled"] = float(bool(reasons_of(bits)))
             yield from (Value(name, value, tags) for name, value in found.items())
+
+    def read_throttled(self) -> Iterator[Throttled]:
+        """The GPUs that the hardware slows down now."""
+        for index, device in enumerate(self._devices):
+            reasons = reasons_of(self._throttle_bits(device))
+            if reasons:
+                running = self._nvml.nvmlDeviceGetComputeRunningProcesses(device)
+                yield Throttled(index, reasons, tuple(process.pid for process in running))
+
+    def _throttle_bits(self, device: Any) -> float | None:
+        """Return NVML's mask of reasons; its function has another name since 12.2."""
+        for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+            bits = number(getattr(self._nvml, name, None), device)
+            if bits is not None:
+                return bits
+        return None
 
     def processes(self) -> dict[int, float]:
         """Memory in bytes on all GPUs by process id."""
@@ -128,6 +159,10 @@ class Amd:
                 memory = number(process["memory_usage"].get, "vram_mem") or 0.0
                 used[int(process["pid"])] = used.get(int(process["pid"]), 0.0) + memory
         return used
+
+    def read_throttled(self) -> Iterator[Throttled]:
+        """None: AMD SMI counts violations instead of saying what holds now."""
+        return iter(())
 
     def _model(self, device: Any) -> str:
         return str(self._smi.amdsmi_get_gpu_asic_info(device).get("market_name", ""))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import httpx
 import msgspec
 from msgspec import Meta
 
-from lens_core import Collector, Context, LensError, Pod, Record, hookimpl
+from lens_core import Backoff, Collector, Context, LensError, Pod, Record, hookimpl
 
 from .client import ApiError, Gone, KubernetesApi, find_access
 from .objects import Owner, OwnerFinder, owners_of, pod_of
@@ -61,7 +60,7 @@ class Kubernetes(Collector):
         self._handed: dict[str, Pod] = {}
         self._version = ""
         self._error = ""
-        self._failures = 0
+        self._backoff = Backoff(*BACKOFF_SECONDS)
         self._listed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -135,16 +134,16 @@ class Kubernetes(Collector):
 
     async def _wait_after(self, error: Exception) -> None:
         """A watch that is dropped once is nothing; what fails again is said."""
-        self._failures += 1
-        if self._failures > 1 or not self._listed.is_set():
+        delay = self._backoff.next_delay()
+        if self._backoff.failures > 1 or not self._listed.is_set():
             self._error = f"{type(error).__name__}: {error}"
             self._listed.set()
-        least, most = BACKOFF_SECONDS
-        await asyncio.sleep(random.uniform(0.5, 1.0) * min(most, least * 2.0 ** min(self._failures, 10)))
+        await asyncio.sleep(delay)
 
     def _well(self) -> None:
         """The server has answered."""
-        self._failures, self._error = 0, ""
+        self._backoff.reset()
+        self._error = ""
         self.context.directory.confirm(self.context.name)
 
     async def _list(self, api: KubernetesApi, finder: OwnerFinder) -> None:
@@ -161,7 +160,9 @@ class Kubernetes(Collector):
         pods = [msgspec.structs.replace(pod, workloads=await finder.resolve_workloads(owners)) for pod, owners in found]
         self.lists += 1
         self._unsent.update({pod.uid: pod for pod in pods if self._pods.get(pod.uid) != pod})
-        self._pods = {pod.uid: pod for pod in pods}
+        listed = {pod.uid: pod for pod in pods}
+        self._unsent.update({uid: _gone(pod) for uid, pod in self._pods.items() if uid not in listed})
+        self._pods = listed
         self._publish_pods()
         self._version = str(metadata.get("resourceVersion") or "")
         self._well()
@@ -204,12 +205,20 @@ class Kubernetes(Collector):
             if changed:
                 self._pods[pod.uid] = self._unsent[pod.uid] = pod
         elif kind == "DELETED":
-            changed = self._pods.pop(str(metadata.get("uid")), None) is not None
+            gone = self._pods.pop(str(metadata.get("uid")), None)
+            changed = gone is not None
+            if gone is not None:
+                self._unsent[gone.uid] = _gone(gone)
         self._version = str(metadata.get("resourceVersion") or self._version)
         return changed
 
     def _publish_pods(self) -> None:
         self.context.directory.replace(self._pods.values(), self.context.name)
+
+
+def _gone(pod: Pod) -> Pod:
+    """A pod that is there no more, for the store: it holds nothing from now on."""
+    return pod if pod.phase in ("Succeeded", "Failed") else msgspec.structs.replace(pod, phase="Deleted")
 
 
 @hookimpl

@@ -43,7 +43,9 @@ class TensorBoard(Following):
         """As Following."""
         files = [file for root in roots for file in event_files(root, self.settings.max_files)]
         if len(files) >= self.settings.max_files:
-            self.context.logger.warning("There are more event files than are followed. max_files=%d", len(files))
+            self.context.logger.warning(
+                "There are more event files than max_files; the rest is not followed. max_files=%d", len(files)
+            )
         return {file.path: file for file in files}
 
     def read_next(self, path: str, files: Mapping[str, EventFile], progress: Mapping[str, Progress]) -> Piece | None:
@@ -65,7 +67,7 @@ class TensorBoard(Following):
         if piece.damaged:
             self.context.logger.warning("Events could not be read. file=%s events=%d", path, piece.damaged)
         if piece.skipped:
-            self.context.logger.info("Large events were stepped over. file=%s events=%d", path, piece.skipped)
+            self.context.logger.info("Skipped large events. file=%s events=%d", path, piece.skipped)
         return piece
 
     def _log_problem(self, path: str, before: Progress | None, problem: str) -> None:

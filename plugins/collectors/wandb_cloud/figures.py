@@ -81,7 +81,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FRACTION = re.compile(r"\.(\d+)")
-# What a double-encoded object is unpacked; W&B's own clients and servers encode once or twice.
+# The depth to which a multiply encoded object is unpacked; W&B's clients and servers encode once or twice.
 _MAX_DECODINGS = 2
 
 

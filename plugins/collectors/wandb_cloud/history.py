@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from lens_core import LensError, Origin, StepMetrics
+from lens_core import Backoff, LensError, Origin, StepMetrics
 
 from .figures import Access, RunFacts, WandbCloudSettings, read_object
 
@@ -128,9 +128,10 @@ def fetch_page(client: httpx.Client, access: Access, run_id: str, first: int, si
     }
     body = {"query": _QUERY, "variables": variables}
     reason = ""
+    backoff = Backoff(0.5, 8.0)
     for attempt in range(_ATTEMPTS):
         if attempt:
-            time.sleep(min(8.0, 0.25 * 2**attempt))
+            time.sleep(backoff.next_delay())
         try:
             response = client.post(f"{access.base_url}/graphql", json=body, auth=("api", access.api_key.reveal()))
         except httpx.HTTPError as error:

@@ -32,7 +32,7 @@ from .messages import (
     read_stats,
 )
 
-# What the Hugging Face Trainer and Lightning log beside wandb's own step.
+# Steps that the Hugging Face Trainer and Lightning log beside wandb's own step.
 _USUAL_AXES = ("train/global_step", "trainer/global_step")
 _MAX_RECORD_BYTES = 256 * 1024 * 1024
 _MAX_AXES = 1000

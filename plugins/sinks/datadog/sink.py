@@ -244,7 +244,9 @@ class Datadog(Sink):
             self._refused = False
             if errors:
                 self._count_dropped({"said_by_the_intake": len(errors)})
-                self.context.logger.warning("Datadog took a payload with errors. errors=%s", "; ".join(errors)[:500])
+                self.context.logger.warning(
+                    "Datadog accepted a payload with errors. errors=%s", "; ".join(errors)[:500]
+                )
             return None
         if status in (401, 403):
             if not self._refused:

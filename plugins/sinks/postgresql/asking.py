@@ -13,6 +13,7 @@ from lens_core import (
     MetricInfo,
     MetricPoint,
     News,
+    PodLife,
     PointColumns,
     PointQuery,
     Progress,
@@ -24,10 +25,12 @@ from lens_core import (
     WorkloadSummary,
 )
 from lens_core.plugin_api.overview import Overview, OverviewPage
+from lens_core.plugin_api.store import SourceChoice
 
 from . import exporting, listing, news, pace, points, upkeep
 from .compacting import Compactor
 from .database import Database
+from .echoes import left_out
 from .facts import read_diagnoses
 from .overview import overview, overviews_of
 from .point_store import PointStore
@@ -47,6 +50,11 @@ class Asking(Store):
         """The data sources of a workload and their number of rows."""
         async with self._database.reading() as connection:
             return await listing.metric_sources(connection, workload_uid)
+
+    async def source_choices(self, query: PointQuery) -> Sequence[SourceChoice]:
+        """The choices among data sources that repeat each other."""
+        async with self._database.reading() as connection:
+            return (await left_out(connection, query)).choices
 
     async def available_metrics(self, workload_uid: str, data_source: str) -> list[MetricInfo]:
         """The metrics of a workload, from the catalogue."""
@@ -100,7 +108,7 @@ class Asking(Store):
     async def stats(self) -> dict[str, Any]:
         """Sizes, counts, and how much is in blocks."""
         async with self._database.reading() as connection:
-            return {**await upkeep.stats(connection), **await self._points.stats()}
+            return {**await upkeep.database_stats(connection), **await self._points.stats()}
 
     def export_records(self, workload_uid: str = "") -> AsyncGenerator[list[Record], None]:
         """Everything, or what belongs to one workload, as records."""
@@ -130,6 +138,11 @@ class Asking(Store):
         """Return the events of a workload, newest first."""
         async with self._database.reading() as connection:
             return await listing.list_events(connection, workload_uid, limit)
+
+    async def pods(self, workload_uid: str) -> list[PodLife]:
+        """Return the pods of a workload, with when they held GPUs."""
+        async with self._database.reading() as connection:
+            return await listing.pods(connection, workload_uid)
 
     async def count_events(self, workload_uid: str) -> int:
         """Count the events of a workload."""

@@ -16,7 +16,7 @@ import numpy as np
 from .series import Doubles, Integers, Series, extremes, total_of
 
 BLOCK_ROWS = 4096
-# What is left of a stream that has gone quiet becomes a block from so many rows on.
+# The remaining rows of a quiet stream become a block from this number on.
 PARTIAL_ROWS = 256
 SUMMARY_POINTS = 128
 POINT_BYTES = 24  # of a summary: iteration, time, value
@@ -24,7 +24,7 @@ LOWEST_STEP = -(2**63)
 HIGHEST_STEP = 2**63 - 1
 _SPACED_BYTES = 16
 _decode_metrics = msgspec.json.Decoder(list[dict[str, float | str]]).decode
-# How PostgreSQL's array_send writes an array of 64 bit numbers without nulls: a head, then each with its length.
+# The format of PostgreSQL's array_send for 64 bit numbers without nulls: a head, then each number with its length.
 _SENT_HEAD = 20
 _SENT_INTEGERS = np.dtype([("length", ">i4"), ("number", ">i8")])
 _SENT_DOUBLES = np.dtype([("length", ">i4"), ("number", ">f8")])

@@ -107,11 +107,11 @@ class Compactor:
             try:
                 await self._round()
             except NotReady as error:
-                self._logger.debug("no blocks are made: %s", error)
+                self._logger.debug("compaction stopped: %s", error)
             except (psycopg.Error, OSError) as error:
-                self._logger.warning("blocks could not be made, trying again: %s", describe_error(error))
+                self._logger.warning("compaction failed; retrying: %s", describe_error(error))
             except Exception:
-                self._logger.exception("blocks could not be made, trying again")
+                self._logger.exception("compaction failed; retrying")
             if not self._ending:
                 await self._pause()
 
@@ -155,7 +155,7 @@ class Compactor:
         async with await self._database.connect_when_ready(timeout_seconds=0) as connection:
             found = await retain(connection, self._store, self._policy, time.time_ns() // 1000)
         if any(found.values()):
-            self._logger.info("Old data were removed. %s", describe_retained(found))
+            self._logger.info("Removed old data. %s", describe_retained(found))
 
 
 async def _worth_it(connection: Connection, due: Mapping[int, bool]) -> dict[int, bool]:

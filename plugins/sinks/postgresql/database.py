@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from lens_core import Context, Unavailable
+from lens_core import Backoff, Context, Unavailable
 
 from .address import Address, NotReady, describe_error
 from .embedded import EmbeddedPostgres
@@ -96,7 +96,7 @@ class Database:
         try:
             await asyncio.wait_for(asyncio.shield(first_try), _FIRST_TRY_SECONDS)
         except asyncio.TimeoutError:
-            self._logger.warning("PostgreSQL takes long to come up; it is waited for in the background")
+            self._logger.warning("PostgreSQL is slow to start; waiting in the background")
         except (DatabaseTooNew, PointsElsewhere):
             await self.stop()
             raise
@@ -171,7 +171,7 @@ class Database:
         return self._readers
 
     async def _connect_repeatedly(self, first_try: asyncio.Future[None]) -> None:
-        pause = 0.1
+        backoff = Backoff(0.1, _LONGEST_PAUSE_SECONDS)
         while True:
             try:
                 await self._bring_up()
@@ -185,8 +185,7 @@ class Database:
                 self._log_outage(describe_error(error))
                 if not first_try.done():
                     first_try.set_result(None)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                await asyncio.sleep(backoff.next_delay())
                 continue
             if self._said_at:
                 self._logger.info("PostgreSQL is available again")
@@ -200,11 +199,11 @@ class Database:
             code = await self._embedded.wait()
             self._ready.clear()
             self._problem = f"the embedded PostgreSQL ended with code {code}"
-            self._logger.error("%s; it is started again", self._problem)
+            self._logger.error("%s; restarting it", self._problem)
             await self._disconnect()
-            stable = asyncio.get_running_loop().time() - came_up > _STABLE_SECONDS
-            pause = 0.1 if stable else min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            await asyncio.sleep(pause)
+            if asyncio.get_running_loop().time() - came_up > _STABLE_SECONDS:
+                backoff.reset()
+            await asyncio.sleep(backoff.next_delay())
 
     def _log_outage(self, problem: str) -> None:
         """Say what is wrong: at once where it is something else, and every few minutes where it stays the same."""
@@ -226,7 +225,7 @@ class Database:
         finally:
             await connection.close()
         if steps:
-            self._logger.info("the database was brought up to date in %d steps", steps)
+            self._logger.info("migrated the database in %d steps", steps)
         self._readers = await Readers(self._address, self._settings, "lens-queries", _POOL_WAIT_SECONDS).open()
 
     async def _inspect_server(self) -> Address:

@@ -48,6 +48,12 @@ async def delete_workload(connection: Connection, store: PointStore, uid: str) -
     async with connection.transaction():
         await connection.execute("delete from lens_subject where id = any(%s)", [ids])
         await connection.execute(
+            "delete from lens_pod_span p using lens_membership m where m.cluster = p.cluster"
+            " and m.pod_uid = p.pod_uid and m.namespace = p.namespace and m.pod_name = p.pod_name"
+            " and m.workload_uid = any(%s)",
+            [workloads],
+        )
+        await connection.execute(
             "delete from lens_membership where workload_uid = any(%s) or pod_uid = any(%s)", [workloads, pods]
         )
         await connection.execute(

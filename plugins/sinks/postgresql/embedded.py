@@ -151,7 +151,7 @@ class EmbeddedPostgres:
         process = _running_postmaster(self._directory)
         if process is None:
             return
-        self._logger.info("an embedded PostgreSQL of an earlier process is still there; it is stopped first")
+        self._logger.info("an embedded PostgreSQL of an earlier process is still running; stopping it first")
         for wanted in (signal.SIGINT, signal.SIGQUIT):
             with contextlib.suppress(psutil.Error):  # it has ended; or it is not ours, and the wait below says so
                 process.send_signal(wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from lens_core.plugin_api.store import metric_name
 
 from .blocks import HIGHEST_STEP, LOWEST_STEP
 from .database import Database
+from .echoes import echoes_of
 from .grouping import LOG_SOURCE
 from .identity import Connection
 from .point_store import PointStore
@@ -39,15 +40,17 @@ async def export_records(
         yield list(await _pods(connection, workload_uid))
         for subject_id, origin in await _subjects(connection, workload_uid):
             cursor = await connection.execute(
-                "select id, data_source, run_id, attempt, rank, pod_uid, pod_name from lens_stream"
+                "select id, data_source, run_id, attempt, rank, pod_uid, pod_name, node, world_size from lens_stream"
                 " where subject_id = %s order by id",
                 [subject_id],
             )
             for stream in await cursor.fetchall():
                 first = LOWEST_STEP
                 shared = stream[1] == LOG_SOURCE
+                echoes = await echoes_of(connection, stream[0])
                 while rows := await store.stored_rows(connection, stream[0], first, _PIECE, shared_by_ranks=shared):
-                    yield [record for row in rows for record in _versions(origin, stream, *row)]
+                    written = (record for row in rows for record in _versions(origin, stream, *row))
+                    yield [part for record in written for part in _by_echo(record, echoes)]
                     if rows[-1][0] == HIGHEST_STEP:
                         break
                     first = rows[-1][0] + 1
@@ -79,7 +82,7 @@ async def _subjects(connection: Connection, uid: str) -> list[tuple[int, Origin]
 
 def _versions(origin: Origin, stream: tuple[Any, ...], step: int, row: StoredRow) -> Iterator[StepMetrics]:
     """A row as the writes that made it: what was overwritten first, the newest last."""
-    _, source, run_id, attempt, stream_rank, pod_uid, pod_name = stream
+    _, source, run_id, attempt, stream_rank, pod_uid, pod_name, node, world_size = stream
     sequence, rank, iteration, first_us, updated_us, stored, tags, key_sequences, history = row
     metrics = dict(stored)
     shared = source == LOG_SOURCE
@@ -88,7 +91,9 @@ def _versions(origin: Origin, stream: tuple[Any, ...], step: int, row: StoredRow
     def make_row(number: int, of_rank: int | None, values: dict[str, Any], time_us: int | None) -> StepMetrics:
         who = of_rank if shared else (None if stream_rank < 0 else stream_rank)
         return StepMetrics(
-            origin=_with_rank(origin, pod_uid, pod_name, who),
+            origin=msgspec.structs.replace(
+                _with_rank(origin, pod_uid, pod_name, who), node=node or origin.node, world_size=world_size
+            ),
             data_source=source,
             run_id=run_id,
             attempt=attempt,
@@ -110,6 +115,19 @@ def _versions(origin: Origin, stream: tuple[Any, ...], step: int, row: StoredRow
     yield make_row(sequence, rank, metrics, first_us if updated_us is None else updated_us)
     if updated_us is not None and not history and not others:
         yield make_row(sequence, rank, metrics, first_us)
+
+
+def _by_echo(record: StepMetrics, echoes: Mapping[str, str]) -> Iterator[StepMetrics]:
+    """A write in one part for each of what its metrics are echoes of, and one for those that are none."""
+    if echoes.keys().isdisjoint(record.values):
+        yield record
+        return
+    parts: dict[str, dict[str, float]] = {}
+    for name, value in record.values.items():
+        parts.setdefault(echoes.get(name, ""), {})[name] = value
+    for of, values in parts.items():
+        tags = {name: tags for name, tags in record.tags.items() if name in values}
+        yield msgspec.structs.replace(record, values=values, tags=tags, echo_of=of)
 
 
 def _with_rank(origin: Origin, pod_uid: str, pod_name: str, rank: int | None) -> Origin:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from lens_core import Detection, Diagnosis, Event, Evidence, Pod
@@ -12,6 +13,9 @@ from lens_core import Detection, Diagnosis, Event, Evidence, Pod
 from .grouping import StreamKey, SubjectKey
 from .identity import Connection, StreamId
 from .text import clean, jsonb, microseconds
+
+# "Deleted" is what collectors say of a pod, or of a Slurm job, that is there no more.
+_ENDED_PHASES = ("Succeeded", "Failed", "Deleted")
 
 KEPT_REPORTS = 16
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
@@ -167,7 +171,7 @@ async def write_detections(
     )
 
 
-async def write_pods(connection: Connection, pods: Iterable[Pod], cluster: str, now_us: int) -> None:
+async def write_pods(connection: Connection, pods: Sequence[Pod], cluster: str, now_us: int) -> None:
     """Write the workloads of pods, and the ancestors of these."""
     memberships: dict[tuple[str, ...], tuple[Any, ...]] = {}
     lineage: set[tuple[str, str, str]] = set()
@@ -194,10 +198,34 @@ async def write_pods(connection: Connection, pods: Iterable[Pod], cluster: str, 
         " last_seen_us = greatest(known.last_seen_us, excluded.last_seen_us)",
         [memberships[key] for key in sorted(memberships)],
     )
+    await _write_pod_spans(connection, pods, cluster, now_us)
     await _many(
         connection,
         "insert into lens_lineage (cluster, ancestor_uid, workload_uid) values (%s, %s, %s) on conflict do nothing",
         sorted(lineage),
+    )
+
+
+async def _write_pod_spans(connection: Connection, pods: Iterable[Pod], cluster: str, now_us: int) -> None:
+    """Open a span for pods that run, and close it when they have ended; a batch's newest word about a pod counts."""
+    newest = {
+        (clean(pod.origin.cluster) or cluster, clean(pod.uid), clean(pod.namespace), clean(pod.name)): pod
+        for pod in pods
+        if pod.workloads
+    }
+    running = [(key, pod) for key, pod in sorted(newest.items(), key=itemgetter(0)) if pod.phase == "Running"]
+    ended = [key for key, pod in sorted(newest.items(), key=itemgetter(0)) if pod.phase in _ENDED_PHASES]
+    await _many(
+        connection,
+        "insert into lens_pod_span (cluster, pod_uid, namespace, pod_name, from_us, gpus)"
+        " values (%s, %s, %s, %s, %s, %s) on conflict do nothing",
+        [(*key, now_us, len(pod.devices) or None) for key, pod in running],
+    )
+    await _many(
+        connection,
+        "update lens_pod_span set until_us = %s where cluster = %s and pod_uid = %s and namespace = %s"
+        " and pod_name = %s and until_us is null",
+        [(now_us, *key) for key in ended],
     )
 
 

@@ -32,11 +32,13 @@ class SubjectKey(NamedTuple):
         return self.key.removeprefix(_WORKLOAD) if self.key.startswith(_WORKLOAD) else ""
 
 
-class PodKey(NamedTuple):
-    """The pod in which a stream began; either may be empty."""
+class StreamPlace(NamedTuple):
+    """The pod and node in which a stream began, as far as they are known, and how many ranks trained together."""
 
-    uid: str
-    name: str
+    pod_uid: str
+    pod_name: str
+    node: str
+    world_size: int | None
 
 
 class Subject(NamedTuple):
@@ -49,11 +51,6 @@ class Subject(NamedTuple):
     namespace: str
     pod_name: str
     name: str
-
-    @property
-    def pod(self) -> PodKey:
-        """The pod of its record."""
-        return PodKey(self.pod_uid, self.pod_name)
 
     @property
     def is_named(self) -> bool:
@@ -83,12 +80,18 @@ Pending: TypeAlias = StepMetrics | RowState
 
 @dataclass(slots=True)
 class Grouped:
-    """A batch's rows by stream and row_step, the subjects and pods behind them, what cannot be stored."""
+    """A batch's rows by stream and row_step, the subjects and places behind them, what cannot be stored."""
 
     subjects: dict[SubjectKey, Subject] = field(default_factory=dict)
     streams: dict[StreamKey, dict[int, Pending]] = field(default_factory=dict)
-    pods: dict[StreamKey, PodKey] = field(default_factory=dict)
+    places: dict[StreamKey, StreamPlace] = field(default_factory=dict)
+    echoes: dict[StreamKey, dict[str, str]] = field(default_factory=dict)  # what each metric repeats
     rejected: dict[int, str] = field(default_factory=dict)
+
+
+def place_of(origin: Origin) -> StreamPlace:
+    """The place of an origin."""
+    return StreamPlace(clean(origin.pod_uid), clean(origin.pod_name), clean(origin.node), origin.world_size)
 
 
 def subject_of(origin: Origin, cluster: str) -> Subject:
@@ -132,8 +135,8 @@ def row_problem(row: StepMetrics) -> str | None:
 
 def stream_problem(row: StepMetrics) -> str | None:
     """Why no row of this row's stream can be stored; None when they can."""
-    if is_long(row.data_source) or is_long(row.run_id) or is_long(row.session):
-        return "data_source, run_id or session is longer than 512 bytes"
+    if any(map(is_long, (row.data_source, row.run_id, row.session, row.echo_of))):
+        return "data_source, run_id, session or echo_of is longer than 512 bytes"
     if any(abs(number) > _MAX_INTEGER for number in (row.attempt or 0, row.origin.rank or 0)):
         return "attempt or rank does not fit in 32 bits"
     return origin_problem(row.origin)
@@ -181,6 +184,8 @@ def group(rows: Iterable[tuple[int, StepMetrics]], cluster: str, history_limit: 
             grouped.rejected[index] = buffer.problem
             continue
         row = names.with_stored_names(row)
+        if row.echo_of:
+            grouped.echoes.setdefault(buffer.key, {}).update(dict.fromkeys(row.values, clean(row.echo_of)))
         present = buffer.steps.setdefault(row.row_step, row)
         if present is not row:
             key = buffer.key
@@ -226,7 +231,7 @@ class StreamBuffers:
         steps: dict[int, Pending] = {}
         if problem is None:
             self._grouped.subjects.setdefault(key.subject, subject)
-            self._grouped.pods.setdefault(key, subject.pod)
+            self._grouped.places.setdefault(key, place_of(row.origin))
             steps = self._grouped.streams.setdefault(key, {})
         buffer = self._buffers[identity] = StreamBuffer(key, problem, steps)
         return buffer
@@ -258,4 +263,5 @@ class NameCache:
             event_time=row.event_time,
             sequence=row.sequence,
             tags={stored[name]: tags for name, tags in row.tags.items() if name in stored and tags},
+            echo_of=row.echo_of,
         )

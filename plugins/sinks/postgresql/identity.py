@@ -1,20 +1,23 @@
 """Subjects, attempts and streams: from keys to the ids of the database, made on first sight.
 
 Making one is a transaction of its own, before the rows': it is idempotent, harmless if the rows never come, and holds
-no lock while rows are written. Ids are cached; several daemons may do this at one time.
+no lock while rows are written. The ids used last are cached; several daemons may do this at one time.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 
-from .grouping import PodKey, StreamKey, Subject, SubjectKey
+from .grouping import StreamKey, StreamPlace, Subject, SubjectKey
 
 Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
-_CACHED = 100_000
+# Entries of each cache. A job of 100,000 ranks writes one stream, or a few, for each of them, one after the other: a
+# cache that cannot hold them all finds none again. An entry takes some 700 bytes.
+_CACHED = 400_000
 
 
 class StreamId(NamedTuple):
@@ -29,9 +32,9 @@ class Identities:
     """The ids of subjects and streams."""
 
     def __init__(self) -> None:
-        self._subjects: dict[SubjectKey, int] = {}
+        self._subjects: OrderedDict[SubjectKey, int] = OrderedDict()
         self._named: set[SubjectKey] = set()
-        self._streams: dict[StreamKey, StreamId] = {}
+        self._streams: OrderedDict[StreamKey, StreamId] = OrderedDict()
 
     def clear_cache(self) -> None:
         """Empty the cache: something in it has been removed from the database."""
@@ -40,9 +43,10 @@ class Identities:
         self._streams.clear()
 
     def trim(self) -> None:
-        """Start anew when there is too much in the cache; not while ids are in use."""
-        if len(self._subjects) + len(self._streams) > _CACHED:
-            self.clear_cache()
+        """Evict the ids that were used longest ago; not while ids are in use."""
+        _evict(self._streams)
+        gone = _evict(self._subjects)
+        self._named.difference_update(gone)
 
     async def subjects(self, connection: Connection, wanted: Mapping[SubjectKey, Subject]) -> Mapping[SubjectKey, int]:
         """The ids of these subjects; one that had no name, or a pod's, takes the first that its job gives."""
@@ -52,15 +56,16 @@ class Identities:
                 found = await _make_subjects(connection, missing.values())
             self._subjects.update(found)
             self._named.update(key for key, subject in missing.items() if subject.is_named)
+        _mark_used(self._subjects, wanted)
         return self._subjects
 
     def _is_known(self, key: SubjectKey, subject: Subject) -> bool:
         return key in self._subjects and (not subject.is_named or key in self._named)
 
     async def streams(
-        self, connection: Connection, subjects: Mapping[SubjectKey, Subject], wanted: Mapping[StreamKey, PodKey]
+        self, connection: Connection, subjects: Mapping[SubjectKey, Subject], wanted: Mapping[StreamKey, StreamPlace]
     ) -> Mapping[StreamKey, StreamId]:
-        """The ids of these streams (to the pod that writes each); a session never seen becomes the next attempt."""
+        """The ids of these streams (with the place that writes each); a session never seen becomes the next attempt."""
         missing = [key for key in wanted if key not in self._streams]
         if missing:
             subject_ids = await self.subjects(connection, subjects)
@@ -68,7 +73,23 @@ class Identities:
                 attempts = await _number_attempts(connection, subject_ids, missing)
                 made = await _make_streams(connection, subject_ids, attempts, wanted)
             self._streams.update(made)
+        _mark_used(self._streams, wanted)
         return self._streams
+
+
+Key = TypeVar("Key")
+
+
+def _mark_used(cache: OrderedDict[Key, Any], keys: Iterable[Key]) -> None:
+    """Move entries to the end of a cache, where the newest are."""
+    for key in keys:
+        if key in cache:
+            cache.move_to_end(key)
+
+
+def _evict(cache: OrderedDict[Key, Any]) -> list[Key]:
+    """Remove the oldest entries of a cache that holds too many; returns their keys."""
+    return [cache.popitem(last=False)[0] for _ in range(len(cache) - _CACHED)]
 
 
 async def _make_subjects(connection: Connection, subjects: Iterable[Subject]) -> dict[SubjectKey, int]:
@@ -165,23 +186,24 @@ async def _make_streams(
     connection: Connection,
     subject_ids: Mapping[SubjectKey, int],
     attempts: Mapping[StreamKey, int],
-    pod_of: Mapping[StreamKey, PodKey],
+    place_of: Mapping[StreamKey, StreamPlace],
 ) -> dict[StreamKey, StreamId]:
     identities = {
         key: (subject_ids[key.subject], key.data_source, key.run_id, attempt, key.rank)
         for key, attempt in attempts.items()
     }
-    pods = {identity: pod_of[key] for key, identity in reversed(identities.items())}
-    found = await _stream_ids(connection, pods)
-    missing = sorted(identity for identity in pods if identity not in found)
+    places = {identity: place_of[key] for key, identity in reversed(identities.items())}
+    found = await _stream_ids(connection, places)
+    missing = sorted(identity for identity in places if identity not in found)
     if missing:
         # Only what is missing: "on conflict" waits for a transaction that changes the stream, which may be waiting for
         # the lock on the subject that this one holds.
         await connection.execute(
-            "insert into lens_stream (subject_id, data_source, run_id, attempt, rank, pod_uid, pod_name)"
-            " select * from unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[], %s::text[], %s::text[])"
+            "insert into lens_stream (subject_id, data_source, run_id, attempt, rank, pod_uid, pod_name, node,"
+            " world_size) select * from unnest(%s::bigint[], %s::text[], %s::text[], %s::int[], %s::int[], %s::text[],"
+            " %s::text[], %s::text[], %s::int[])"
             " on conflict (subject_id, data_source, run_id, attempt, rank) do nothing",
-            [*_columns_of(missing), *_columns_of(pods[identity] for identity in missing)],
+            [*_columns_of(missing), *_columns_of(places[identity] for identity in missing)],
         )
         found.update(await _stream_ids(connection, missing))
     return {key: StreamId(found[identity], identity[0], identity[3]) for key, identity in identities.items()}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from lens_core import (
@@ -11,6 +13,9 @@ from lens_core import (
     Detection,
     EventRow,
     MetricInfo,
+    PodLife,
+    PodSpan,
+    PointQuery,
     RunSummary,
     SourceCount,
     WorkloadDetail,
@@ -19,6 +24,7 @@ from lens_core import (
 )
 from lens_core.plugin_api.store import PROBE_WORKLOAD, merge_failures, metric_name, sources_of
 
+from .echoes import LeftOut, left_out
 from .identity import Connection
 from .shown import LINES, SUBJECTS_OF_NAMES, Line, Name, newest_lines, of_names, search_names, shown
 from .text import bigint
@@ -26,7 +32,7 @@ from .text import bigint
 EVENT = "type, event_time_us / 1000, iteration, run_id, attempt, data_source, details, rank, pod_name, node"
 _SUBJECTS = "(select subject_id from lens_name where uid = %(uid)s)"
 _MOST_EVIDENCE = 100
-# So many events more are read than asked for, because several may be one.
+# The number of events to read beyond the limit, because several may be one.
 _MOST_MERGED = 64
 _CHANGED = "(select * from lens_subject where changed_us >= %(since)s)"
 _OVERLAP_US = 60_000_000
@@ -44,17 +50,29 @@ async def metric_sources(connection: Connection, uid: str) -> list[SourceCount]:
 
 async def available_metrics(connection: Connection, uid: str, data_source: str) -> list[MetricInfo]:
     """Points of each metric and its sources."""
+    hidden = await left_out(connection, PointQuery(workload_uid=uid, data_source=data_source))
     cursor = await connection.execute(
         "select c.metric, s.data_source, sum(c.points)::bigint"
         " from lens_stream s join lens_catalogue c on c.stream_id = s.id"
         f" where s.subject_id in {_SUBJECTS}"
-        " and (cardinality(%(sources)s::text[]) = 0 or s.data_source = any(%(sources)s)) group by 1, 2",
-        {"uid": uid, "sources": sources_of(data_source)},
+        " and (cardinality(%(sources)s::text[]) = 0 or s.data_source = any(%(sources)s))"
+        " and s.id <> all(%(hidden)s::bigint[]) and (s.id, c.metric) not in"
+        " (select * from unnest(%(of)s::bigint[], %(metrics)s::text[])) group by 1, 2",
+        {"uid": uid, "sources": sources_of(data_source), **_hidden_parameters(hidden)},
     )
     found: dict[str, dict[str, int]] = defaultdict(dict)
     for stored, source, count in await cursor.fetchall():
         found[metric_name(stored)][source] = int(count)
     return [MetricInfo(name, sorted(found[name]), sum(found[name].values())) for name in sorted(found)]
+
+
+def _hidden_parameters(hidden: LeftOut) -> dict[str, Any]:
+    pairs = [(stream_id, metric) for stream_id, metrics in hidden.metrics.items() for metric in metrics]
+    return {
+        "hidden": list(hidden.streams),
+        "of": [stream_id for stream_id, _ in pairs],
+        "metrics": [metric for _, metric in pairs],
+    }
 
 
 async def list_workloads(connection: Connection, text: str, limit: int, cursor: str) -> WorkloadPage:
@@ -140,7 +158,7 @@ async def workload(connection: Connection, uid: str) -> WorkloadDetail | None:
 async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
     cursor = await connection.execute(
         "select run_id, attempt, data_source, rank, rows, first_iteration, last_iteration, target_iteration,"
-        f" first_seen_us, last_seen_us from lens_stream where subject_id in {_SUBJECTS} and rows > 0"
+        f" first_seen_us, last_seen_us, node, world_size from lens_stream where subject_id in {_SUBJECTS} and rows > 0"
         " order by run_id, attempt, data_source, rank",
         {"uid": uid},
     )
@@ -156,9 +174,28 @@ async def _runs(connection: Connection, uid: str) -> list[RunSummary]:
             target_iteration=row[7],
             first_seen=row[8] // 1000,
             last_seen=row[9] // 1000,
+            node=row[10],
+            world_size=row[11],
         )
         for row in await cursor.fetchall()
     ]
+
+
+async def pods(connection: Connection, uid: str) -> list[PodLife]:
+    """The pods of a workload with the spans in which they held their GPUs, in the order in which they were seen."""
+    cursor = await connection.execute(
+        "select m.pod_uid, m.namespace, m.pod_name, m.node, m.first_seen_us / 1000, m.last_seen_us / 1000,"
+        " s.from_us / 1000, s.until_us / 1000, s.gpus from lens_membership m"
+        " left join lens_pod_span s using (cluster, pod_uid, namespace, pod_name) where m.workload_uid = %s"
+        " order by m.first_seen_us, m.pod_uid, m.pod_name, s.from_us",
+        [uid],
+    )
+    found: list[PodLife] = []
+    for key, group in itertools.groupby(await cursor.fetchall(), key=itemgetter(slice(6))):
+        uid, namespace, name, node, first_seen, last_seen = key
+        spans = [PodSpan(begin, until, gpus) for *_, begin, until, gpus in group if begin is not None]
+        found.append(PodLife(uid, namespace, name, node, first_seen, last_seen, spans))
+    return found
 
 
 async def list_events(connection: Connection, uid: str, limit: int) -> list[EventRow]:

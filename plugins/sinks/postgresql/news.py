@@ -18,6 +18,7 @@ import msgspec
 from lens_core import BadRequest, EventRow, News, PointColumns, PointQuery
 from lens_core.plugin_api.store import metric_name
 
+from .echoes import LeftOut, left_out
 from .identity import Connection
 from .listing import EVENT, event_row
 from .point_store import PointStore, ShownRow
@@ -57,7 +58,8 @@ class _Grown(NamedTuple):
 async def news(connection: Connection, store: PointStore, query: PointQuery, cursor: str) -> News:
     """Points and events since the cursor. Raises BadRequest for one that this did not give."""
     seen = _decode_cursor(cursor)
-    streams = await _streams(connection, query)
+    hidden = await left_out(connection, query)
+    streams = await _streams(connection, query, hidden)
     events, last_event, shown = await _events(connection, query, seen)
     if seen is None:
         known = {stream.id: (stream.last_step, stream.late_version) for stream in streams}
@@ -74,7 +76,7 @@ async def news(connection: Connection, store: PointStore, query: PointQuery, cur
         was_late = late != stream.late_version and step is not None
         changed |= was_late
         reached, found = await _new_rows(connection, store, query, stream, step, again=was_late)
-        points += found
+        points += [column for column in found if not hidden.holds(stream.id, metric_key(column.metric_name))]
         more |= reached < stream.last_step
         seen.streams[stream.id] = (reached, stream.late_version)
     now = _remember(streams, seen.streams, seen.newest_stream, last_event, shown)
@@ -112,7 +114,7 @@ def _encode_cursor(seen: _Seen) -> str:
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(seen)).decode().rstrip("=")
 
 
-async def _streams(connection: Connection, query: PointQuery) -> list[_Grown]:
+async def _streams(connection: Connection, query: PointQuery, hidden: LeftOut) -> list[_Grown]:
     """The streams of a query, those written last first."""
     cursor = await connection.execute(
         f"select id, coalesce(last_step, {_NO_STEP}), late_version, run_id, attempt, data_source, rows from lens_stream"
@@ -122,7 +124,8 @@ async def _streams(connection: Connection, query: PointQuery) -> list[_Grown]:
         " and (%(attempt)s::bigint is null or attempt = %(attempt)s) order by last_seen_us desc nulls last, id desc",
         {"uid": query.workload_uid, "sources": query.sources, "run": query.run_id, "attempt": query.attempt},
     )
-    return [_Grown(*row) for row in await cursor.fetchall()]
+    found = [_Grown(*row) for row in await cursor.fetchall()]
+    return [stream for stream in found if stream.id not in hidden.streams]
 
 
 async def _new_rows(

@@ -17,7 +17,7 @@ _MOST_VALUES = 100
 # A speed needs so many different times: rows that share one say nothing about the time between them.
 _LEAST_TIMES = 3
 # The speed is that of the last rows: how many iterations lie between the first and the last of them, in which time.
-# Where their times coincide it is that of the whole attempt.
+# If their times coincide it is that of the whole attempt.
 _COLUMNS = """s.id, s.run_id, s.attempt, s.data_source, s.rank, {target},
     s.last_iteration::numeric - s.first_iteration, s.last_seen_us - s.first_seen_us"""
 

@@ -43,6 +43,7 @@ from .clickhouse.moving import Moved, PointMove
 from .clickhouse.store import ClickHouseStore
 from .compacting import Compactor
 from .database import Database
+from .echoes import mark_echoes
 from .embedded import check_installed, running_dsn
 from .facts import write_detections, write_diagnoses, write_events, write_evidence, write_pods, write_told_memberships
 from .figures import touch_subjects
@@ -52,7 +53,7 @@ from .metrics import StoreMetrics
 from .point_store import BatchName, PointStore
 from .retention import policy_of
 from .row_store import RowStore
-from .sessions import already_written, begin_cursor, lock_cursor, move_cursor, read_position
+from .sessions import Superseded, already_written, begin_cursor, lock_cursor, move_cursor, read_position
 from .settings import PostgreSQLSettings
 from .sorting import Sorted, sort_batch, source_label
 from .text import clean, refuse_nul
@@ -149,6 +150,8 @@ class PostgreSQL(Asking):
             return Retry("streams were removed while they were written to", after_seconds=0.0)
         except NotReady as error:
             return Retry(str(error), after_seconds=_RECONNECT_SECONDS)
+        except Superseded:
+            return Retry("another daemon delivers this part of the log by now", after_seconds=_RECONNECT_SECONDS)
         except (psycopg.Error, OSError, *DATA_ERRORS) as error:
             answer = answer_for(error)
         if not isinstance(answer, Delivered | Rejected):
@@ -182,16 +185,18 @@ class PostgreSQL(Asking):
         self._identities.trim()
         sessions = [stream for _, stream, _ in sorted_.events if stream.session]
         subjects = await self._identities.subjects(connection, grouped.subjects)
-        wanted = {key: grouped.pods[key] for key in (*grouped.streams, *sessions)}
+        wanted = {key: grouped.places[key] for key in (*grouped.streams, *sessions)}
         streams = await self._identities.streams(connection, grouped.subjects, wanted)
         async with connection.transaction():
             # Points apart are written before the cursor moves, so that it says which of them are counted.
             written = await lock_cursor(connection, batch) if self._points.is_apart else batch.start
-            name = BatchName(batch.spool_id, batch.sink, batch.end, written)
-            await move_cursor(connection, batch)
+            if not await move_cursor(connection, batch):
+                return  # another daemon wrote this meanwhile
             changes = {}
             if grouped.streams:
+                name = BatchName(batch.spool_id, batch.sink, batch.end, written)
                 changes = await self._points.write_rows(connection, grouped.streams, streams, now_us, name)
+                await mark_echoes(connection, grouped.echoes, streams)
             await write_events(connection, sorted_.events, subjects, streams, now_us)
             await write_evidence(connection, sorted_.evidence, subjects, now_us)
             await write_detections(connection, sorted_.detections, subjects, now_us)
@@ -244,7 +249,7 @@ class PostgreSQL(Asking):
         if wandb_points:
             self._metrics.wandb_points_failed.inc(wandb_points)
 
-    async def tidy(self) -> dict[str, Any]:
+    async def vacuum(self) -> dict[str, Any]:
         """Remove what is too old, make all blocks that can be made, vacuum all tables. Raises LensError."""
         try:
             async with await self._database.connect_when_ready(timeout_seconds=0.0) as connection:
@@ -261,7 +266,7 @@ class PostgreSQL(Asking):
         try:
             async with await self._database.connect_when_ready(timeout_seconds=0) as connection:
                 store = ClickHouseStore(clickhouse, self._options.history_limit)
-                return await PointMove(connection, store, self._options.history_limit, show).run()
+                return await PointMove(connection, store, self._options.history_limit, show).move_everything()
         finally:
             await clickhouse.close()
 
@@ -291,7 +296,7 @@ class PostgreSQL(Asking):
                 f"PostgreSQL refused: {describe_error(error)}; what is left can be deleted again"
             ) from None
         finally:
-            # What was told of pods before may be gone: it is written again. Streams are looked up again where they
+            # Earlier rows of pods may be gone: they are written again. Streams are looked up again where they
             # turn out to be gone.
             self._memberships = set()
 

@@ -90,7 +90,7 @@ class PointReader(Protocol):
         """
 
     async def summaries_of(self, metric: str, parts: Sequence[Part]) -> list[Known]:
-        """What is known of those parts that are blocks and have the metric."""
+        """Return the summaries of those parts that are blocks and have the metric."""
 
     async def count_points(self, metric: str | None, streams: Sequence[Stream]) -> int:
         """Count the points of a metric in the window; None: of the iterations themselves."""

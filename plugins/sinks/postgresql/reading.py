@@ -143,7 +143,7 @@ class Reader:
         return thin(found, int(part_of[found.streams[0]]))
 
     async def summaries_of(self, metric: str, parts: Sequence[Part]) -> list[Known]:
-        """What is known of those parts that are blocks and have the metric."""
+        """Return the summaries of those parts that are blocks and have the metric."""
         numbers = {(part.stream.id, part.last_step): number for number, part in enumerate(parts)}
         runs = [list(run) for _, run in groupby(parts, lambda part: part.stream.id)]
         cursor = await self.connection.execute(

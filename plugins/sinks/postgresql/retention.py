@@ -247,6 +247,7 @@ async def _remove_facts(connection: Connection, before_us: int) -> None:
         [before_us],
     )
     await connection.execute("delete from lens_membership where last_seen_us < %s", [before_us])
+    await connection.execute("delete from lens_pod_span where until_us < %s", [before_us])
     # Each start of a daemon has a cursor of its own.
     await connection.execute("delete from lens_cursor where moved_at < to_timestamp(%s / 1e6)", [before_us])
 

@@ -37,14 +37,32 @@ def already_written(stored: Position | None, batch: Batch) -> int:
     return stored.offset - batch.start.offset if whole else 0
 
 
-async def move_cursor(connection: Connection, batch: Batch) -> None:
-    """Move the cursor, which also makes a second writer of the same spool wait."""
-    await connection.execute(
-        'insert into lens_cursor as known (spool_id, sink, batch, "offset") values (%s, %s, %s, %s)'
+class Superseded(Exception):
+    """A daemon with a later lease delivers this spool by now."""
+
+
+async def move_cursor(connection: Connection, batch: Batch) -> bool:
+    """Move the cursor, which also makes a second writer of the same spool wait; False if it was as far already.
+
+    Raises Superseded for a batch of an older lease than the last one.
+    """
+    cursor = await connection.execute(
+        'insert into lens_cursor as known (spool_id, sink, batch, "offset", epoch) values (%s, %s, %s, %s, %s)'
         ' on conflict (spool_id, sink) do update set batch = excluded.batch, "offset" = excluded."offset",'
-        ' moved_at = now() where (known.batch, known."offset") < (excluded.batch, excluded."offset")',
-        [batch.spool_id, batch.sink, batch.end.batch, batch.end.offset],
+        " epoch = excluded.epoch, moved_at = now()"
+        ' where (known.batch, known."offset") < (excluded.batch, excluded."offset") and known.epoch <= excluded.epoch'
+        " returning 1",
+        [batch.spool_id, batch.sink, batch.end.batch, batch.end.offset, batch.epoch],
     )
+    if await cursor.fetchone() is not None:
+        return True
+    cursor = await connection.execute(
+        "select epoch from lens_cursor where spool_id = %s and sink = %s", [batch.spool_id, batch.sink]
+    )
+    row = await cursor.fetchone()
+    if row is not None and int(row[0]) > batch.epoch:
+        raise Superseded
+    return False
 
 
 async def begin_cursor(connection: Connection, batch: Batch) -> Position:

@@ -17,11 +17,11 @@ from .identity import Connection
 
 # More subjects than this are not counted for the total of a list: counting would cost more than the list itself.
 COUNTED_SUBJECTS = 10_000
-# How many subjects are read at first for each line that is wanted; more with each further look.
+# Subjects to read at first for each requested line; more with each further query.
 _SUBJECTS_PER_LINE = 4
-# What is listed where nothing is looked for: the doctor's rows are no training.
+# The list without a search leaves out the doctor's rows, which are no training.
 _LISTED = f"(select * from lens_subject where workload_uid <> '{PROBE_WORKLOAD}')"
-# What `LINES` selects, and whatever else a list shows behind it.
+# The columns of `LINES`, and those that a list adds.
 Line: TypeAlias = tuple[Any, ...]
 
 

@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from lens_core import Batch, Detection, Diagnosis, Event, Evidence, Origin, Pod, Record, StepMetrics
 
 from .facts import diagnosis_problem
-from .grouping import Grouped, NameCache, StreamKey, SubjectKey, group, is_long, origin_problem, stream_key, subject_of
+from .grouping import (
+    Grouped,
+    NameCache,
+    StreamKey,
+    SubjectKey,
+    group,
+    is_long,
+    origin_problem,
+    place_of,
+    stream_key,
+    subject_of,
+)
 
 KNOWN_SOURCES = frozenset({"wandb", "log", "tensorflow"})
 
@@ -69,7 +80,7 @@ def _sort_fact(index: int, record: Record, sorted_: Sorted, cluster: str) -> Non
     sorted_.fact_subjects.add(key)
     if isinstance(record, Event):
         stream = _event_stream(record, key)
-        sorted_.rows.pods.setdefault(stream, subject.pod)
+        sorted_.rows.places.setdefault(stream, place_of(origin))
         sorted_.events.append((key, stream, record))
     elif isinstance(record, Evidence):
         sorted_.evidence.append((key, record))

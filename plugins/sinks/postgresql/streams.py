@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from lens_core import PointQuery
 from lens_core.plugin_api.store import metric_name
 
+from .echoes import left_out
 from .identity import Connection
 from .text import metric_key
 
@@ -127,8 +128,10 @@ async def streams_by_metric(connection: Connection, query: PointQuery) -> list[t
         _filter(query, wanted),
     )
     found: dict[str, list[Stream]] = defaultdict(list)
+    hidden = await left_out(connection, query)
     for metric, *stream in await cursor.fetchall():
-        found[metric].append(Stream(*stream))
+        if not hidden.holds(stream[0], metric):
+            found[metric].append(Stream(*stream))
     return [(metric, sorted(found[metric], key=ORDER)) for metric in sorted(found, key=metric_name)]
 
 
@@ -137,7 +140,9 @@ async def all_streams(connection: Connection, query: PointQuery) -> list[Stream]
     cursor = await connection.execute(
         f"select {_STREAM}, s.rows from lens_stream s where s.rows > 0 and {_ASKED}".encode(), _filter(query, None)
     )
-    return sorted((Stream(*row) for row in await cursor.fetchall()), key=ORDER)
+    found = [Stream(*row) for row in await cursor.fetchall()]
+    hidden = (await left_out(connection, query)).streams
+    return sorted((stream for stream in found if stream.id not in hidden), key=ORDER)
 
 
 async def headers(connection: Connection, stream_ids: Sequence[int], window: Window) -> dict[int, list[Header]]:

@@ -69,7 +69,7 @@ def special(value: float) -> str | None:
 def metrics_json(values: Mapping[str, float]) -> bytes:
     """Metrics (their keys are clean) as JSON for a jsonb column."""
     encoded = _encode(values)
-    if b"null" in encoded:  # how the encoder writes what is not finite; or a name has the word in it
+    if b"null" in encoded:  # the encoder's form of values that are not finite; or a name contains the word
         encoded = _encode({name: special(value) or value for name, value in values.items()})
     return encoded
 

@@ -23,7 +23,7 @@ _LARGEST = """
 """
 
 
-async def stats(connection: Connection) -> dict[str, Any]:
+async def database_stats(connection: Connection) -> dict[str, Any]:
     """Sizes in bytes, counts of rows, how much of them is in blocks, the largest workloads. Times in ms."""
     row = await _one(
         connection,

@@ -93,7 +93,7 @@ class Prometheus(Sink):
             snapshot = await asyncio.to_thread(load_state, self._snapshot_path, Snapshot)
             self._latest.restore_snapshot(snapshot, time.time())
         except (OSError, ValueError) as error:
-            self.context.logger.warning("The latest values are not those of before. error=%s", error)
+            self.context.logger.warning("Could not load the latest values; starting without them. error=%s", error)
         self._keeping = asyncio.create_task(self._save_repeatedly())
 
     async def stop(self) -> None:
@@ -115,7 +115,7 @@ class Prometheus(Sink):
                 try:
                     await asyncio.to_thread(self._save_snapshot)
                 except OSError as error:
-                    self.context.logger.warning("The latest values are not kept. error=%s", error)
+                    self.context.logger.warning("Could not save the latest values. error=%s", error)
 
     def _save_snapshot(self) -> None:
         save_state(self._snapshot_path, self._latest.snapshot(time.time()))
@@ -232,6 +232,3 @@ class Prometheus(Sink):
         filtered = 0 if wanted else sum(not isinstance(record, SeriesBatch) for record in batch.records)
         answer = rejected(batch, progress.settled, progress.broken, filtered)
         return answer if answer.items else Delivered(filtered=filtered)
-
-
-__all__ = ["Prometheus"]

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 from lens_core import BadRequest
 
 MOST_CHOICES = 3
-# What counts in a pattern: an escaped letter, a class, the ends of a group, an alternative, a repeat (lazy or not).
+# Counted elements of a pattern: an escaped letter, a class, the end of a group, an alternative, a repeat (lazy or not).
 _PIECES = re.compile(
     r"(?P<letter>\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<open>\((?:\?.)?)|(?P<close>\))|(?P<either>\|)"
     r"|(?P<repeat>(?:[*+?]|\{\d+(?:,\d*)?\})\??)",

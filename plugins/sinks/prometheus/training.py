@@ -79,7 +79,7 @@ def plain(name: str) -> str:
 
 _CACHED = 50_000
 RUN_INFO = f"{PREFIX}run_info"
-# When something happened last; its label `type` says what.
+# The time of the newest event; its label `type` names the type.
 EVENT_TIME = f"{PREFIX}event_timestamp_seconds"
 
 

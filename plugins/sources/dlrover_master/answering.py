@@ -116,7 +116,7 @@ def _parse_number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and value == value else 0.0
 
 
-# What an agent asks while it starts and runs; the first of these would stop it, the others would fill its log.
+# Requests of an agent while it starts and runs; without an answer the first would stop it, the others fill its log.
 _ANSWERS: dict[str, Callable[[], Wire]] = {
     "HeartBeat": _no_action,
     "PreCheckRequest": lambda: Wire("PreCheckResponse", {"status": "DISABLED", "reason": ""}),

@@ -22,8 +22,9 @@ from ...dlrover.messages import (
     encode_http_response,
 )
 from ...dlrover.pickles import MAX_PICKLE_BYTES
+from ..grpc_listener import GrpcListener
 from .answering import answer_of, records_of, sender_of
-from .grpc_server import GrpcServer
+from .grpc_server import make_listener
 
 _BODY_BYTES = MAX_PICKLE_BYTES * 4 // 3 + 4096
 _PICKLE = "application/octet-stream"
@@ -47,7 +48,7 @@ class DlroverMaster(Source):
 
     def __init__(self, settings: DlroverMasterSettings, context: Context) -> None:
         super().__init__(settings, context)
-        self._grpc: GrpcServer | None = None
+        self._grpc: GrpcListener | None = None
 
     @property
     def grpc_port(self) -> int:
@@ -64,7 +65,7 @@ class DlroverMaster(Source):
     async def start(self) -> None:
         """Listen for gRPC, if that is wanted. Raises LensError."""
         if self.settings.grpc_listen:
-            self._grpc = GrpcServer(self.settings.grpc_listen, self._grpc_report, self._grpc_get)
+            self._grpc = make_listener(self.settings.grpc_listen, self._grpc_report, self._grpc_get)
             await self._grpc.start()
             self.context.logger.info("Listening for gRPC. port=%d", self._grpc.port)
 
@@ -94,7 +95,7 @@ class DlroverMaster(Source):
         try:
             answer = self._answer_request(decode_grpc(body))
         except BadMessage as error:
-            self.context.logger.debug("A question cannot be read. error=%s", error)
+            self.context.logger.debug("Could not decode a request. error=%s", error)
             answer = None
         return encode_grpc(Request(0, "", dump(answer) if answer is not None else b""))
 
@@ -106,17 +107,17 @@ class DlroverMaster(Source):
             records = records_of(message, sender)
         except LensError as error:
             reason = "unknown" if isinstance(error, PickleError) else "invalid"
-            await self.door.submit([], received=1, rejected={reason: 1})
+            await self.gate.submit([], received=1, rejected={reason: 1})
             self.context.logger.debug("A report was refused. error=%s", error)
             return False, str(error)
-        await self.door.submit(records, received=max(1, len(records)), filtered=0 if records else 1)
+        await self.gate.submit(records, received=max(1, len(records)), filtered=0 if records else 1)
         return True, ""
 
     def _answer_request(self, request: Request) -> Wire | None:
         try:
             return answer_of(load(request.data))
         except LensError as error:
-            self.context.logger.debug("A question was not answered. error=%s", error)
+            self.context.logger.debug("Could not answer a request. error=%s", error)
             return None
 
 

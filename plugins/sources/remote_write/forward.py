@@ -44,7 +44,7 @@ _COMPILED = __name__.endswith("._forward")
 _SIGNATURE_BITS = 0xFFFFFFFFFFFF
 _LOOKS_BEHIND_KNOWN = 64
 _LOOK_EVERY = 32
-# What an entry takes beside its bytes, about.
+# The approximate overhead of an entry beside its bytes.
 _ENTRY_BYTES = 400
 _MEMO_ENTRIES = 50_000
 # Larger ones are parsed every time, so that the memory of the caches is bounded.

@@ -29,7 +29,7 @@ CLEAR_SECONDS = 600.0
 # Buffers for requests of ten thousand series and more are made anew each time.
 MAX_KEPT_BYTES = 4 * 1024 * 1024
 METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
-# What this protocol's senders make of a status: 413 wedges vmagent, 429 makes Prometheus drop.
+# Reactions of senders to a status: 413 blocks vmagent, 429 makes Prometheus drop data.
 WIRE_ERRORS = {413: 400, 429: 503}
 _WRITTEN = "X-Prometheus-Remote-Write-{}-Written"
 
@@ -162,7 +162,7 @@ class RemoteWrite(Source):
         filtered = batch.received - batch.series - refused
         records = [record] if received > filtered + refused else []
         if received:
-            await self.door.submit(records, received=received, filtered=filtered, rejected=batch.refused)
+            await self.gate.submit(records, received=received, filtered=filtered, rejected=batch.refused)
 
     def _count_samples(self, batch: ForwardedBatch) -> None:
         metrics = self._metrics

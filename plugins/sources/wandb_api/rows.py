@@ -14,7 +14,7 @@ from .shapes import Log, Metric, Sender
 
 DATA_SOURCE = "wandb"
 
-# Where the training step is, for callers who never pass a step (Hugging Face's Trainer, Lightning).
+# The key of the training step, for callers who never pass a step (Hugging Face's Trainer, Lightning).
 TRAINING_STEP_METRICS = ("train/global_step", "trainer/global_step")
 
 Rejections = list[tuple[int, str]]

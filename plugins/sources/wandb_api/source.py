@@ -23,7 +23,7 @@ from lens_core import (
     StepMetrics,
     Unavailable,
 )
-from lens_core.plugin_api.encoding import ItemDecoder, Items, decode_json, epoch_seconds, why_refused
+from lens_core.plugin_api.encoding import ItemDecoder, Items, Rejection, decode_json, epoch_seconds, why_refused
 
 from .metrics import WandbMetrics
 from .rows import Rejections, rows_of_logs, rows_of_metrics
@@ -128,7 +128,7 @@ class WandbApi(Source):
         self.context.logger.debug("[WandB Logs API] Received request")
         parsed = await self._submit_rows(body, _LOGS)
         self._counters.logs_points.inc(parsed.points)
-        # What is stored is not told apart by its route: the share of stored points is that of all that came.
+        # Stored points are not counted by route: their share is that of all received points.
         self._counters.metrics_points.inc(parsed.points)
         return _result_json(parsed)
 
@@ -139,7 +139,7 @@ class WandbApi(Source):
         if parsed.items:
             self.context.logger.debug("[WandB Metrics API] Processing metrics for %d workload(s)", 1)
         rejected = Counter("invalid" for _ in parsed.rejected)
-        await self.door.submit(parsed.rows, received=parsed.items, rejected=rejected)
+        await self.gate.submit(parsed.rows, received=parsed.items, rejected=rejected)
         return parsed
 
     async def _detection(self, body: bytes) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class WandbApi(Source):
             raise BadRequest(f"the detection could not be read: {error}") from None
         origin = detection.origin()
         if not origin.is_known:
-            await self.door.submit([], received=1, rejected={"no_identity": 1})
+            await self.gate.submit([], received=1, rejected={"no_identity": 1})
             raise BadRequest(NO_IDENTITY)
         moment = await self._event_time(detection.timestamp)
         evidence = Evidence(
@@ -164,9 +164,9 @@ class WandbApi(Source):
         )
         if reason := why_refused(evidence):
             self.context.metrics.framework_detection_errors.inc(source="wandb", reason="invalid")
-            await self.door.submit([], received=1, rejected={"invalid": 1})
+            await self.gate.submit([], received=1, rejected={"invalid": 1})
             raise BadRequest(f"the detection cannot be kept: {reason}")
-        await self.door.submit([evidence])
+        await self.gate.submit([evidence])
         pod = self.context.directory.find_pod(origin)
         known = [workload.uid for workload in pod.workloads] if pod else []
         uids = [detection.workload_uid] if detection.workload_uid else known
@@ -183,7 +183,7 @@ class WandbApi(Source):
         try:
             return epoch_seconds(timestamp)
         except ValueError as error:
-            await self.door.submit([], received=1, rejected={"invalid": 1})
+            await self.gate.submit([], received=1, rejected={"invalid": 1})
             raise BadRequest(str(error)) from None
 
     async def _submit_batch(self, body: bytes) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def _places(count: int, rejected: Rejections) -> Sequence[int]:
 
 
 def _result_json(parsed: _Parsed) -> dict[str, Any]:
-    rejected = [{"index": index, "reason": reason} for index, reason in parsed.rejected]
+    rejected = [Rejection(index, reason) for index, reason in parsed.rejected]
     return {"success": True, "accepted": parsed.items - len(rejected), "rejected": rejected}
 
 

@@ -1,4 +1,4 @@
-"""What an API server tells of itself: its version, its resources, and that it checks fields itself."""
+"""The discovery answers of an API server: its version, its resources, and that it validates fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes pods of workloads and containers of pods, for StatefulSets of one and for Jobs; nothing is restarted."""
+"""Creates pods of workloads and containers of pods, for StatefulSets of one and for Jobs; nothing is restarted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BY_KIND = {resource.kind: resource for resource in RESOURCES}
 
 
 class Image(NamedTuple):
-    """What stands for an image on this machine: entry point, PATH, folders that only it has, working directory."""
+    """The replacement of an image on this machine: entry point, PATH, private folders, working directory."""
 
     entrypoint: Sequence[str] = ()
     path: str = "/usr/bin:/bin"

@@ -1,4 +1,4 @@
-"""What an API server keeps: objects of the kinds that pages and charts make, each valid for Kubernetes."""
+"""The objects of an API server: kinds that pages and charts create, each valid for Kubernetes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Resource(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where discovery tells of the version."""
+        """The path of the version in discovery."""
         return f"/apis/{self.version}" if "/" in self.version else f"/api/{self.version}"
 
 

@@ -12,19 +12,26 @@ import resource, sys
 from lens_core.base.process import keep_large_blocks
 if sys.argv[1] == "keep":
     keep_large_blocks()
+size = int(sys.argv[2])
 for _ in range(10):
-    bytearray(b"x") * 4_000_000
+    bytearray(b"x") * size
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(100):
-    bytearray(b"x") * 4_000_000
+    bytearray(b"x") * size
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="does not apply: a switch of glibc")
 def test_large_blocks_stay() -> None:
-    run = subprocess.run([sys.executable, "-c", SCRIPT, "keep"], check=True, capture_output=True, text=True)
-    assert int(run.stdout) < 2000  # without it nearly a thousand for each of the hundred blocks
+    run = subprocess.run([sys.executable, "-c", SCRIPT, "keep", "1900000"], check=True, capture_output=True, text=True)
+    assert int(run.stdout) < 2000  # without it nearly five hundred for each of the hundred blocks
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="does not apply: a switch of glibc")
+def test_unusual_blocks_go_back_at_once() -> None:
+    run = subprocess.run([sys.executable, "-c", SCRIPT, "keep", "4000000"], check=True, capture_output=True, text=True)
+    assert int(run.stdout) > 50_000
 
 
 def test_a_command_collects_rarely() -> None:

@@ -77,3 +77,14 @@ def test_garbage_is_refused_or_small(data: bytes, encoding: str) -> None:
 def test_an_unknown_encoding_is_named() -> None:
     with pytest.raises(UnsupportedMediaType, match="'br'"):
         decompress(b"", "br", 10)
+
+
+@given(
+    size=st.integers(min_value=-300, max_value=300).flatmap(lambda off: st.sampled_from([2**18 + off, 2**19 + off])),
+    pattern=st.sampled_from([b"\0", b"abc", bytes(range(256))]),
+    level=st.integers(min_value=1, max_value=9),
+    members=st.integers(min_value=1, max_value=3),
+)
+def test_gzip_that_unpacks_in_several_steps_is_whole(size: int, pattern: bytes, level: int, members: int) -> None:
+    data = (pattern * (size // len(pattern) + 1))[:size]
+    assert decompress(gzip.compress(data, level) * members, "gzip", 2**24) == data * members

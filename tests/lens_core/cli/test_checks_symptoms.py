@@ -113,7 +113,7 @@ async def test_what_stays_silent_and_what_is_filtered(lens: LensFactory) -> None
         },
     )
     await send_series(running, "up", 1.0, status=503)
-    found = {finding.step: finding for finding in checks.silent(await running.get("/status"))}
+    found = {finding.step: finding for finding in checks.silent(await running.get_json("/status"))}
     assert found["collector finds_nothing"].state == "warning"
     assert found["source logs"].state == "ok"
     assert "docs/logs.md" in found["source logs"].text
@@ -140,7 +140,7 @@ async def test_a_directory_without_pods_or_devices(lens: LensFactory) -> None:
 async def test_negative_samples_are_named(lens: LensFactory) -> None:
     running = await lens()
     await send_series(running, "gpu_power", -1.0)
-    form, found = await asked(running, checks.drops, await running.get("/status"))
+    form, found = await asked(running, checks.drops, await running.get_json("/status"))
     assert (form.state, found.state) == ("ok", "warning")
     assert "gpu_power" in found.text
 
@@ -148,7 +148,7 @@ async def test_negative_samples_are_named(lens: LensFactory) -> None:
 async def test_the_form_of_remote_write_is_told(lens: LensFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LENS_REMOTE_WRITE_FORM", "interpreted")
     running = await lens()
-    (found,) = await asked(running, checks.drops, await running.get("/status"))
+    (found,) = await asked(running, checks.drops, await running.get_json("/status"))
     assert "runs interpreted" in found.text
 
 

@@ -160,7 +160,7 @@ def test_wording() -> None:
 
 
 def on_a_terminal(command: list[str], columns: int, until: str, **environment: str) -> str:
-    """What a command prints on a terminal so wide until it has printed this; then Ctrl-C."""
+    """Return the output of a command on a terminal of this width until it has printed a text; then press Ctrl-C."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}

@@ -85,7 +85,7 @@ GOLDEN: list[tuple[str, list[str]]] = [
         "zzz: {}\n" + GOOD,
         [
             "1:1: unknown section zzz; known here: server, data_dir, spool, delivery, sources, collectors, sinks, "
-            "detectors, analyzers, pipelines, store"
+            "detectors, analyzers, pipelines, store, cluster"
         ],
     ),
     (

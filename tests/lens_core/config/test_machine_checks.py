@@ -22,7 +22,7 @@ JSONL = "{type: jsonl, path: FOLDER/out.jsonl}"
 
 
 def problems(folder: Path, text: str, **environ: str) -> list[str]:
-    """What is wrong with a file of this text, as line:column: message."""
+    """Return the mistakes of a file with this text, as line:column: message."""
     file = folder / "lens.yaml"
     file.write_text(text.replace("FOLDER", str(folder)))
     try:

@@ -171,7 +171,7 @@ async def _read_all(client: httpx.AsyncClient) -> None:
             assert answer.status_code in (200, 400, 404), (uid, path, answer.text)
 
 
-@pytest.mark.slow("sends extremes of every field of every record to every door, and reads all of it back")
+@pytest.mark.slow("sends extremes of every field of every record to every route, and reads all of it back")
 async def test_extremes_are_refused_or_stored_and_read(lens: LensFactory) -> None:
     running = await lens(store=True)
     async with httpx.AsyncClient(base_url=f"{running.url}/api/v1", timeout=60) as client:

@@ -18,7 +18,7 @@ async def test_the_daemon_answers_while_strangers_try(lens: LensFactory) -> None
     watch = await play(running.url, size=100_000, readers=10)
     assert not watch.failed
     assert watch.longest < 20.0, watch.during  # a second or two on a busy machine; the defects took minutes
-    assert (await running.get("/status"))["state"] == "running"
+    assert (await running.get_json("/status"))["state"] == "running"
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -88,7 +88,7 @@ def test_a_process_that_was_stopped_is_not_blamed_on_code() -> None:
 async def test_the_daemon_says_what_held_it(lens: LensFactory) -> None:
     running = await lens(BlocksOnce, config={"collectors": {"slow": {"type": "blocks_once", "interval_seconds": 3600}}})
     await until(lambda: running.daemon.loop_watch.loop_status().holds > 0, "the hold is recorded")
-    status = await running.get("/status")
+    status = await running.get_json("/status")
     stacks = [[frame["function"] for frame in hold["stack"]] for hold in status["event_loop"]["last"]]
     assert any("guilty_function" in stack for stack in stacks)
     (found,) = checks_symptoms.event_loop(status)

@@ -6,5 +6,5 @@ from random import Random
 
 
 def noise(size: int, seed: str = "") -> bytes:
-    """So many bytes, the same ones for the same seed."""
+    """Return a number of bytes, the same ones for the same seed."""
     return Random(seed).randbytes(size)

@@ -1,4 +1,4 @@
-"""Which commits wait for the disk; and those in memory, which wait for nothing."""
+"""Commits that wait for the disk, and those in memory, which wait for nothing."""
 
 from __future__ import annotations
 

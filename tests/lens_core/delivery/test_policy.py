@@ -1,4 +1,4 @@
-"""When to send, when to try again, how to halve, and which answers make sense."""
+"""The rules of sending, of retries, of bisection, and of valid answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from lens_core import BatchLimits, Delivered, Poisoned, Rejected, Retry
 from lens_core.delivery.sending.policy import (
     MAX_RETRY_AFTER_SECONDS,
-    Backoff,
     DeliverySettings,
     Part,
     asked_delay,
     halves,
+    new_backoff,
     seconds_until_ready,
     sensible,
 )
@@ -28,7 +28,7 @@ LIMITS = BatchLimits(max_records=100, max_bytes=1000, max_wait_seconds=2.0)
 
 
 def test_delays_double_up_to_the_cap() -> None:
-    backoff = Backoff(SETTINGS, lambda: 1.0)
+    backoff = new_backoff(SETTINGS, lambda: 1.0)
     assert [backoff.next_delay() for _ in range(6)] == [1, 2, 4, 8, 10, 10]
     backoff.reset()
     assert backoff.next_delay() == 1
@@ -36,18 +36,18 @@ def test_delays_double_up_to_the_cap() -> None:
 
 @given(rng=st.floats(0, 1), failures=st.integers(0, 10_000))
 def test_jitter_is_full_and_bounded_however_often_it_failed(rng: float, failures: int) -> None:
-    backoff = Backoff(SETTINGS, lambda: rng)
+    backoff = new_backoff(SETTINGS, lambda: rng)
     backoff.failures = failures
     assert 0 <= backoff.next_delay() <= 10.0
 
 
 @given(asked=st.floats(0, 100), rng=st.floats(0, 1))
 def test_what_the_sink_asked_for_is_the_least(asked: float, rng: float) -> None:
-    assert asked <= Backoff(SETTINGS, lambda: rng).next_delay(asked) <= asked + max(1.0, min(asked, 10.0))
+    assert asked <= new_backoff(SETTINGS, lambda: rng).next_delay(asked) <= asked + max(1.0, min(asked, 10.0))
 
 
 def test_those_that_are_told_the_same_come_back_over_as_much_time_again() -> None:
-    delays = [Backoff(SETTINGS, Random(seed).random).next_delay(5.0) for seed in range(1000)]
+    delays = [new_backoff(SETTINGS, Random(seed).random).next_delay(5.0) for seed in range(1000)]
     assert min(delays) < 5.2
     assert max(delays) > 9.8
 

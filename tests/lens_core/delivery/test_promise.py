@@ -60,7 +60,7 @@ moods = st.lists(st.integers(CALM, STORE_AND_RAISE), max_size=20)
 
 
 class Memory:
-    """What is beside a sink: it survives the restarts of Lens."""
+    """The receiver of a sink, which survives the restarts of Lens."""
 
     def __init__(self, moods: list[int], keeps_position: bool) -> None:
         self.stored: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""What is still in memory is what the file would give, and no more of it than there may be."""
+"""Batches in memory equal those of the file, and stay within their limit."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.lens_core.delivery.test_sender import AT_ONCE, context, rows, until
 
 
 class Database:
-    """What outlives all data directories: rows, and how far each spool was written, as the PostgreSQL sink keeps it."""
+    """A store that outlives all data directories: rows, and the position of each spool, as in PostgreSQL."""
 
     def __init__(self) -> None:
         self.is_up = True

@@ -46,7 +46,7 @@ async def drain(spool: Spool, sink: str) -> list[bytes]:
 
 
 def counted(spool: Spool, sink: str, name: str, reason: str = "") -> int:
-    """What the spool has counted since it was asked last."""
+    """Return the counts of the spool since the last call."""
     return spool.sink_state(sink).take_snapshot().counts.get((name, reason), 0)
 
 

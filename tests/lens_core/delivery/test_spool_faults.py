@@ -1,4 +1,4 @@
-"""What must not lose anything: kill -9, a torn log, a damaged file, a full disk."""
+"""Faults that must not lose anything: kill -9, a torn log, a damaged file, a full disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ asyncio.run(main())
 
 
 def append_and_kill(path: Path, count: int) -> list[str]:
-    """What a child process was told to be safe before it was killed."""
+    """Return the records that were acknowledged to a child process before it was killed."""
     with subprocess.Popen([sys.executable, "-c", APPENDING, str(path), str(BODY)], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         said = [child.stdout.readline().decode().strip() for _ in range(count)]

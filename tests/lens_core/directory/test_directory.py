@@ -40,7 +40,7 @@ def test_index_stays_the_same_object_while_nothing_changes() -> None:
     index = directory.index
     directory.replace([pod("1", "a")], "k8s")
     assert directory.index is index
-    directory.learn([pod("2", "b")], "k8s")
+    directory.add_pods([pod("2", "b")], "k8s")
     assert directory.index is not index
     assert directory.index.by_uid["1"] is index.by_uid["1"]
 
@@ -96,9 +96,9 @@ def test_new_pod_of_the_same_name_is_another_pod() -> None:
 
 def test_name_without_namespace_counts_only_if_one_pod_has_it() -> None:
     directory = Directory()
-    directory.learn([pod("1", "a")], "k8s")
+    directory.add_pods([pod("1", "a")], "k8s")
     assert directory.find_pod(Origin(pod_name="a")) is directory.index.by_uid["1"]
-    directory.learn([Pod(uid="2", name="a", namespace="other")], "k8s")
+    directory.add_pods([Pod(uid="2", name="a", namespace="other")], "k8s")
     assert directory.find_pod(Origin(pod_name="a")) is None
     completed = directory.complete(Origin(pod_name="a", namespace="other"))
     assert (completed.pod_uid, completed.cluster) == ("2", "default")

@@ -28,7 +28,7 @@ async def fill(asked: QueryApp, runs: int = 3, steps: int = 1000) -> dict[tuple[
 
 
 async def compact(asked: QueryApp) -> None:
-    assert (await asked.store.tidy())["blocks_made"] > 0
+    assert (await asked.store.vacuum())["blocks_made"] > 0
 
 
 @pytest.mark.parametrize("blocks", [False, True])

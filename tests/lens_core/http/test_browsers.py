@@ -1,4 +1,4 @@
-"""What browsers and slow lines need: compressed answers, and pages of other origins where the settings list them."""
+"""For browsers and slow connections: compressed answers, and pages of other origins where the settings list them."""
 
 from __future__ import annotations
 
@@ -82,3 +82,12 @@ def test_what_is_no_origin_is_refused(origin: str) -> None:
 @pytest.mark.parametrize("origin", [ORIGIN, "http://localhost:3000", "http://[::1]:3000", "http://10.0.0.1"])
 def test_origins_are_taken(origin: str) -> None:
     assert ServerSettings(cors_origins=[origin]).cors_origins == [origin]
+
+
+async def test_the_listed_pages_may_show_it_in_a_frame(tmp_path: Path, postgres_dsn: str) -> None:
+    async with running_app(tmp_path, postgres_dsn, frame_ancestors=[ORIGIN, "http://other:3000"]) as asked:
+        page = await asked.client.get("/")
+    assert page.headers["content-security-policy"].endswith(f"; frame-ancestors {ORIGIN} http://other:3000")
+    assert "x-frame-options" not in page.headers
+    with pytest.raises(ValueError, match="frame_ancestors: '\\*' is no origin"):
+        ServerSettings(frame_ancestors=["*"])

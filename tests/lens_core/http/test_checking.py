@@ -1,4 +1,4 @@
-"""What belongs into no address is refused in words, by every route that reads."""
+"""Characters that do not belong into an address are refused with a message, by every route that reads."""
 
 from __future__ import annotations
 

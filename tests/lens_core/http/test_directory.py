@@ -9,7 +9,7 @@ from lens_plugins.sources.wandb_api import WandbApi
 from lens_core import Pod
 from lens_core.directory.directory import Directory
 from lens_core.http.directory import restore_pods
-from tests.plugins.sources.ingest_app import IngestApp, NotingDoor
+from tests.plugins.sources.ingest_app import IngestApp, NotingGate
 
 POD = {
     "uid": "1",
@@ -23,7 +23,7 @@ POD = {
 
 @pytest.fixture
 def app(tmp_path: Path) -> IngestApp:
-    return IngestApp(WandbApi, tmp_path, api_gate=NotingDoor(), directory_file=tmp_path / "directory.json")
+    return IngestApp(WandbApi, tmp_path, api_gate=NotingGate(), directory_file=tmp_path / "directory.json")
 
 
 async def call(app: IngestApp, method: str, path: str, **request: Any) -> Any:
@@ -57,9 +57,9 @@ async def test_pods_of_one_name_in_two_namespaces_are_not_merged(app: IngestApp)
 
 async def test_what_was_put_goes_to_the_store_and_is_known_after_a_restart(app: IngestApp) -> None:
     await call(app, "PUT", "/api/v1/directory", json={"pods": [POD]})
-    door = app.state.api_gate
-    assert isinstance(door, NotingDoor)
-    assert [record.uid for record in door.records if isinstance(record, Pod)] == ["1"]
+    gate = app.state.api_gate
+    assert isinstance(gate, NotingGate)
+    assert [record.uid for record in gate.records if isinstance(record, Pod)] == ["1"]
     directory = Directory()
     assert app.state.directory_file is not None
     restore_pods(directory, app.state.directory_file)
@@ -75,9 +75,9 @@ async def test_bad_documents_change_nothing(app: IngestApp, body: str) -> None:
 
 
 async def test_store_that_cannot_take_it_changes_nothing(app: IngestApp) -> None:
-    door = app.state.api_gate
-    assert isinstance(door, NotingDoor)
-    door.closed = True
+    gate = app.state.api_gate
+    assert isinstance(gate, NotingGate)
+    gate.closed = True
     app.state.directory.grace_seconds = 0
     answer = await call(app, "PUT", "/api/v1/directory", json={"pods": [POD]})
     assert answer.status_code == 503

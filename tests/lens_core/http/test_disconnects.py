@@ -57,7 +57,7 @@ ASKING = [
 
 
 class Server:
-    """What PostgreSQL says of itself, and a transaction that keeps everybody from Lens' tables."""
+    """The activity of PostgreSQL, and a transaction that locks Lens' tables."""
 
     def __init__(self, dsn: str) -> None:
         self._look = psycopg.connect(dsn, autocommit=True)

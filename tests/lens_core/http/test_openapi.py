@@ -50,7 +50,7 @@ async def running(lens: LensFactory, monkeypatch: pytest.MonkeyPatch) -> Running
 
 
 async def document_of(running: RunningLens) -> dict[str, Any]:
-    found: dict[str, Any] = await running.get("/openapi.json")
+    found: dict[str, Any] = await running.get_json("/openapi.json")
     return found
 
 
@@ -66,7 +66,7 @@ def query_names(operation: dict[str, Any]) -> set[str]:
 
 
 async def statuses(running: RunningLens, method: str, path: str, tokens: dict[str, str]) -> dict[str, int]:
-    """What each role's token is answered; bodies are not read, because some never end."""
+    """Return the status for the token of each role; bodies are not read, because some never end."""
     url = running.url + path.replace("{", "").replace("}", "")
     found = {}
     async with httpx.AsyncClient(timeout=240) as client:

@@ -1,4 +1,4 @@
-"""How far a workload is, and what that costs where every rank has a run of its own."""
+"""The progress of a workload, and its cost if every rank has its own run."""
 
 from __future__ import annotations
 

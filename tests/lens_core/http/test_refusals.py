@@ -35,7 +35,7 @@ class Xml(Source):
             raise BadRequest("this is no row")
         if request.body == b"break":
             raise ZeroDivisionError("the details of a bug")
-        await self.door.submit([StepMetrics(data_source="xml", row_step=1, values={"loss": 1.0})])
+        await self.gate.submit([StepMetrics(data_source="xml", row_step=1, values={"loss": 1.0})])
         return Reply(body=b"<fine/>")
 
 
@@ -60,7 +60,7 @@ async def test_the_hosts_refusals_and_the_handlers_have_one_shape(
 
 async def test_a_full_spool_keeps_its_pause(tmp_path: Path) -> None:
     app = IngestApp(Xml, tmp_path)
-    app.door.closed = True
+    app.gate.closed = True
     answer = await app.post("/api/v1/xml", content=b"fine")
     assert (answer.status_code, answer.headers["retry-after"], b"the spool is full" in answer.content) == (
         513,

@@ -79,7 +79,7 @@ async def test_the_loss_is_found_under_either_name_and_questions_are_bounded(len
         "the row is stored",
     )
     for name in ("loss", "lm_loss"):
-        found = await running.get("/workloads/w/metrics/data", metrics=name)
+        found = await running.get_json("/workloads/w/metrics/data", metrics=name)
         assert [point["value"] for point in found["data"]] == [1.5], name
     many = {"targets": [{"target": "a"}] * (MOST_TARGETS + 1)}
     assert (await running.post("/query", many)).status_code == 400

@@ -19,7 +19,7 @@ _MISSING = "2 of 5 clusters gave no answer"
 
 
 class OddSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to do, a secret to hand over, and a file to say things in."""
+    """Settings: an action, a secret to hand over, and a file for messages."""
 
     do: str = "answer"
     key: Secret | None = None

@@ -137,10 +137,10 @@ async def test_an_analyzer_in_a_daemon_answers_routes_and_its_events_arrive(
     store = {"type": "postgresql", "dsn": postgres_dsn}
     running = await lens(Counting, config={"sinks": {"store": store}})
     await running.send([row("job-1", 1), row("job-1", 2)])
-    [event, *_] = await running.kept(1, Event)
+    [event, *_] = await running.wait_for_records(1, Event)
     assert (event.type, event.origin.workload_uid) == ("counted", "job-1")
-    assert (await running.get("/workloads/job-1/looks"))["uid"] == "job-1"
-    status = await running.get("/status")
+    assert (await running.get_json("/workloads/job-1/looks"))["uid"] == "job-1"
+    status = await running.get_json("/status")
     [one] = [source for source in status["sources"] if source["name"] == "counting"]
     assert (one["type"], one["state"], one["last_error"], one["pipelines"]) == ("counting", "running", "", ["default"])
 
@@ -154,5 +154,5 @@ async def test_series_that_no_sink_takes_are_not_produced(tmp_path: Path) -> Non
 
 async def test_without_a_store_there_is_no_analyzer(lens: LensFactory) -> None:
     running = await lens(Counting)
-    status = await running.get("/status")
+    status = await running.get_json("/status")
     assert "counting" not in [source["name"] for source in status["sources"]]

@@ -23,8 +23,8 @@ from tests.lens_core.pipeline.collectors_for_tests import Alone, Odd, OddSetting
 ROOT = Path(__file__).parents[3]
 
 
-class KeepingDoor(IngestGate):
-    """A door without pipelines that keeps what it gets."""
+class KeepingGate(IngestGate):
+    """A gate without pipelines that keeps what it gets."""
 
     def __init__(self, collector: Collector) -> None:
         super().__init__(collector.context.name, [], metrics=collector.context.metrics)
@@ -54,9 +54,9 @@ def make(kind: type[Odd], folder: Path, do: str = "answer", **more: str) -> Odd:
     return kind(settings, make_context("c", folder))
 
 
-def runner_of(collector: Collector, timeout_seconds: float = 20.0) -> tuple[CollectorRunner, KeepingDoor]:
-    door = KeepingDoor(collector)
-    return CollectorRunner(collector, door, interval_seconds=3600, timeout_seconds=timeout_seconds), door
+def runner_of(collector: Collector, timeout_seconds: float = 20.0) -> tuple[CollectorRunner, KeepingGate]:
+    gate = KeepingGate(collector)
+    return CollectorRunner(collector, gate, interval_seconds=3600, timeout_seconds=timeout_seconds), gate
 
 
 def gauge(runner: CollectorRunner, name: str) -> float | None:
@@ -100,11 +100,11 @@ async def test_errors_arrive_as_they_were(
 
 @pytest.mark.parametrize("kind", [Odd, Alone])
 async def test_what_could_be_had_is_stored_and_what_could_not_is_said(tmp_path: Path, kind: type[Odd]) -> None:
-    runner, door = runner_of(make(kind, tmp_path, "partly"), 60)
+    runner, gate = runner_of(make(kind, tmp_path, "partly"), 60)
     assert not await runner.collect_once()
-    assert [record.name for record in door.kept if isinstance(record, Measurement)] == ["odd.part"]
+    assert [record.name for record in gate.kept if isinstance(record, Measurement)] == ["odd.part"]
     assert runner.last_error == "2 of 5 clusters gave no answer"
-    assert (door.ledger.received, dict(door.ledger.rejected)) == (4, {"unreadable": 3})
+    assert (gate.ledger.received, dict(gate.ledger.rejected)) == (4, {"unreadable": 3})
     assert gauge(runner, "lens_collector_up") == 0
 
 
@@ -164,10 +164,10 @@ def alive(number: int) -> bool:
 
 
 async def test_one_bad_result_costs_no_other(tmp_path: Path) -> None:
-    runner, door = runner_of(make(Odd, tmp_path, "mixed"))
+    runner, gate = runner_of(make(Odd, tmp_path, "mixed"))
     assert await runner.collect_once()
-    assert [record.name for record in door.kept if isinstance(record, Measurement)] == ["odd.good", "odd.nan"]
-    status = door.ledger.ledger_status()
+    assert [record.name for record in gate.kept if isinstance(record, Measurement)] == ["odd.good", "odd.nan"]
+    status = gate.ledger.ledger_status()
     assert (status.received, dict(status.rejected)) == (5, {"invalid": 3})
 
 
@@ -198,22 +198,22 @@ async def test_the_time_limit_is_said(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_a_success(tmp_path: Path) -> None:
-    runner, door = runner_of(make(Odd, tmp_path, "nothing"))
+    runner, gate = runner_of(make(Odd, tmp_path, "nothing"))
     assert await runner.collect_once()
-    assert not door.kept
+    assert not gate.kept
 
 
 async def test_pieces_are_fetched_until_there_is_no_more(tmp_path: Path) -> None:
     collector = Pieces(Pieces.Settings(), make_context("c", tmp_path))
-    runner, door = runner_of(collector)
+    runner, gate = runner_of(collector)
     assert await runner.collect_once()
-    assert (len(door.kept), collector.remembered) == (3, 3)
+    assert (len(gate.kept), collector.remembered) == (3, 3)
 
 
 async def test_what_was_not_taken_is_not_remembered(tmp_path: Path) -> None:
     collector = Pieces(Pieces.Settings(), make_context("c", tmp_path))
-    runner, door = runner_of(collector)
-    door.full = True
+    runner, gate = runner_of(collector)
+    gate.full = True
     assert not await runner.collect_once()
     assert collector.remembered == 0
     assert "full" in runner.last_error

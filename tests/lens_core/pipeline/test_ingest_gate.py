@@ -1,4 +1,4 @@
-"""The door: identity, filters, ledgers, several pipelines, overload."""
+"""The gate: identity, filters, ledgers, several pipelines, overload."""
 
 from __future__ import annotations
 

@@ -45,12 +45,12 @@ def steps(folder: Path) -> list[int]:
 
 
 async def sink_status(running: RunningLens) -> dict[str, Any]:
-    status = await running.get("/status")
+    status = await running.get_json("/status")
     return next(sink for pipeline in status["pipelines"] for sink in pipeline["sinks"] if sink["name"] == "apart")
 
 
 async def process_status(running: RunningLens) -> dict[str, Any]:
-    (process,) = (await running.get("/status"))["processes"]
+    (process,) = (await running.get_json("/status"))["processes"]
     found: dict[str, Any] = process
     return found
 
@@ -71,7 +71,7 @@ async def test_a_batch_is_stored_by_another_process(lens: LensFactory, tmp_path:
     assert 'apart_batches_total{component="apart"} 1.0' in metrics
     assert 'apart_rows{component="apart"} 3.0' in metrics
     assert 'lens_component_memory_bytes{component="apart"}' in metrics
-    assert (await running.get("/status"))["problems"] == {"apart": "the licence ends tomorrow"}
+    assert (await running.get_json("/status"))["problems"] == {"apart": "the licence ends tomorrow"}
     await running.send([row(4)])
     await until(lambda: steps(tmp_path) == [1, 2, 3, 4], "the row is stored")
     assert 'apart_batches_total{component="apart"} 2.0' in await exposed(running)
@@ -101,7 +101,7 @@ async def test_no_trouble_of_the_process_loses_or_doubles_anything(
     await until(lambda: steps(tmp_path) == [*range(20)], "the rows are stored", seconds=60)
     status = await sink_status(running)
     assert error in status["last_error"]
-    assert "s3cret" not in json.dumps(await running.get("/status"))
+    assert "s3cret" not in json.dumps(await running.get_json("/status"))
     starts = (tmp_path / "starts").read_text().splitlines()
     assert len(starts) == (2 if trouble in ("die", "sleep") else 1)
     assert (await process_status(running))["restarts"] == len(starts) - 1
@@ -142,9 +142,9 @@ async def test_a_source_in_a_process_of_its_own(lens: LensFactory, tmp_path: Pat
         assert died.status_code == 503, died.text
         again = await client.post(url, json={"loss": 0.25})
         assert again.status_code == 202, again.text
-    rows = await running.kept(2)
+    rows = await running.wait_for_records(2)
     assert [found.values["loss"] for found in rows] == [0.5, 0.25]
-    (source,) = [one for one in (await running.get("/status"))["sources"] if one["name"] == "apart"]
+    (source,) = [one for one in (await running.get_json("/status"))["sources"] if one["name"] == "apart"]
     assert (source["received"], source["accepted"], source["rejected"]["odd"]) == (4, 2, 2)
 
 

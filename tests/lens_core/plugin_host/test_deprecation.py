@@ -1,15 +1,16 @@
-"""What will go: it works on, is said once at the place that uses it, and is listed; tried with names made for it."""
+"""Deprecated names work, warn once at the line that uses them, and are listed; tried with names made for it."""
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import cast
 
 import pytest
 from packaging.version import Version
 
 import lens_core
-from lens_core import API_VERSION, LensDeprecationWarning, Sink
+from lens_core import API_VERSION, Directory, Index, LensDeprecationWarning, NoSettings, Pod, Sink, Source
 from lens_core.base import deprecation
 from lens_core.base.deprecation import DEPRECATED, Deprecation
 from lens_core.cli import main
@@ -19,6 +20,7 @@ from lens_core.config.loading import parse_config
 from lens_core.plugin_host.host import PluginHost
 from lens_core.plugin_host.info import PluginInfo
 from lens_core.scaffold import lint
+from lens_core.testing import MemoryStore, RecordingGate, make_context
 
 PLUGIN = """\"\"\"Written for a version that had other names.\"\"\"
 from typing import Annotated
@@ -102,6 +104,44 @@ def test_a_hook_can_go_too(aged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [PLUGIN.splitlines()[line - 1] for line in lines] == ["@hookimpl"]
 
 
+def use_former_names(directory: Directory, pod: Pod) -> Index:
+    """Use two former names."""
+    directory.learn([pod])
+    return cast("Index", directory.picture)
+
+
+def test_a_former_name_reads_and_sets_the_present_one_and_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deprecation, "_uses", {})
+    directory = Directory()
+    with pytest.warns(LensDeprecationWarning) as caught:
+        indexes = [use_former_names(directory, Pod(uid=uid, name=uid, namespace="b")) for uid in ("u", "v")]
+    assert indexes[-1] is directory.index
+    assert sorted(directory.index.pods) == ["u", "v"]
+    assert [(found.filename, str(found.message)) for found in caught] == [
+        (__file__, "Directory.learn, deprecated since 1.3, goes with 2.0: take add_pods"),
+        (__file__, "Directory.picture, deprecated since 1.3, goes with 2.0: take index"),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::lens_core.LensDeprecationWarning")
+async def test_a_source_and_a_store_with_former_names_work(tmp_path: Path) -> None:
+    source, gate = Source(NoSettings(), make_context("posts", tmp_path)), RecordingGate()
+    source.door = gate
+    assert source.gate is gate
+    assert source.door is gate
+
+    class OldStore(MemoryStore):
+        async def tidy(self) -> dict[str, int]:
+            return {"blocks_made": 3}
+
+    assert await OldStore(tmp_path).vacuum() == {"blocks_made": 3}
+
+
+def test_the_page_lists_every_former_name() -> None:
+    page = (Path(__file__).parents[3] / "docs/plugins.md").read_text()
+    assert [name for name, found in DEPRECATED.items() if f"`{name}`" not in page or found.since not in page] == []
+
+
 def test_the_plugins_of_lens_use_nothing_that_goes() -> None:
     assert [plugin.name for plugin in PluginHost.load().plugins() if plugin.deprecations] == []
 
@@ -162,7 +202,7 @@ def test_the_linter_and_the_doctor_name_it(told: PluginInfo) -> None:
 
 
 def out_of_order(name: str, found: Deprecation, api_version: str) -> str:
-    """What is wrong with an announcement at a version of the API; '' if nothing."""
+    """Return the mistake of an announcement at a version of the API; '' if there is none."""
     since, removal, now = Version(found.since), Version(found.removal), Version(api_version)
     if removal.major <= since.major or removal.minor:
         return f"{name} must go with a major version after {since}"

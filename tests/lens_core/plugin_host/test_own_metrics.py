@@ -41,7 +41,7 @@ async def test_a_plugin_has_metrics_and_health_of_its_own(lens: LensFactory) -> 
     running = await lens(Talker, config={"sources": {"records_api": {}}, "sinks": {"talker": {"type": "talker"}}})
     row = StepMetrics(origin=Origin(workload_uid="job"), data_source="wandb", row_step=1, values={"loss": 1.0})
     await running.send([row])
-    await running.kept(1)
+    await running.wait_for_records(1)
     metrics = running.daemon.metrics
     await until(lambda: "talker" in metrics.problems, "the problem is there")
     text = metrics.exposition().decode()
@@ -49,7 +49,7 @@ async def test_a_plugin_has_metrics_and_health_of_its_own(lens: LensFactory) -> 
     assert 'talker_depth{component="talker"} 3.0' in text
     assert 'talker_seconds_count{component="talker"} 1.0' in text
     assert 'lens_component_problem{component="talker"} 1.0' in text
-    assert (await running.get("/status"))["problems"] == {"talker": "the licence ends tomorrow"}
+    assert (await running.get_json("/status"))["problems"] == {"talker": "the licence ends tomorrow"}
 
 
 def test_a_problem_can_be_taken_back_and_names_are_checked(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_problem_can_be_taken_back_and_names_are_checked(tmp_path: Path) -> No
 
 
 class Progress(msgspec.Struct):
-    """How far."""
+    """A position."""
 
     position: int = 0
 
@@ -82,7 +82,7 @@ def test_state_lists_and_protobuf_are_public(tmp_path: Path) -> None:
 
 
 class FolderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where."""
+    """A folder."""
 
     folder: Path
 

@@ -36,7 +36,7 @@ def lens_sinks():
 
 
 def findings(folder: Path, name: str, **parts: str) -> list[Finding]:
-    """What is wrong with a plugin that is in order but for the given parts."""
+    """Return the findings in a plugin that is correct except for the given parts."""
     filled = {"imports": "", "settings": "pass", "docstring": "'''Prints.'''", "attributes": "", "body": "", **parts}
     (folder / f"{name}.py").write_text(HEAD.format(name=name, **filled))
     (plugin,) = PluginHost.load().loaded_from(name)

@@ -1,4 +1,4 @@
-"""What `lens plugin new` writes passes its own tests, its own linters, and ours: as generated, installed as a wheel."""
+"""Output of `lens plugin new` passes its own tests, its own linters, and ours: as generated, installed as a wheel."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def steps_of(receiver: HttpReceiver) -> set[int]:
 
 @pytest.mark.slow("builds, installs and checks new plugins with their own tools")
 async def test_they_are_used_together_and_gone_when_uninstalled(environment: FreshEnvironment) -> None:
-    """What the source takes reaches the sink, the collector's numbers and what the detector reads come out too."""
+    """Rows of the source reach the sink, as do numbers of the collector and steps of the detector."""
     every = environment.folder / "all.jsonl"
     async with HttpReceiver() as numbers, HttpReceiver() as rows:
         numbers.answers(b'{"jobs": 3}')

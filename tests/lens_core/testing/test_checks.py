@@ -215,7 +215,7 @@ class Rows(Source):
             values = msgspec.json.decode(request.body, type=dict[str, float])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(str(error)) from None
-        await self.door.submit([StepMetrics(data_source="x", row_step=1, values=values)])
+        await self.gate.submit([StepMetrics(data_source="x", row_step=1, values=values)])
         return Reply(body={"success": True})
 
 
@@ -232,7 +232,7 @@ class Acknowledges(Rows):
 class Crashes(Rows):
     async def _receive(self, request: IngestRequest) -> Reply:
         values = msgspec.json.decode(request.body)
-        await self.door.submit([StepMetrics(data_source="x", row_step=1, values=values)])
+        await self.gate.submit([StepMetrics(data_source="x", row_step=1, values=values)])
         return Reply()
 
 

@@ -81,14 +81,14 @@ async def test_a_pipeline_runs_with_classes_of_the_test(lens: LensFactory) -> No
     running = await lens(Zeta, Counting, config={"collectors": {"counting": {}}})
     line = LogLine(origin=Origin(workload_uid="job"), text="zeta step 3: loss=0.5", event_time=1.7e9)
     await running.send([line])
-    (row, *_) = await running.kept(1)
+    (row, *_) = await running.wait_for_records(1)
     assert isinstance(row, StepMetrics)
     assert (row.row_step, row.values) == (3, {"lm_loss": 0.5, "current_iteration": 3.0})
-    (found, *_) = await running.kept(1, Detection)
+    (found, *_) = await running.wait_for_records(1, Detection)
     assert isinstance(found, Detection)
     assert found.framework == "zeta"
-    assert len(await running.kept(2, Measurement)) >= 2
-    plugins = {plugin["name"]: plugin["state"] for plugin in (await running.get("/status"))["plugins"]}
+    assert len(await running.wait_for_records(2, Measurement)) >= 2
+    plugins = {plugin["name"]: plugin["state"] for plugin in (await running.get_json("/status"))["plugins"]}
     assert plugins["zeta"] == plugins["megatron"] == "loaded"
 
 
@@ -96,7 +96,7 @@ async def test_two_can_run_at_one_time(lens: LensFactory) -> None:
     first, second = await lens(), await lens(Slow, config={"sinks": {"slow": {}}})
     assert first.url != second.url
     await first.send([StepMetrics(origin=Origin(pod_name="p"), data_source="x", row_step=1, values={"a": 1.0})])
-    await first.kept(1)
+    await first.wait_for_records(1)
     assert second.records == []
 
 
@@ -111,15 +111,15 @@ async def test_the_store_answers_queries(lens_store: RunningLens) -> None:
         {"workload_uid": "job", "run_id": "r", "logs": [{"step": 1, "timestamp": 1.7e9, "data": {"loss": 0.5}}]},
     )
     assert answer.status_code == 200
-    await lens_store.kept(1)
+    await lens_store.wait_for_records(1)
 
     async def points() -> int:
-        return len((await lens_store.get("/workloads/job/metrics/data"))["data"])
+        return len((await lens_store.get_json("/workloads/job/metrics/data"))["data"])
 
     ends = time.monotonic() + 240
     while await points() == 0:
         assert time.monotonic() < ends, "the row is not stored"
-    assert (await lens_store.get("/workloads/job/metrics/sources"))["total_count"] == 1
+    assert (await lens_store.get_json("/workloads/job/metrics/sources"))["total_count"] == 1
 
 
 async def test_the_server_has_an_answer_for_each_path(lens_server: HttpReceiver) -> None:
@@ -194,7 +194,7 @@ def test_pytest_starts_without_importing_lens(tmp_path: Path) -> None:
 async def test_a_collector_that_is_always_about_to_answer_does_not_hinder_the_end(lens: LensFactory) -> None:
     """Its time limit may swallow the cancellation; see asyncio.wait_for before Python 3.12."""
     running = await lens(Counting, config={"collectors": {"counting": {"interval_seconds": 0.001}}})
-    await running.kept(2, Measurement)
+    await running.wait_for_records(2, Measurement)
     watch = Stopwatch()
     await running.stop()
     assert watch.seconds() < 10

@@ -147,7 +147,7 @@ class Spinning(Kept):
 
 
 class SharedFileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where it writes."""
+    """The file that it writes."""
 
     path: Path
 
@@ -299,7 +299,7 @@ class EarlyAcknowledgement(Source):
 
     async def take(self, request: IngestRequest) -> Reply:
         self.tasks = [
-            asyncio.create_task(self.door.submit([StepMetrics(data_source="x", row_step=1, values={"loss": 1.0})]))
+            asyncio.create_task(self.gate.submit([StepMetrics(data_source="x", row_step=1, values={"loss": 1.0})]))
         ]
         await asyncio.sleep(0.01)
         for task in self.tasks:

@@ -172,7 +172,7 @@ async def test_devices_of_the_kubelet(context: Context, kubelet: Callable[[bytes
         )
         + resources("plain", container())
     )
-    context.directory.learn([Pod(uid="u-1", name="llama-0", namespace="ml")], "kubernetes")
+    context.directory.add_pods([Pod(uid="u-1", name="llama-0", namespace="ml")], "kubernetes")
     collector = PodResources(PodResourcesSettings(socket=path, node="n1"), context)
     assert list(await collector.collect()) == []
     mine = ["llama-0", "u-1"]

@@ -38,7 +38,7 @@ def leave(directory: Path, steps: int) -> None:
 
 
 class Taken:
-    """What was handed in; `refuses` makes the door refuse it."""
+    """Keeps the submitted records; `refuses` makes the gate refuse them."""
 
     def __init__(self) -> None:
         self.rows: list[StepMetrics] = []

@@ -98,7 +98,7 @@ def rows(count: int) -> list[StepMetrics]:
 
 
 async def forward(folder: Path, compression: Compression, records: list[StepMetrics]) -> list[tuple[str, bytes]]:
-    """What comes of records that go through a pipeline: the encoding and the body of each request."""
+    """Return the encoding and the body of each request for records that go through a pipeline."""
     async with HttpReceiver(answer=lambda received: b'{"success": true}') as receiver:
         sink = Http(HttpSettings(url=receiver.url, compression=compression), make_context("web", folder))
         limits = BatchLimits(max_wait_seconds=0.0)

@@ -140,7 +140,7 @@ async def test_a_file_that_is_gone_is_opened_anew_and_said(
     await sink.send(batch([2], 2))
     await sink.send(batch([3], 3))
     assert steps_in(path) == [2, 3]
-    (said,) = [message for message in caplog.messages if "opened anew" in message]
+    (said,) = [message for message in caplog.messages if "reopened" in message]
     assert f"{path} was {'moved' if way == 'moved' else 'deleted'} while" in said
     await sink.stop()
     again = await sink_on(path)

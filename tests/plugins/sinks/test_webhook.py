@@ -91,7 +91,7 @@ async def test_what_all_ranks_of_a_job_say_is_one_message(tmp_path: Path) -> Non
             Pod(uid=f"u{rank}", name=f"llama-{rank}", workloads=[Workload(uid="job/1", name="llama")])
             for rank in range(16)
         ]
-        sink.context.directory.learn(pods)
+        sink.context.directory.add_pods(pods)
         answer = await send(sink, *(failed(rank) for rank in range(16)), failed(0, type="checkpoint_saved"))
         assert answer == Delivered(filtered=1)
         (request,) = receiver.received

@@ -1,4 +1,4 @@
-"""An application around one source, with a door that notes what comes in."""
+"""An application around one source, with a gate that notes what comes in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lens_core.http.state import ApiState
 from lens_core.http.tokens import TokenStore
 
 
-class NotingDoor:
+class NotingGate:
     """Keeps what was submitted; `closed` makes it refuse, as a full spool does."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class NotingDoor:
         filtered: int = 0,
         rejected: Mapping[str, int] | None = None,
     ) -> None:
-        """As plugin_api.Door."""
+        """As plugin_api.Gate."""
         if self.closed:
             self.refused += 1
             raise Overloaded("the spool is full", retry_after_seconds=3)
@@ -50,8 +50,8 @@ class IngestApp:
         self.metrics = SelfMetrics()
         context = Context(name=kind.name, logger=logging.getLogger("test"), data_dir=data_dir, metrics=self.metrics)
         source = self.source = kind(settings or kind.Settings(), context)
-        self.door = NotingDoor()
-        source.door = self.door
+        self.gate = NotingGate()
+        source.gate = self.gate
         self.tokens = TokenStore(data_dir)
         self.state = ApiState(
             metrics=self.metrics,

@@ -70,7 +70,7 @@ def training_log(folder: Path) -> Path:
 
 
 def came(app: IngestApp) -> list[LogLine]:
-    return [record for record in app.door.records if isinstance(record, LogLine)]
+    return [record for record in app.gate.records if isinstance(record, LogLine)]
 
 
 def check(app: IngestApp) -> None:
@@ -98,7 +98,7 @@ async def test_the_real_syslog_ng_with_the_configuration_of_the_page(ingest_app:
 @pytest.mark.skipif(shutil.which("rsyslogd") is None, reason="needs rsyslog")
 async def test_the_real_rsyslog_keeps_what_lens_cannot_take(ingest_app: Make, tmp_path: Path) -> None:
     app = ingest_app(Logs)
-    app.door.closed = True  # as if the spool were full
+    app.gate.closed = True  # as if the spool were full
     async with served(app) as port:
         text = (EXAMPLE / "lens.conf").read_text()
         for shown, used in (
@@ -112,7 +112,7 @@ async def test_the_real_rsyslog_keeps_what_lens_cannot_take(ingest_app: Make, tm
         configuration.write_text(f'global(workDirectory="{tmp_path}")\n{text}')
         command = ["rsyslogd", "-n", "-f", str(configuration), "-i", str(tmp_path / "pid")]
         async with running(command, tmp_path / "said"):
-            await until(lambda: app.door.refused > 0, "something was refused", seconds=240)
-            app.door.closed = False
+            await until(lambda: app.gate.refused > 0, "something was refused", seconds=240)
+            app.gate.closed = False
             await until(lambda: len({line.text for line in came(app)}) >= LINES, "all lines came", seconds=240)
     check(app)

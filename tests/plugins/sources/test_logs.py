@@ -12,7 +12,7 @@ from lens_plugins.sources.log_entries import seconds_of
 from lens_plugins.sources.logs import Logs, LogsSettings
 
 from lens_core import IngestRequest, LogLine, Pod
-from lens_core.testing import RecordingDoor, check_source, make_context
+from lens_core.testing import RecordingGate, check_source, make_context
 from tests.plugins.sources.ingest_app import IngestApp
 
 Make = Callable[..., IngestApp]
@@ -32,7 +32,7 @@ def entry(message: str, **more: Any) -> dict[str, Any]:
 
 
 def lines_of(app: IngestApp) -> list[LogLine]:
-    return [record for record in app.door.records if isinstance(record, LogLine)]
+    return [record for record in app.gate.records if isinstance(record, LogLine)]
 
 
 async def test_an_array_as_fluent_bit_posts_it(ingest_app: Make) -> None:
@@ -85,7 +85,7 @@ async def test_identity_may_stand_in_the_entry_or_in_the_query(ingest_app: Make)
 
 async def test_what_is_known_of_a_pod_is_filled_in_once_for_all_its_lines(ingest_app: Make) -> None:
     app = ingest_app(Logs)
-    app.source.context.directory.learn([Pod(uid="u-1", name="p", namespace="ns", node="node-9")])
+    app.source.context.directory.add_pods([Pod(uid="u-1", name="p", namespace="ns", node="node-9")])
     bodies = [{"message": "a", "pod_name": "p"}, {"message": "b", "pod_name": "p"}, {"message": "c", "pod_name": "q"}]
     await app.post("/logs", json=bodies)
     first, second, other = (line.origin for line in lines_of(app))
@@ -117,7 +117,7 @@ async def test_bad_entries_lose_no_neighbour(ingest_app: Make) -> None:
     assert answer["accepted"] == 2
     assert [item["index"] for item in answer["rejected"]] == [1, 2, 3, 5]
     assert [line.text for line in lines_of(app)] == ["a", "b"]
-    assert (app.door.received, app.door.rejected) == (6, 4)
+    assert (app.gate.received, app.gate.rejected) == (6, 4)
 
 
 async def test_a_broken_line_among_lines(ingest_app: Make) -> None:
@@ -161,15 +161,15 @@ async def test_container_runtime_lines_are_opened_and_parts_marked(ingest_app: M
 
 async def test_long_lines_are_cut_and_lenses_own_are_left_out(tmp_path: Path) -> None:
     source = Logs(LogsSettings(max_line_bytes=1024), make_context("logs", tmp_path))
-    source.door = door = RecordingDoor()
+    source.gate = gate = RecordingGate()
     own = entry("x") | {"kubernetes": {"pod_name": "primus-lens-telemetry-processor-5d"}}
     body = json.dumps([entry("ä" * 5000), own]).encode()
     (route,) = source.routes()
     await route.handler(IngestRequest(body=body, path="/logs", method="POST", headers={}, query={}))
-    (line,) = door.records
+    (line,) = gate.records
     assert isinstance(line, LogLine)
     assert line.text == "ä" * 512
-    assert (door.received, door.filtered) == (2, 1)
+    assert (gate.received, gate.filtered) == (2, 1)
 
 
 async def test_the_age_of_lines_is_measured_by_node(ingest_app: Make) -> None:
@@ -182,7 +182,7 @@ async def test_the_age_of_lines_is_measured_by_node(ingest_app: Make) -> None:
 
 async def test_a_shut_door_is_told(ingest_app: Make) -> None:
     app = ingest_app(Logs)
-    app.door.closed = True
+    app.gate.closed = True
     assert (await app.post("/logs", json=[entry("x")])).status_code == 503
 
 

@@ -30,7 +30,7 @@ async def test_the_hooks_envelope_gives_its_origin_to_every_record(app: IngestAp
     }
     answer = await app.post("/api/v1/records", json=sent)
     assert (answer.status_code, answer.json()) == (200, {"success": True, "accepted": 2, "rejected": []})
-    assert [record.origin for record in app.door.records] == [
+    assert [record.origin for record in app.gate.records] == [
         Origin(workload_uid="w", rank=3),
         Origin(pod_name="other"),
     ]
@@ -41,7 +41,7 @@ async def test_messagepack_between_lenses(app: IngestApp) -> None:
     headers = {"Content-Type": "application/msgpack"}
     answer = await app.post("/v1/records", content=encode_envelope([row]), headers=headers)
     assert answer.json()["accepted"] == 1
-    assert app.door.records == [row]
+    assert app.gate.records == [row]
 
 
 @pytest.mark.parametrize("pack", [lambda sent: json.dumps(sent).encode(), msgspec.msgpack.encode])

@@ -40,7 +40,7 @@ async def test_wandb_points_and_logs(tmp_path: Path, factor: int) -> None:
     assert [rejection["index"] for rejection in answer["rejected"]] == [1]
     detection = {"pod_name": "p", "timestamp": NOW * factor, "evidence": {}}
     assert (await app.post("/v1/wandb/detection", json=detection)).status_code == 200
-    times: list[Any] = [getattr(record, "event_time", None) for record in app.door.records]
+    times: list[Any] = [getattr(record, "event_time", None) for record in app.gate.records]
     assert times == pytest.approx([NOW] * 4)
     for body in ({"pod_name": "p", "timestamp": -1, "metrics": points[:1]}, {**detection, "timestamp": -1}):
         path = "/v1/wandb/metrics" if "metrics" in body else "/v1/wandb/detection"
@@ -53,7 +53,7 @@ async def test_records(tmp_path: Path) -> None:
     records = [{**event, "event_time": moment} for moment in (NOW, NOW * 1000, -3)]
     answer = (await app.post("/v1/records", json={"version": 1, "records": records})).json()
     assert [rejection["index"] for rejection in answer["rejected"]] == [1, 2]  # an envelope's times are seconds
-    times: list[Any] = [getattr(record, "event_time", None) for record in app.door.records]
+    times: list[Any] = [getattr(record, "event_time", None) for record in app.gate.records]
     assert times == pytest.approx([NOW])
 
 

@@ -19,10 +19,10 @@ export class ChartGrid {
     this.uids = [...names.keys()];
     this.events = [];
     this.palette = new Palette(names);
-    this.points = new Points(this.uids, signal, say);
     this.fine = new Map();
     this.cards = new Map();
     this.read(query);
+    this.points = new Points(this.uids, signal, say, this.options.smooth);
     this.build(root);
   }
 
@@ -86,6 +86,22 @@ export class ChartGrid {
     this.chosen = isWanted ? [...shown, metric] : shown;
     this.note();
     this.arrange();
+  }
+
+  // Points that stand for several are smoothed by the server, over all of them.
+  smooth(weight) {
+    this.options.smooth = weight;
+    this.note();
+    this.smoothSoon ??= throttle(150, () => this.smoothNow().catch(this.say));
+    this.smoothSoon();
+  }
+
+  async smoothNow() {
+    const weight = this.options.smooth;
+    if (!(await this.points.smoothWith(weight)) || this.signal.aborted) return;
+    this.fine = new Map();
+    if (this.options.range) await this.fetchFine();
+    this.redraw();
   }
 
   turnAxis(axis) {

@@ -33,13 +33,10 @@ function summary(series, uid) {
   let high = -Infinity;
   for (const one of series?.values() ?? []) {
     if (one.uid !== uid) continue;
-    for (const point of one.points) {
-      if (point.y !== null) {
-        low = Math.min(low, point.y);
-        high = Math.max(high, point.y);
-      }
-      if (!last || point.t >= last.t) last = point;
-    }
+    low = Math.min(low, one.figures.min ?? Infinity);
+    high = Math.max(high, one.figures.max ?? -Infinity);
+    const newest = one.points.at(-1);
+    if (!last || newest.t >= last.t) last = newest;
   }
   if (!last) return el("span", { class: "quiet" }, "–");
   const between = low <= high ? `${number(low)} to ${number(high)}` : "";

@@ -31,7 +31,7 @@ export function latest(series) {
 // What a log scale cannot show is said, not hidden.
 export function withoutLogarithm(series) {
   let hidden = 0;
-  for (const one of series.values()) hidden += one.points.filter((point) => point.y !== null && point.y <= 0).length;
+  for (const one of series.values()) for (const point of one.points) if (point.y !== null && point.y <= 0) hidden += point.count;
   return hidden ? `${count(hidden)} ${hidden === 1 ? "point" : "points"} at or below 0 not shown` : "";
 }
 

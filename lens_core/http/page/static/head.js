@@ -1,8 +1,9 @@
 // Above the tabs of a workload: what it is called, how it is doing, and its numbers; or several of them in a table.
 
+import { lastLogged } from "./columns.js";
 import { el, name, table } from "./dom.js";
 import { ago, count, duration, moment } from "./format.js";
-import { empty, figure, frameworkBadges, progress, reason, sparkline, stateBadge, stateCell } from "./pieces.js";
+import { empty, figure, frameworkBadges, progress, sparkline, stateBadge, stateCell } from "./pieces.js";
 import { link } from "./state.js";
 
 // each: [{uid, detail, events, glance}]
@@ -30,18 +31,22 @@ function one(found) {
   ];
 }
 
-// Why somebody should look, where they look first.
-function trouble({ uid, events }, line) {
+// Why somebody should look, where they look first, and what to do.
+function trouble({ uid, glance: { verdict } }, line) {
   if (line.state !== "failed" && line.state !== "stalled") return null;
-  const event = events.find((one) => one.type === line.event);
+  const { cause } = verdict;
   return el(
-    "p",
+    "div",
     { class: `notice ${line.state}` },
-    el("strong", {}, reason(line)),
-    event ? `, ${ago(event.timestamp)}. ` : ". ",
-    el("a", { href: link("/workload", { uid, tab: "events" }) }, "What happened before"),
-    " · ",
-    el("a", { href: link("/workload", { uid, tab: "diagnosis" }) }, line.state === "failed" ? "What to do" : "Does it hang?"),
+    el("p", {}, el("strong", {}, name(verdict.summary, 400)), cause ? el("time", { title: ago(cause.at) }, ` · ${moment(cause.at)}, ${ago(cause.at)}`) : null),
+    verdict.advice ? el("p", {}, name(verdict.advice, 400)) : null,
+    el(
+      "p",
+      {},
+      el("a", { href: link("/workload", { uid, tab: "events" }) }, "What happened before"),
+      " · ",
+      el("a", { href: link("/workload", { uid, tab: "diagnosis" }) }, line.state === "failed" ? "What to do" : "Does it hang?"),
+    ),
   );
 }
 
@@ -55,9 +60,14 @@ function tiles(line, glance) {
     ["Speed", speed ? pace(speed) : null],
     ["Memory", glance.memory === null ? null : figure(glance.memory, glance.memory_name ?? "")],
     ["Rows", count(line.rows)],
-    ["Last seen", el("time", { title: moment(line.last_seen) }, ago(line.last_seen))],
+    ["Last seen", lastSeen(line, glance)],
   ];
   return el("dl", { class: "tiles" }, shown.filter(([, value]) => value !== null).map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, value))));
+}
+
+function lastSeen(line, glance) {
+  const at = lastLogged(line, glance);
+  return el("time", { title: moment(at) }, ago(at));
 }
 
 function pace(speed) {
@@ -71,40 +81,21 @@ function several(each) {
     const line = { ...detail, ...stateOf(found) };
     return [
       el("a", { href: link("/workload", { uid: found.uid }) }, name(detail.name, 60)),
-      stateCell(line),
+      stateCell(line, glance.verdict),
       frameworkBadges(glance),
       progress(line, glance),
       sparkline(glance.spark, glance.loss_name ?? "loss", false, glance.loss),
       figure(glance.throughput, glance.throughput_name ?? ""),
       figure(glance.memory, glance.memory_name ?? ""),
-      el("time", { title: moment(detail.last_seen) }, ago(detail.last_seen)),
+      lastSeen(detail, glance),
     ];
   });
   const heads = ["Workload", "State", "Framework", "Progress", "Loss", "Throughput", "Memory", "Last seen"];
   return [el("div", { class: "title" }, el("h1", {}, `${each.length} workloads compared`)), table("The workloads compared", heads, rows)];
 }
 
-const FAILED = new Set(["training_failed", "out_of_memory", "collective_timeout", "process_terminated"]);
-const TELLING = new Set([...FAILED, "stalled", "resumed", "training_started", "training_ended"]);
-
-// How far apart the rows of the run are that logged last, in milliseconds.
-function usual(runs) {
-  const last = runs.reduce((found, run) => (!found || run.last_seen > found.last_seen ? run : found), null);
-  return last && last.rows > 1 ? (last.last_seen - last.first_seen) / (last.rows - 1) : 0;
-}
-
-// As the list has it: the newest event that tells, unless rows came after it.
-function stateOf({ detail, events, glance }) {
-  const newest = events.find((event) => TELLING.has(event.type));
-  const lastRow = Math.max(0, ...detail.runs.map((run) => run.last_seen));
-  const goesOn = newest && lastRow > newest.timestamp + 5000;
-  const found = { event: newest?.type ?? null, event_iteration: newest?.iteration ?? null };
-  if (newest && !goesOn) {
-    if (FAILED.has(newest.type)) return { ...found, state: "failed" };
-    if (newest.type === "stalled") return { ...found, state: "stalled" };
-    if (newest.type === "training_ended") return { ...found, state: "ended" };
-  }
-  if (Date.now() - lastRow <= Math.max(60000, 3 * usual(detail.runs))) return { ...found, state: "running" };
-  const target = glance.target_iteration;
-  return { ...found, state: target !== null && (detail.last_iteration ?? 0) >= target ? "ended" : "silent" };
+// How it is doing, as the daemon judges.
+function stateOf({ glance }) {
+  const { verdict } = glance;
+  return { state: verdict?.state ?? "silent", event: verdict?.cause?.type ?? null, event_iteration: verdict?.cause?.iteration ?? null };
 }

@@ -2,13 +2,13 @@
 
 import { get } from "./api.js";
 import { button, el, name, throttle } from "./dom.js";
-import { ago, count, moment } from "./format.js";
+import { ago, count } from "./format.js";
 import { listen } from "./live.js";
-import { empty, figure, frameworkBadges, nothingYet, progress, sparkline, stateCell } from "./pieces.js";
+import { empty, nothingYet } from "./pieces.js";
 import { link, note } from "./state.js";
+import { Triage } from "./triage.js";
 
 const PAGE = 50;
-const HEADS = ["", "Workload", "State", "Framework", "Progress", "Loss", "Throughput", "Memory", "Last seen"];
 
 export async function showList(root, query, { say, signal }) {
   const list = new List(root, query, say, signal);
@@ -42,6 +42,7 @@ class List {
     this.glances = new Map();
     this.rows = new Map();
     this.chosen = new Set(query.getAll("chosen"));
+    this.triage = new Triage(query, { changed: () => this.begin(), columnsChanged: () => this.arrange() });
     this.build(root);
     this.paintChosen();
   }
@@ -63,26 +64,44 @@ class List {
     this.pager = el("nav", { class: "pager", "aria-label": "Pages" });
     root.append(
       el("h1", {}, "Workloads"),
-      el("div", { class: "bar" }, this.field, this.compare, this.clear, el("span", { class: "spacer" }), this.summary),
+      this.triage.counters,
+      el("div", { class: "bar" }, this.field, this.triage.namespace, this.triage.picker, this.triage.chips, this.compare, this.clear, el("span", { class: "spacer" }), this.summary),
       this.place,
       this.pager,
     );
-    this.table = el(
-      "table",
-      { class: "workloads" },
-      el("caption", { class: "hidden" }, "Workloads, failed and stalled first"),
-      el("thead", {}, el("tr", {}, HEADS.map((head) => el("th", { scope: "col" }, head || el("span", { class: "hidden" }, "Compare"))))),
-      this.body,
-    );
+    this.heads = el("tr");
+    this.table = el("table", { class: "workloads" }, el("caption", { class: "hidden" }, "Workloads"), el("thead", {}, this.heads), this.body);
+    this.paintHeads();
+  }
+
+  paintHeads() {
+    const focused = this.heads.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
+    const first = [el("th", { scope: "col" }, el("span", { class: "hidden" }, "Compare")), this.triage.head({ head: "Workload", sort: "name" })];
+    this.heads.replaceChildren(...first, ...this.triage.columns.map((column) => this.triage.head(column)));
+    if (focused) this.heads.querySelector(`[data-sort="${focused}"]`)?.focus();
+  }
+
+  // Other columns: every row is made anew.
+  arrange() {
+    this.rows.clear();
+    this.note();
+    this.paintHeads();
+    this.paint();
+  }
+
+  // Another filter or order: the list from its first page.
+  begin() {
+    this.before = [];
+    this.cursor = "";
+    this.note();
+    this.paintHeads();
+    this.load().catch(this.say);
   }
 
   start(search) {
     if (search === this.search || this.signal.aborted) return; // the view may have been left meanwhile
     this.search = search;
-    this.before = [];
-    this.cursor = "";
-    this.note();
-    this.load().catch(this.say);
+    this.begin();
   }
 
   turn(cursor, before) {
@@ -95,7 +114,7 @@ class List {
 
   // The page and what is chosen are in the address, as the search is.
   note() {
-    note({ search: this.search, cursor: this.cursor, page: this.cursor ? this.before.length + 1 : "", chosen: [...this.chosen] });
+    note({ search: this.search, ...this.triage.parameters(), cursor: this.cursor, page: this.cursor ? this.before.length + 1 : "", chosen: [...this.chosen] });
   }
 
   paintChosen() {
@@ -106,9 +125,9 @@ class List {
   }
 
   async load() {
-    const asked = { search: this.search, limit: PAGE, cursor: this.cursor };
+    const asked = { search: this.search, limit: PAGE, cursor: this.cursor, ...this.triage.asked() };
     const page = await get("overview", asked, { signal: this.signal });
-    if (asked.search !== this.search || asked.cursor !== this.cursor) return;
+    if (JSON.stringify(asked) !== JSON.stringify({ ...asked, search: this.search, cursor: this.cursor, ...this.triage.asked() })) return;
     this.say(null);
     this.skew = page.time - Date.now();
     this.lines = page.workloads;
@@ -116,6 +135,7 @@ class List {
     this.total = page.total_count;
     this.paint();
     await this.look();
+    this.triage.show(await get("triage", { search: this.search }, { signal: this.signal }));
   }
 
   async look() {
@@ -130,8 +150,7 @@ class List {
 
   paint() {
     if (!this.lines.length) {
-      const title = this.search ? `Nothing is called like “${this.search.slice(0, 100)}”` : "";
-      this.place.replaceChildren(title ? empty(title, "The search looks at names, uids, namespaces and pods.") : nothingYet());
+      this.place.replaceChildren(this.nothing());
     } else {
       const rows = this.lines.map((line) => this.row(line));
       const same = rows.length === this.body.children.length && rows.every((row, place) => row === this.body.children[place]);
@@ -143,6 +162,12 @@ class List {
     const wanted = new Set(this.lines.map((line) => line.workload_uid));
     for (const uid of this.rows.keys()) if (!wanted.has(uid)) this.rows.delete(uid);
     this.paintPager();
+  }
+
+  nothing() {
+    if (this.triage.isFiltered()) return empty("No workload is like this", "Take a filter away to see others.");
+    if (this.search) return empty(`Nothing is called like “${this.search.slice(0, 100)}”`, "The search looks at names, uids, namespaces and pods.");
+    return nothingYet();
   }
 
   paintPager() {
@@ -165,17 +190,11 @@ class List {
     const found = this.glances.get(uid)?.found;
     const version = JSON.stringify([line, found ?? null]);
     if (known?.version === version) return known.row;
-    const row = known?.row ?? el("tr", {}, this.choice(uid), el("th", { scope: "row" }), HEADS.slice(2).map((head) => el("td", { "data-head": head })));
+    const { columns } = this.triage;
+    const cells = () => columns.map((column) => el("td", { "data-head": column.head, "data-column": column.key, class: column.right ? "right" : null }));
+    const row = known?.row ?? el("tr", {}, this.choice(uid), el("th", { scope: "row" }, this.title(line)), cells());
     row.className = line.state;
-    const [, title, state, framework, done, loss, speed, memory, seen] = row.children;
-    if (!known) title.append(this.title(line));
-    state.replaceChildren(...stateCell(line));
-    framework.replaceChildren(frameworkBadges(found));
-    done.replaceChildren(progress(line, found));
-    loss.replaceChildren(found ? sparkline(found.spark, found.loss_name ?? "loss", false, found.loss) : "");
-    speed.replaceChildren(found ? figure(found.throughput, found.throughput_name ?? "") : "");
-    memory.replaceChildren(found ? figure(found.memory, found.memory_name ?? "") : "");
-    seen.replaceChildren(el("time", { title: moment(line.last_seen) }, ago(line.last_seen, Date.now() + this.skew)));
+    columns.forEach((column, place) => row.children[place + 2].replaceChildren(...column.paint(line, found, this.skew)));
     this.rows.set(uid, { row, version, line });
     return row;
   }
@@ -208,8 +227,9 @@ class List {
   }
 
   tick() {
-    for (const { row, line } of this.rows.values()) {
-      row.lastElementChild.querySelector("time").textContent = ago(line.last_seen, Date.now() + this.skew);
+    for (const { row } of this.rows.values()) {
+      const seen = row.querySelector("time[data-seen]");
+      if (seen) seen.textContent = ago(Number(seen.dataset.seen), Date.now() + this.skew);
     }
   }
 }

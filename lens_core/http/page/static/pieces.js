@@ -21,11 +21,12 @@ export function reason(line) {
   return `${words(line.event)}${line.event_iteration === null ? "" : ` at ${line.event_iteration.toLocaleString("en-US")}`}`;
 }
 
-// With the reason below it where somebody must look and it says more than the state.
-export function stateCell(line) {
+// With the first cause below it where somebody must look.
+export function stateCell(line, verdict) {
   const plain = line.event_iteration === null && ["training_failed", "stalled"].includes(line.event);
-  const troubled = ["failed", "stalled"].includes(line.state) && !plain;
-  return [stateBadge(line), troubled ? el("small", { class: "quiet" }, reason(line)) : ""];
+  const troubled = ["failed", "stalled"].includes(line.state);
+  const why = troubled ? (verdict?.reason || (plain ? "" : reason(line))) : "";
+  return [stateBadge(line), why ? el("small", { class: "quiet" }, name(why, 90)) : ""];
 }
 
 export function frameworkBadges(found) {

@@ -1,26 +1,26 @@
-// Points of metrics, asked of the server in bunches and kept: few for the whole run, finer ones for a zoom.
+// Points of metrics, asked of the server in bunches and kept: buckets for the whole run, finer ones for a zoom.
 
 import { get, workloadPath } from "./api.js";
+import { begun, isWhole, smoothOn } from "./average.js";
 
-// More than a chart has pixels; the lowest and highest of every part are among them. All runs of a workload share them:
-// where they are many, more is asked for, so that a line keeps its shape.
-const MAX_POINTS = 400;
-const ENOUGH_FOR_ONE = 100;
-const MOST_SHARES = 10;
+// More than a chart has pixels; where there are many curves, each has fewer.
+const MOST_BUCKETS = 600;
+const FEWEST_BUCKETS = 60;
+const BUCKETS_OF_ALL = 8000;
 // A run that has logged so lately goes on: what is asked for next begins where the slowest of these ends.
 const ALIVE_MS = 120_000;
 // A series that has grown so much while we looked is asked for anew.
-const MAX_KEPT = 3 * MAX_POINTS;
+const MAX_KEPT = 3 * MOST_BUCKETS;
 const AT_ONCE = 6;
 const RETRY_MS = 3000;
 
 export class Points {
-  constructor(uids, signal, failed) {
-    Object.assign(this, { uids, signal, failed });
-    this.metrics = new Map(); // metric → Map(series key → {uid, run, attempt, source, points})
+  constructor(uids, signal, failed, weight = 0) {
+    Object.assign(this, { uids, signal, failed, weight });
+    this.metrics = new Map(); // metric → Map(series key → {uid, run, attempt, source, points, figures, average})
     this.waiting = new Map();
     this.ends = new Map(); // series key → ms until which all metrics that were asked for are known
-    this.shares = 1; // how many times MAX_POINTS is asked for
+    this.curves = 1; // how many of one metric there were
     this.timer = null;
   }
 
@@ -64,28 +64,45 @@ export class Points {
   }
 
   async whole(metrics) {
-    const found = await this.fetch(metrics, {});
-    const runs = Math.max(...[...found.values()].map((series) => series.size)) / this.uids.length;
-    const needed = Math.min(MOST_SHARES, Math.ceil((runs * ENOUGH_FOR_ONE) / MAX_POINTS));
-    if (needed <= this.shares) return found;
-    this.shares = needed;
-    return this.fetch(metrics, {});
+    const { weight } = this;
+    const found = await this.fetch(metrics, {}, weight);
+    this.curves = Math.max(1, ...[...found.values()].map((series) => series.size));
+    for (const series of found.values()) for (const one of series.values()) averaged(one, weight);
+    return weight === this.weight ? found : this.whole(metrics); // it was turned meanwhile
   }
 
-  // Finer points between two times, for some metrics: metric → series.
+  // Finer points between two times, for some metrics: metric → series. Their average is the server's, which knows what
+  // was before them.
   async between(metrics, start, end) {
-    return this.fetch(metrics, { start: Math.floor(start), end: Math.ceil(end) });
+    return this.fetch(metrics, { start: Math.floor(start), end: Math.ceil(end) }, this.weight);
   }
 
-  async fetch(metrics, more) {
+  // Another weight of the moving average; gives whether it is known for all points by now.
+  async smoothWith(weight) {
+    this.weight = weight;
+    const coarse = [];
+    for (const [metric, series] of this.metrics) {
+      const all = [...series.values()].map((one) => averaged(one, weight));
+      if (!all.every(Boolean)) coarse.push(metric);
+    }
+    if (coarse.length) await this.anew(coarse);
+    return weight === this.weight;
+  }
+
+  async fetch(metrics, more, weight) {
     const found = new Map(metrics.map((metric) => [metric, new Map()]));
     // A name that comes twice is a literal one, whatever letters it holds.
     const names = metrics.length === 1 ? [metrics[0], metrics[0]] : metrics;
+    const buckets = Math.max(FEWEST_BUCKETS, Math.min(MOST_BUCKETS, Math.floor(BUCKETS_OF_ALL / this.curves)));
     await Promise.all(
       this.uids.map(async (uid) => {
-        const asked = { metrics: names, max_points: MAX_POINTS * this.shares, ...more };
-        const { data } = await get(workloadPath(uid, "/metrics/data"), asked, { signal: this.signal });
+        const asked = { metrics: names, buckets, smooth: weight || "", ...more };
+        const { data, series } = await get(workloadPath(uid, "/metrics/data"), asked, { signal: this.signal });
         for (const point of data) this.add(found, uid, point);
+        for (const figures of series) {
+          const one = found.get(figures.metric_name)?.get(keyOf(uid, figures));
+          if (one) one.figures = figures;
+        }
       }),
     );
     return found;
@@ -94,13 +111,25 @@ export class Points {
   add(found, uid, point) {
     const series = found.get(point.metric_name);
     if (!series) return;
-    const key = [uid, point.data_source, point.run_id, point.attempt].join("\u0001");
+    const key = keyOf(uid, point);
     let one = series.get(key);
     if (!one) {
-      one = { key, uid, source: point.data_source, run: point.run_id, attempt: point.attempt, points: [] };
+      one = { key, uid, source: point.data_source, run: point.run_id, attempt: point.attempt, points: [], figures: {} };
       series.set(key, one);
     }
-    one.points.push({ x: point.iteration, t: point.timestamp, y: point.value, special: point.special ?? null });
+    one.points.push({
+      x: point.iteration,
+      t: point.timestamp,
+      y: point.value,
+      low: point.min,
+      high: point.max,
+      last: point.last,
+      steps: point.steps,
+      count: point.count,
+      bad: point.not_finite,
+      s: point.smoothed ?? null,
+      special: specialOf(point),
+    });
   }
 
   // What was logged since the last points that are known; gives the metrics that have grown. Runs, ranks and sources
@@ -110,25 +139,30 @@ export class Points {
     if (!metrics.length) return [];
     const start = this.known();
     if (start === null) return this.anew(metrics);
-    const found = await this.fetch(metrics, { start });
+    const found = await this.fetch(metrics, { start }, 0);
     this.remember(found);
     const grown = new Set();
     const tooLong = new Set();
     for (const [metric, fresh] of found) {
       const all = this.metrics.get(metric);
       for (const [key, one] of fresh) {
-        const known = all.get(key);
-        if (!known) {
-          all.set(key, one);
-          grown.add(metric);
-        } else if (append(known.points, one.points)) {
-          grown.add(metric);
-          if (known.points.length > MAX_KEPT) tooLong.add(metric);
-        }
+        if (!all.has(key)) tooLong.add(metric); // a run that begins, or whose rows came late
+        else if (this.append(all.get(key), one.points)) grown.add(metric);
+        else continue;
+        if (all.get(key)?.points.length > MAX_KEPT || !isWhole(one.points)) tooLong.add(metric);
       }
     }
     if (tooLong.size) await this.anew([...tooLong]);
-    return [...grown];
+    return [...new Set([...grown, ...tooLong])];
+  }
+
+  append(known, fresh) {
+    const last = known.points.at(-1);
+    const later = fresh.filter((point) => point.x > last.x);
+    if (known.average) smoothOn(known.average, later);
+    known.points.push(...later);
+    widen(known.figures, later);
+    return later.length > 0;
   }
 
   // Until when the slowest run that goes on is known, in ms; null when nothing is.
@@ -151,17 +185,41 @@ export class Points {
   }
 }
 
+const keyOf = (uid, one) => [uid, one.data_source, one.run_id, one.attempt].join("\u0001");
+
+function specialOf(point) {
+  if (!point.not_finite) return null;
+  return point.count === 1 ? point.special : `${point.not_finite} of ${point.count} values are not finite`;
+}
+
+// The average of a series: its own where every point is one value, the server's where that has this weight. Gives
+// whether it is known.
+function averaged(one, weight) {
+  one.average = null;
+  if (!weight) return true;
+  if (isWhole(one.points)) {
+    one.average = begun(weight);
+    smoothOn(one.average, one.points);
+    return true;
+  }
+  const known = one.figures.smoothing;
+  if (known?.weight !== weight) return false;
+  one.average = { ...known, low: one.figures.min, high: one.figures.max };
+  return true;
+}
+
+// The extremes of a series that has grown; its percentiles stay those of what was asked for.
+function widen(figures, points) {
+  for (const { low, high } of points) {
+    if (low !== null) figures.min = Math.min(figures.min ?? low, low);
+    if (high !== null) figures.max = Math.max(figures.max ?? high, high);
+  }
+}
+
 function endsOf(found) {
   const ends = new Map();
   for (const series of found.values()) {
     for (const [key, one] of series) ends.set(key, Math.max(one.points.at(-1).t, ends.get(key) ?? 0));
   }
   return ends;
-}
-
-function append(known, fresh) {
-  const last = known.at(-1);
-  const later = fresh.filter((point) => point.x > last.x);
-  known.push(...later);
-  return later.length > 0;
 }

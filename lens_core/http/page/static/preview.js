@@ -26,7 +26,7 @@ export function preview(place, found, options) {
   pen.beginPath();
   pen.rect(frame.left, frame.top, frame.right - frame.left, frame.bottom - frame.top);
   pen.clip();
-  for (const trace of lines) line(pen, trace, options, frame);
+  lines.forEach((trace, place) => (trace.fill ? fill(pen, lines[place - 1], trace, options, frame) : line(pen, trace, options, frame)));
   pen.restore();
   place.replaceChildren(canvas);
 }
@@ -63,7 +63,17 @@ function stroke(pen, fromX, fromY, toX, toY) {
   pen.stroke();
 }
 
+// Between a trace and the one before it, which has the same places.
+function fill(pen, below, trace, options, frame) {
+  pen.beginPath();
+  trace.x.forEach((at, place) => pen.lineTo(frame.x(Number(at)), frame.y(scaled(trace.y[place], options))));
+  for (let place = below.x.length - 1; place >= 0; place -= 1) pen.lineTo(frame.x(Number(below.x[place])), frame.y(scaled(below.y[place], options)));
+  pen.fillStyle = trace.fillcolor;
+  pen.fill();
+}
+
 function line(pen, trace, options, frame) {
+  if (trace.line?.width === 0) return;
   pen.beginPath();
   let down = false;
   trace.x.forEach((at, place) => {

@@ -1,6 +1,6 @@
-// From points to what a chart draws: axis, smoothing, colours, marks where a value is no number.
+// From points to what a chart draws: axis, bands, colours, marks where a value is no number.
 
-import { count, moment } from "./format.js";
+import { count, moment, number } from "./format.js";
 
 // The colours of Okabe and Ito without yellow and black, which white and dark pages hide, and a grey: told apart by
 // people who see fewer colours, too (Okabe and Ito, Color Universal Design, 2008).
@@ -86,19 +86,6 @@ export class Palette {
 // What is one line of a chart, among the runs of a workload, too.
 const lineOf = (one) => [one.uid, one.run, one.attempt, one.source].join("\u0001");
 
-// Exponential moving average that starts without a bias; a gap stays a gap.
-export function smooth(values, weight) {
-  if (!weight) return values;
-  let mean = 0;
-  let sure = 0;
-  return values.map((value) => {
-    if (value === null) return null;
-    mean = weight * mean + (1 - weight) * value;
-    sure = weight * sure + (1 - weight);
-    return mean / sure;
-  });
-}
-
 export function xOf(point, axis) {
   return axis === "time" ? point.t : point.x;
 }
@@ -110,33 +97,53 @@ export function merge(coarse, fine, axis, range) {
   return [...coarse.filter(outside), ...fine].sort((a, b) => xOf(a, axis) - xOf(b, axis));
 }
 
-// The traces of one metric.
+// The traces of one metric: of each run a band from the lowest to the highest, and a line.
 export function traces(series, fine, options, palette) {
   const found = [];
   palette.meet(series);
-  for (const one of series.values()) {
+  const shown = [...series.values()].filter((one) => !options.hidden.has(palette.of(one).key));
+  for (const one of shown) {
     const look = palette.of(one);
-    if (options.hidden.has(look.key)) continue;
-    const points = merge(one.points, fine?.get(one.key)?.points, options.axis, options.range);
-    found.push(...lines(points, look, options));
+    const finer = fine?.get(one.key);
+    const points = merge(one.points, finer?.points, options.axis, options.range);
+    if (shown.length <= MOST_BANDS && points.some((point) => point.count > 1)) found.push(...band(points, look, options));
+    found.push(...lines(points, look, options, options.range ? finer?.figures : one.figures));
   }
   return found;
 }
 
-function lines(points, look, options) {
-  const x = points.map((point) => xOf(point, options.axis)).map((value) => (options.axis === "time" ? new Date(value) : value));
-  const y = points.map((point) => (options.log && point.y !== null && point.y <= 0 ? null : point.y));
+// So many bands on top of each other can be told apart.
+const MOST_BANDS = 4;
+
+const xs = (points, options) => points.map((point) => (options.axis === "time" ? new Date(point.t) : point.x));
+const scaled = (value, options) => (options.log && value !== null && value <= 0 ? null : value);
+
+function band(points, look, options) {
+  const known = points.filter((point) => point.low !== null && scaled(point.high, options) !== null);
+  const lowest = Math.min(...known.map((point) => (point.low > 0 ? point.low : Infinity)));
+  const base = { type: "scatter", mode: "lines", name: look.label, x: xs(known, options), hoverinfo: "skip", line: { color: look.colour, width: 0 } };
+  const low = known.map((point) => scaled(point.low, options) ?? Math.min(lowest, point.high));
+  return [
+    { ...base, y: low },
+    { ...base, y: known.map((point) => point.high), fill: "tonexty", fillcolor: `${look.colour}44` },
+  ];
+}
+
+function lines(points, look, options, figures) {
+  const x = xs(points, options);
+  const y = points.map((point) => scaled(point.y, options));
   const few = points.length < 40;
   const base = { type: "scatter", mode: few ? "lines+markers" : "lines", x, name: look.label };
   const smoothed = options.smooth > 0;
-  const text = points.map((point) => (options.axis === "time" ? `iteration ${count(point.x)}` : moment(point.t)));
+  const text = points.map((point) => describe(point, options));
   const found = [];
   if (smoothed) {
     found.push({ ...base, y, mode: "lines", opacity: 0.35, hoverinfo: "skip", line: { color: look.colour, width: 1 } });
   }
   found.push({
     ...base,
-    y: smoothed ? smooth(y, options.smooth) : y,
+    y: smoothed ? points.map((point) => scaled(point.s, options)) : y,
+    meta: figures, // over all points, which axes without outliers go by
     customdata: text,
     hovertemplate: "%{y:.6~g} <i>%{customdata}</i>",
     line: { color: look.colour, width: 1.6, dash: look.dash },
@@ -147,13 +154,18 @@ function lines(points, look, options) {
   return found;
 }
 
+function describe(point, options) {
+  const where = options.axis === "time" ? `iteration ${count(point.x)}` : moment(point.t);
+  return point.count > 1 ? `${where}, mean of ${count(point.count)} from ${number(point.low)} to ${number(point.high)}` : where;
+}
+
 function specials(points, look, options) {
   return {
     type: "scatter",
     mode: "markers",
     yaxis: "y2",
     name: `${look.label}: not a number`,
-    x: points.map((point) => (options.axis === "time" ? new Date(point.t) : point.x)),
+    x: xs(points, options),
     y: points.map(() => 0.96),
     customdata: points.map((point) => `${point.special} at iteration ${count(point.x)}`),
     hovertemplate: "%{customdata}<extra></extra>",

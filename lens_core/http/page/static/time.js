@@ -126,7 +126,7 @@ function inWords(verdict) {
   const texts = {
     none: "No rank stands out.",
     unknown: `Unknown: ${verdict.advice}.`,
-    straggler: `${verdict.node ? `Node ${verdict.node} (${whose})` : whose} holds the others up${times} (${verdict.rule}).`,
+    straggler: `${verdict.node ? `Node ${verdict.node} (${whose})` : whose} holds the others up${times} (${verdict.rule})${verdict.cause ? `: ${verdict.cause}` : ""}.`,
     input: `${whose} waits for its input${times}.`,
     imbalance: `Work is unevenly divided${whose ? `: ${whose}` : ""}${times}; no hardware fault.`,
     uneven_data: "Another rank is slowest each time: the data is uneven.",

@@ -27,10 +27,10 @@ export class Toolbar {
     const weight = el("output", {}, grid.options.smooth ? grid.options.smooth.toFixed(2) : "off");
     const smoothing = el("input", {
       type: "range", min: 0, max: 0.99, step: 0.01, value: grid.options.smooth, "aria-label": "Smoothing",
-      on: { input: () => set(() => {
-        grid.options.smooth = Number(smoothing.value);
+      on: { input: () => {
+        grid.smooth(Number(smoothing.value));
         weight.textContent = grid.options.smooth ? grid.options.smooth.toFixed(2) : "off";
-      }) },
+      } },
     });
     this.reset = button("Whole run", () => grid.zoom(null), { hidden: !grid.options.range });
     const share = button("Copy link", () => this.share(share));
@@ -82,13 +82,13 @@ export class Toolbar {
     setTimeout(() => (place.textContent = "Copy link"), 2000);
   }
 
-  // The browser streams the file to disk, however large it is; one per workload.
+  // The browser streams the file to disk, however large it is; one for all workloads.
   csv() {
+    const { uids } = this.grid;
     const metrics = this.grid.shownMetrics();
     const names = metrics.length === 1 ? [metrics[0], metrics[0]] : metrics;
-    for (const uid of this.grid.uids) {
-      const address = apiUrl(workloadPath(uid, "/metrics/data"), { metrics: names, format: "csv" });
-      el("a", { href: address, download: `${uid.slice(0, 100)}.csv` }).click();
-    }
+    const path = uids.length === 1 ? workloadPath(uids[0], "/metrics/data") : "metrics/data";
+    const address = apiUrl(path, { uid: uids.length === 1 ? [] : uids, metrics: names, format: "csv" });
+    el("a", { href: address, download: `${uids.length === 1 ? uids[0].slice(0, 100) : "compared"}.csv` }).click();
   }
 }

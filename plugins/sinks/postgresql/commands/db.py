@@ -93,7 +93,7 @@ def vacuum(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     Example:
       lens db vacuum
     """
-    found = _run_with_store(config, data_dir, lambda store: store.tidy())
+    found = _run_with_store(config, data_dir, lambda store: store.vacuum())
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
     else:
@@ -166,8 +166,8 @@ def export(file: Path, workload: str, config: Path | None, data_dir: Path | None
     "kind",
     type=click.Choice(["lens", "primus-lens", "mlflow", "wandb-offline"]),
     default="lens",
-    help="What WHERE is: a file of `lens db export`; the URL of a Primus Lens database; MLflow's database or folder; "
-    "a folder with offline runs of wandb.",
+    help="The kind of WHERE: a file of `lens db export`; the URL of a Primus Lens database; "
+    "MLflow's database or folder; a folder with offline runs of wandb.",
 )
 @_config_option
 @data_dir_option

@@ -2,18 +2,19 @@
 
 This module runs at the start of every Python process of an environment that has the hook installed, before
 anything else, so it imports nothing but two modules that are always there (and for the same reason has no
-`from __future__` line, which is an import too). Everything else is imported when `wandb` or a TensorBoard writer is.
+`from __future__` line, which is an import too). Everything else is imported when a tracker is.
 """
 
 import _thread
 import sys
 
 __version__ = "0.1.0"
-__all__ = ["VARIABLES", "arm", "attach", "install_wandb_hook", "run_environment"]
+__all__ = ["VARIABLES", "add_tracker", "arm", "attach", "install_wandb_hook", "run_environment"]
 
 # Every variable that the hook reads; one of them being set arms it (lens_hook.pth holds the same list).
 VARIABLES = (
     "PRIMUS_LENS_WANDB_HOOK",
+    "PRIMUS_LENS_TRACKERS",
     "PRIMUS_LENS_WANDB_API_REPORTING",
     "PRIMUS_LENS_API_BASE_URL",
     "PRIMUS_LENS_API_TOKEN",
@@ -49,15 +50,53 @@ VARIABLES = (
     "SLURM_NTASKS",
 )
 
-# Modules whose import we wait for, and the function of this package that is then called with the module.
-TARGETS = {
-    "wandb.sdk.wandb_run": ("wandb_source", "on_wandb_run"),
-    "wandb.sdk.wandb_init": ("wandb_source", "on_wandb_init"),
-    "wandb": ("wandb_source", "on_wandb"),
-    "tensorboard.summary.writer.event_file_writer": ("tensorboard_source", "on_event_file_writer"),
-    "tensorboardX.event_file_writer": ("tensorboard_source", "on_event_file_writer"),
-    "tensorflow.python.ops.summary_ops_v2": ("tensorflow_source", "on_summary_ops"),
+# The trackers, and the frameworks that log by themselves: for each the modules whose import we wait for, and the part
+# of this package that is then called with the module. `PRIMUS_LENS_TRACKERS` chooses among these names.
+TRACKERS = {
+    "wandb": {
+        "wandb.sdk.wandb_run": "wandb_source:on_wandb_run",
+        "wandb.sdk.wandb_init": "wandb_source:on_wandb_init",
+        "wandb": "wandb_source:on_wandb",
+    },
+    "tensorboard": {
+        "tensorboard.summary.writer.event_file_writer": "tensorboard_source:on_event_file_writer",
+        "tensorboardX.event_file_writer": "tensorboard_source:on_event_file_writer",
+        "tensorflow.python.ops.summary_ops_v2": "tensorflow_source:on_summary_ops",
+    },
+    "mlflow": {"mlflow.tracking._tracking_service.client": "trackers.mlflow:patch_mlflow"},
+    "trackio": {"trackio.run": "trackers.trackio:patch_trackio"},
+    "swanlab": {
+        "swanlab.sdk.internal.run": "trackers.swanlab:patch_swanlab",
+        "swanlab.data.run.main": "trackers.swanlab:patch_old_swanlab",
+    },
+    "comet": {"comet_ml.experiment": "trackers.comet:patch_comet"},
+    "clearml": {
+        "clearml.backend_interface.metrics.reporter": "trackers.clearml:patch_clearml",
+        "clearml.binding.frameworks.tensorflow_bind": "trackers.clearml:patch_mirror",
+    },
+    "aim": {"aim.sdk.tracker": "trackers.aim:patch_aim"},
+    "transformers": {"transformers.trainer_callback": "trackers.transformers:patch_transformers"},
+    "lightning": {
+        "lightning.pytorch.trainer.connectors.logger_connector.logger_connector": "trackers.lightning:patch_lightning",
+        "pytorch_lightning.trainer.connectors.logger_connector.logger_connector": "trackers.lightning:patch_lightning",
+    },
+    "accelerate": {"accelerate.accelerator": "trackers.accelerate:patch_accelerate"},
+    "keras": {"keras.src.callbacks.callback_list": "trackers.keras:patch_keras"},
+    "ray": {
+        "ray.train.v2._internal.execution.context": "trackers.ray:patch_ray",
+        "ray.train._internal.session": "trackers.ray:patch_old_ray",
+    },
+    "torchtitan": {"torchtitan.components.metrics": "trackers.torchtitan:patch_torchtitan"},
 }
+# By module: the tracker's name, and the function that is called, or where it is ("package.module:function").
+TARGETS: "dict[str, tuple[str, object]]" = {
+    module: (tracker, f"lens_hook.{place}")
+    for tracker, modules in TRACKERS.items()
+    for module, place in modules.items()
+}
+# The first import of one of these, or of a module of `TARGETS`, makes other distributions' trackers known: reading
+# their entry points takes longer than a small command runs.
+FRAMEWORKS = frozenset({"torch", "jax", "tensorflow", "paddle", "mindspore"})
 
 
 class Finder:
@@ -67,7 +106,7 @@ class Finder:
     """
 
     def __init__(self) -> None:
-        self.busy: set[tuple[str, int]] = set()  # what each thread is looking up through the other finders
+        self.busy: set[tuple[str, int]] = set()  # the names that each thread is looking up through the other finders
         self.unwatched: list[str] = []  # modules whose loader cannot tell us; looked for at the next imports
 
     def find_spec(self, name: str, path: "object" = None, target: "object" = None) -> "object":
@@ -75,6 +114,8 @@ class Finder:
         if self.unwatched:
             self._find_unwatched()
         if name not in TARGETS:
+            if name in FRAMEWORKS:
+                complete()
             return None
         lookup = (name, _thread.get_ident())
         if lookup in self.busy:
@@ -84,6 +125,7 @@ class Finder:
             spec = _find_through_others(name, path, target)
         finally:
             self.busy.discard(lookup)
+        complete()
         if not _notify_after(getattr(spec, "loader", None), name) and name not in self.unwatched:
             self.unwatched.append(name)
         return spec
@@ -132,7 +174,20 @@ def _notify_after(loader: "object", name: str) -> bool:
     return True
 
 
+_is_complete = False  # whether the trackers of other distributions are known
 _complained: "set[str]" = set()
+
+
+def complete() -> None:
+    """Make the trackers known that other distributions bring; once, and never raises."""
+    global _is_complete
+    if _is_complete:
+        return
+    _is_complete = True
+    try:
+        __import__("lens_hook.discovery", fromlist=["discovery"]).add_installed_trackers()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a distribution's metadata may be anything
+        _complain("the trackers of other distributions", error)
 
 
 def _complain(name: str, error: BaseException) -> None:
@@ -148,16 +203,15 @@ def _complain(name: str, error: BaseException) -> None:
 
 def on_import(name: str, module: "object") -> None:
     """Tell the part of this package that waits for `name` that it has been imported; never raises."""
-    source, function = TARGETS[name]
+    tracker, patch = TARGETS[name]
     try:
-        part = __import__("lens_hook." + source, fromlist=[function])
-        getattr(part, function)(module)
+        __import__("lens_hook.discovery", fromlist=["discovery"]).patch_module(tracker, patch, module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's own `secrets.py` in the place of Python's may do anything
         _complain(name, error)
 
 
 def arm() -> None:
-    """Wait for wandb and the TensorBoard writers to be imported; calling it again does nothing."""
+    """Wait for the trackers to be imported; calling it again does nothing."""
     if not any(type(finder).__name__ == "Finder" and type(finder).__module__ == __name__ for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
 
@@ -182,6 +236,16 @@ def attach(config: "str | None" = None, **options: "object") -> None:
 
 
 install_wandb_hook = attach
+
+
+def add_tracker(name: str, module: str, patch: "object") -> None:
+    """Have `patch(module)` called as soon as `module` is imported, or now if it has been; `name` is the tracker's.
+
+    `patch` is a function, or where one is: "package.module:function".
+    """
+    from .discovery import add_tracker as add_now
+
+    add_now(name, module, patch)  # type: ignore[arg-type]  # it looks
 
 
 def run_environment(environment: "dict[str, str]", base_url: "str | None" = None) -> "dict[str, str]":

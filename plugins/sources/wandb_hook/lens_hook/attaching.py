@@ -7,7 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from . import TARGETS, arm, on_import, runtime, say, settings
+from . import TARGETS, arm, complete, on_import, runtime, say, settings
+from .discovery import is_being_imported
 
 
 def attach(config: str | None, options: Mapping[str, Any]) -> None:
@@ -22,21 +23,18 @@ def attach(config: str | None, options: Mapping[str, Any]) -> None:
     if config:
         runtime.get_runtime()  # so that the daemon is up when the first run starts
     arm()
-    for name in TARGETS:
+    complete()
+    for name in list(TARGETS):
         module = sys.modules.get(name)
-        if module is not None and not _is_being_imported(module):
+        if module is not None and not is_being_imported(module):
             on_import(name, module)
     _adopt_running(sys.modules.get("wandb"))
-
-
-def _is_being_imported(module: Any) -> bool:
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 def _adopt_running(wandb: Any) -> None:
     """A run that was started before us."""
     run = getattr(wandb, "run", None)
-    if run is None:
+    if run is None or not runtime.get_settings().follows("wandb"):
         return
     from . import wandb_source
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import _thread
 import collections
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 if TYPE_CHECKING:
     from .session import Session
 
-_ROW_BYTES = 200  # what a row costs in memory besides its values
+_ROW_BYTES = 200  # memory of a row besides its values
 _VALUE_BYTES = 60
 _WIDE_METRICS = 64  # a row of more is counted at once; of others so many, before their bytes are counted
 _UNCOUNTED_ROWS = 250
@@ -25,7 +25,13 @@ Row = Tuple["Session", Dict[Any, Any], Optional[int], Optional[bool], Optional[i
 
 
 class Summary(Dict[Any, Any]):
-    """Values that were set on a run's summary; in a row, in the place of what was logged."""
+    """Values that were set on a run's summary; in a row, in the place of what was logged. `of` is as in `Echo`."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, values: Mapping[Any, Any], of: str = "") -> None:
+        super().__init__(values)
+        self.of = of
 
 
 class Counts:
@@ -66,10 +72,10 @@ class Buffer:
         self.enhance = False
         self.urgent = False  # wake the worker for every row: at the end, and in short-lived children
         self.start: Callable[[], None] | None = None  # starts the worker where it does not run
-        self.help: Callable[[], bool] | None = None  # what the caller does when the worker falls behind
+        self.help: Callable[[], bool] | None = None  # work of the caller when the worker falls behind
         self.drained_at = 0.0
         self.help_after_seconds = float("inf")
-        self._counted_rows = 0  # so many from the left are in `_counted_bytes`
+        self._counted_rows = 0  # the number of items from the left that are in `_counted_bytes`
         self._counted_bytes = 0
 
     def append_row(self, row: Row) -> None:

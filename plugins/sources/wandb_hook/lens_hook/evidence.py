@@ -45,6 +45,7 @@ ENVIRONMENT = (
 )
 _PREFIXES = ("PRIMUS_", "DEEPSPEED_", "MEGATRON_", "MAXTEXT_", "NEMO_", "TORCHTITAN_")
 _OWN_PREFIX = "PRIMUS_LENS_"
+_SOURCES = {"wandb": "wandb", "tensorflow": "tensorboard"}  # of evidence, by data source
 _LOOK_SECONDS = 10.0
 _MAX_SENT = 20
 _MAX_MODULES = 1500
@@ -75,7 +76,7 @@ class Watch:
                 say.once("evidence", f"the evidence of a run was sent {_MAX_SENT} times; later changes are not told")
             else:
                 session.evidence_sent += 1
-                source = "wandb" if session.data_source == "wandb" else "tensorboard"
+                source = _SOURCES.get(session.data_source, "tracker")
                 found.append((session, source, collect_facts(session)))
         return found
 
@@ -116,7 +117,10 @@ def _has_no_stdlib_list() -> bool:
 
 def collect_facts(session: Session) -> dict[str, Any]:
     """The facts of the wire's evidence record."""
-    facts = {key: value() if callable(value) else value for key, value in session.facts.items()}
+    known = session.facts() if callable(session.facts) else session.facts
+    facts = {key: value() if callable(value) else value for key, value in known.items()}
+    if not session.wants_evidence:  # another session says the rest
+        return dict(bounded(facts))
     return {
         **bounded(facts),
         "process": process_facts(os.environ),
@@ -153,7 +157,7 @@ def module_version(name: str) -> str | None:
     """Return the version that the loaded module declares; asks neither the disk nor a lazy attribute."""
     module = sys.modules.get(name)
     names = getattr(module, "__dict__", {})
-    lazy = names.get("_objects")  # where the lazy modules of transformers and its relatives keep it
+    lazy = names.get("_objects")  # the place where lazy modules of transformers and its relatives keep it
     version = names.get("__version__") or (isinstance(lazy, dict) and lazy.get("__version__")) or names.get("version")
     return version[:60] if isinstance(version, str) and _VERSION.match(version) else None
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from . import process_end, process_facts, say, settings
+from . import echo, process_end, process_facts, say, settings
 from .buffer import Buffer
-from .session import Session
+from .session import Facts, Session
 
 MAX_SESSIONS = 1000
 
@@ -55,21 +55,27 @@ class Runtime:
             )
         expect()
 
-    def open_session(self, data_source: str, run_id: str, facts: dict[str, Any] | None = None) -> Session:
+    def open_session(self, data_source: str, run_id: str, facts: Facts | None = None) -> Session:
         """A new session; the first one of a process starts the worker."""
         session = Session(data_source, run_id, self.buffer)
         session.facts = facts or {}
-        is_run = data_source == "wandb"
-        # A job has many event writers; one evidence is enough, and none where a run gives better.
-        session.wants_evidence = session.evidence_due = is_run or not self.sessions
+        is_run = data_source != "tensorflow"
+        # A job has many event writers; one evidence is enough, and none where a run gives better. Of several trackers
+        # the first one's has the facts about the process.
+        session.evidence_due = is_run or not self.sessions
+        session.wants_evidence = data_source == "wandb" or not self.sessions
         with self.buffer.lock:
+            # Several trackers of one job begin and end together, which is told once.
+            session.has_events = is_run and not any(
+                known.has_events and not known.ended and known.data_source != data_source for known in self.sessions
+            )
             if len(self.sessions) > MAX_SESSIONS:
                 say.once(
                     "sessions", f"more than {MAX_SESSIONS} runs or writers at once; the end of the oldest is not told"
                 )
             self.sessions = [*self.sessions[-MAX_SESSIONS:], session]
         self._latest = session
-        if is_run:
+        if session.has_events:
             facts_of_process = process_facts.process_facts(os.environ)
             self.worker.event(session, "training_started", {"source": data_source, "process": facts_of_process})
         self.start_worker()
@@ -83,7 +89,8 @@ class Runtime:
         if session.ended:
             return
         session.ended = True
-        self._append_end(session, details)
+        if session.has_events or session.data_source == "tensorflow":
+            self._append_end(session, details)
         self.buffer.wake_worker()
 
     def _append_end(self, session: Session, details: dict[str, Any]) -> None:
@@ -127,6 +134,7 @@ class Runtime:
         self.worker.print_summary()
 
     def _after_fork_in_child(self) -> None:
+        echo.forget_other_threads()
         self.buffer.empty_in_child()
         self.worker.abandon_in_child()
         self._thread = None
@@ -151,13 +159,13 @@ class Runtime:
         self.buffer.be_urgent()
 
     def _end_sessions(self) -> None:
-        """End the runs that this process began, in a job without wandb its first writer; a failure is told in any case.
+        """End the runs that this process began, in a job without any its first writer; a failure is told in any case.
 
         A process may fail after its run has ended, and a forked child while it logs into its parent's.
         """
         how = process_end.of_this_process()
         own = [known for known in self.sessions if known.process == os.getpid()]
-        runs = [known for known in own if known.data_source == "wandb"]
+        runs = [known for known in own if known.has_events]
         for session in runs or own[:1]:
             self.close_session(session, {"finished": False, **how})
         if how and not self._failure_told and self._latest is not None:

@@ -19,7 +19,7 @@ _REFUSED_SECONDS = 30.0
 # answer at one time, and each request has more rows in it, which costs the receiver less.
 _REST_FACTOR = 10.0
 _MAX_REST_SECONDS = 20.0
-_ASK_AGAIN_SECONDS = 600.0  # how long a receiver without /records is taken for upstream's
+_ASK_AGAIN_SECONDS = 600.0  # the time for which a receiver without /records counts as upstream's
 _SAID_AFTER_FAILURES = 6  # about half a minute: a daemon that is started again is back by then
 _RETRIED = frozenset({408, 421, 425, 429})
 # Not the module's own: the user's seed would give all ranks the same pauses, and each pause change the user's numbers.

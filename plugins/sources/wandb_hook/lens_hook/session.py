@@ -7,17 +7,19 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Union
 
 from . import say
 from .buffer import Buffer
 from .values import Number
 
+# What is known about a run; a function is called when evidence is made.
+Facts = Union[Mapping[str, Any], Callable[[], Mapping[str, Any]]]
 _MAX_AXES = 1000
 _MAX_GROUPS = 1000
 _MAX_NAMES = 20_000
-# What the Hugging Face Trainer, Lightning and Keras' two loggers add; Keras defines only one of its two.
+# Steps that the Hugging Face Trainer, Lightning and Keras' two loggers add; Keras defines only one of its two.
 USUAL_AXES = ("train/global_step", "trainer/global_step", "batch/batch_step", "epoch/epoch")
 
 
@@ -29,7 +31,8 @@ class Session:
         self.data_source = data_source
         self.run_id = run_id
         self.id = f"{int(time.time() * 1e6)}-{secrets.token_hex(6)}"
-        self.facts: dict[str, Any] = {}
+        self.facts: Facts = {}
+        self.has_events = False  # whether its start and end are told
         self.wants_evidence = True
         self.evidence_due = True
         self.evidence_sent = 0

@@ -24,6 +24,7 @@ class Settings:
     """Every switch of the hook; each field's metadata names the variable that sets it."""
 
     enabled: bool = _setting("PRIMUS_LENS_WANDB_HOOK", True)
+    trackers: str = _setting("PRIMUS_LENS_TRACKERS", "")
     reporting: bool = _setting("PRIMUS_LENS_WANDB_API_REPORTING", True)
     base_url: str = _setting("PRIMUS_LENS_API_BASE_URL", DEFAULT_BASE_URL)
     token: str = _setting("PRIMUS_LENS_API_TOKEN", "", secret=True)
@@ -50,6 +51,16 @@ class Settings:
                 values[field.name] = _parsed(field.metadata["variable"], text, field.default)
         values.update(options or {})
         return cls(**values).bounded()
+
+    def follows(self, tracker: str) -> bool:
+        """Whether the hook is to listen to this tracker: to all of them, if none is named."""
+        named = self.named_trackers()
+        return self.enabled and (not named or tracker in named)
+
+    def named_trackers(self) -> frozenset[str]:
+        """Return the names in `trackers`, which commas part; empty for all trackers."""
+        names = {name.strip().lower() for name in self.trackers.split(",")} - {""}
+        return frozenset() if names == {"all"} else frozenset(names)
 
     def bounded(self) -> Settings:
         """The same settings with every number in a range in which the hook works."""

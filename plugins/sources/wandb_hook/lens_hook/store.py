@@ -21,7 +21,7 @@ class Batch:
     def __init__(self, origin: bytes, lines: Sequence[Line], end: int = 0) -> None:
         self.origin = origin
         self.lines = list(lines)
-        self.end = end  # where a file's cursor goes when the batch is done
+        self.end = end  # the new cursor of a file when the batch is done
         self.row_bytes = sum(len(line.text) for line in self.lines if line.is_row)
 
     def rows(self) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import runtime, say
+from .echo import as_echo, inside
 from .session import Session
 from .values import Number, as_number
 
@@ -60,6 +61,8 @@ def _log_event(writer: Any, event: Any) -> None:
     if not values or not hook.buffer.on:
         return
     session = session_of(hook, writer, writer.get_logdir())
+    if inside:
+        values = as_echo(values)
     hook.buffer.append_row((session, values, int(event.step), False, None, None, event.wall_time or time.time()))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import runtime, say
+from .echo import as_echo, inside
 from .tensorboard_source import is_scalar, session_of
 from .values import as_number
 
@@ -81,6 +82,5 @@ def _log_tensor(module: Any, tag: str, tensor: Any, step: Any) -> None:
     if directory is None or number is None or not hook.buffer.on:
         return
     row_step = int(module.get_step() if step is None else step)
-    hook.buffer.append_row(
-        (session_of(hook, writer, directory), {tag: number}, row_step, False, None, None, time.time())
-    )
+    values = as_echo({tag: number}) if inside else {tag: number}
+    hook.buffer.append_row((session_of(hook, writer, directory), values, row_step, False, None, None, time.time()))

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import process_end, runtime, say
 from .buffer import Summary
+from .echo import as_echo, hear_echo, inside
 from .session import Session
 from .values import snapshot
 from .wandb_facts import run_facts, run_id
@@ -88,7 +89,10 @@ def _logging(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             if step is not None and type(step) is not int:
                 step = int(step)
-            session.buffer.append_row((session, snapshot(data), step, commit, before, own.get(name), now))
+            row = snapshot(data)
+            if inside:
+                row = as_echo(row)
+            session.buffer.append_row((session, row, step, commit, before, own.get(name), now))
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result
@@ -221,7 +225,8 @@ def _summarising(original: Callable[..., Any]) -> Callable[..., Any]:
             if session is not None:
                 values = snapshot({".".join(map(str, item.key)): item.value for item in record.update})
                 if values:
-                    session.buffer.append_row((session, Summary(values), None, False, None, None, time()))
+                    of = hear_echo() if inside else ""
+                    session.buffer.append_row((session, Summary(values, of), None, False, None, None, time()))
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)
         return result
@@ -258,6 +263,7 @@ def watch_disabled(run: Any) -> None:
         result = original(data, step, commit, *args, **kwargs)
         try:
             taken = {name if isinstance(name, str) else str(name): value for name, value in snapshot(data).items()}
+            taken = as_echo(taken) if inside else taken
             hook.buffer.append_row((session, taken, None if step is None else int(step), commit, None, None, time()))
         except Exception as error:  # noqa: BLE001 - said once; the user's call goes on
             _missed(error)

@@ -8,6 +8,7 @@ from typing import Any, Dict, NamedTuple, Tuple
 
 from . import __version__, say
 from .buffer import Row, Summary
+from .echo import Echo
 from .session import USUAL_AXES, Session
 from .values import Number, all_plain, numbers
 
@@ -35,7 +36,7 @@ Merged = Tuple[Session, Dict[str, Number], int, float, bool]
 # Lines are made a thousand at a stretch, and the constructor of a NamedTuple takes three times as long.
 _new_tuple: Any = tuple.__new__
 
-# What an encoder knows of rows with the same names: their JSON with a place for each number, and whether one of the
+# An encoder's knowledge of rows with the same names: their JSON with a place for each number, and whether one of the
 # names may be the axis. A job logs the same few sets of names over and over.
 Template = Tuple[bytes, bool]
 
@@ -59,8 +60,9 @@ class Encoder:
     def row(self, row: Merged) -> Line:
         """A `step_metrics` record."""
         session, values, row_step, event_time, dropped = row
-        is_summary = type(values) is Summary
+        is_summary, of = type(values) is Summary, values.of if type(values) is Echo else ""
         if is_summary:  # beside the points of the curve, not among them
+            of = values.of  # type: ignore[attr-defined]
             values = {f"summary/{name}" if name in session.names else name: values[name] for name in values}
         names = tuple(values)
         text, has_axis = self._templates.get(names) or self._template(names)
@@ -70,9 +72,11 @@ class Encoder:
         # `%a` of a number is its JSON.
         text %= (row_step, iteration, event_time, self.sequence(event_time), *values.values())
         if dropped:
-            text = b'"tags":%b,%b' % (_tags(values, "dropped"), text)
+            text = b'"tags":%b,%b' % (_tags(values, session.data_source, "dropped"), text)
         if is_summary:
-            text = b'"tags":%b,%b' % (_tags(values, "summary"), text)
+            text = b'"tags":%b,%b' % (_tags(values, session.data_source, "summary"), text)
+        if of:
+            text = b'"echo_of":%b,%b' % (_compact.encode(of).encode("ascii"), text)
         line: Line = _new_tuple(Line, (session.row_prefix + text, len(names), True))
         return line
 
@@ -105,9 +109,9 @@ class Encoder:
         return Line(text.encode("ascii"), 0, is_row=False)
 
 
-def _tags(values: dict[str, Number], tag: str) -> bytes:
-    """Tags are per metric: all of this row are values that wandb did not keep, or that belong to its summary."""
-    return _compact.encode({shorten_name(name): {"wandb": tag} for name in values}).encode("ascii")
+def _tags(values: dict[str, Number], tracker: str, tag: str) -> bytes:
+    """Tags are per metric: all of this row are values that wandb did not keep, or that belong to a summary."""
+    return _compact.encode({shorten_name(name): {tracker: tag} for name in values}).encode("ascii")
 
 
 def shorten_name(name: str) -> str:
@@ -163,11 +167,13 @@ def merge(rows: Iterable[Row], lose: Callable[[int, Exception], None] = _raise) 
     for session, data, step, commit, before, after, event_time in rows:
         try:
             if type(data) is Summary:
-                found = Summary(row_values(data))
+                found = Summary(row_values(data), data.of)
                 merged += [(session, found, session.latest_step, event_time, False)] if found else []
                 continue
             row_step, dropped = session.place(step, commit, before, after)
             values = row_values(data)
+            if type(data) is Echo and type(values) is not Echo:
+                values = Echo(values, data.of)
         except Exception as error:  # noqa: BLE001 - whatever somebody has logged
             lose(len(data), error)
             continue
@@ -176,13 +182,19 @@ def merge(rows: Iterable[Row], lose: Callable[[int, Exception], None] = _raise) 
         index = latest.get(session, -1)
         if index >= 0:
             _, earlier, earlier_step, _, was_dropped = merged[index]
-            if earlier_step == row_step and was_dropped == dropped and earlier.keys().isdisjoint(values):
+            is_same = earlier_step == row_step and was_dropped == dropped and _is_alike(earlier, values)
+            if is_same and earlier.keys().isdisjoint(values):
                 earlier.update(values)
                 merged[index] = (session, earlier, row_step, event_time, dropped)
                 continue
         latest[session] = len(merged)
         merged.append((session, values, row_step, event_time, dropped))
     return merged
+
+
+def _is_alike(earlier: dict[str, Number], values: dict[str, Number]) -> bool:
+    """Whether both are the same framework's echo, or none."""
+    return getattr(earlier, "of", None) == getattr(values, "of", None)
 
 
 def envelope(origin: bytes, lines: Iterable[bytes]) -> bytes:

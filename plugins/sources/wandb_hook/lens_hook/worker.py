@@ -13,6 +13,7 @@ from . import evidence, local_file, say, settings
 from .buffer import Summary
 from .client import REQUEST_SECONDS, Client
 from .disk_store import DiskStore
+from .echo import Echo
 from .sender import Sender
 from .session import Session
 from .stale_spools import StaleSpools
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 # than they spare: to get the lock back from a training loop that lets go of it often but briefly takes several
 # wake-ups, 80 µs in all.
 _PIECE_METRICS = 2816
-_ROW_METRICS = 6  # what a row takes besides its metrics, in metrics
+_ROW_METRICS = 6  # the size of a row besides its metrics, in metrics
 _REST_SECONDS = 0.0005
 _APPEND_ROWS = 512
 _HELP_WAIT_SECONDS = 0.2
@@ -233,6 +234,8 @@ class Worker:
         if dropped or not session.axes or type(values) is Summary:
             return [self._encoder.row(row)]
         parts = session.by_axis(values)
+        if type(values) is Echo:
+            parts = [Echo(part, values.of) for part in parts]
         self._buffer.counts.merged_rows -= len(parts) - 1
         return [self._encoder.row((session, part, row_step, event_time, dropped)) for part in parts]
 

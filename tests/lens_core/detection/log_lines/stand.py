@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from lens_core import Event, LogLine, Origin, Record, StepMetrics
 from lens_core.base.self_metrics import SelfMetrics
+from lens_core.detection.log_lines import Reading
 from lens_core.detection.log_lines.processor import DetectorProcessor
 from lens_core.model.processing import Processed
 from lens_core.plugin_api.components import Detector
@@ -65,3 +66,10 @@ def attempts(done: Processed) -> list[tuple[int | None, int]]:
 
 def events(done: Processed) -> list[str]:
     return [event.type for event in of(Event, done)]
+
+
+def says_something(reading: Reading) -> bool:
+    """Whether a reading is a step or an event; that an evaluation runs or has run is neither, for these tests."""
+    if reading.log_event is not None and reading.log_event.type == "evaluation":
+        return bool(reading.format)
+    return reading.kind != "none"

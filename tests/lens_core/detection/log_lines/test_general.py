@@ -182,3 +182,109 @@ def test_an_exception_that_ends_nothing(stand: Stand, lines: list[str]) -> None:
 def test_no_line_raises(engine: LineEngine, text: str) -> None:
     engine.read_line(f"step loss {text}")
     engine.read_line(text)
+
+
+@given(
+    data=st.data(),
+    word=st.sampled_from(["val", "valid", "validation", "eval", "test", "dev"]),
+    loss=numbers,
+    other=numbers,
+    step=st.integers(1, 10**6),
+)
+@settings(deadline=None, max_examples=examples(60))
+def test_results_of_an_evaluation_stand_beside_their_step(
+    detectors: list[Detector], data: st.DataObject, word: str, loss: float, other: float, step: int
+) -> None:
+    line = data.draw(
+        st.sampled_from(
+            [
+                f"{word}_loss: {other}",
+                f"{word} loss {other}, {word} accuracy 0.5",
+                f"[{word}] loss={other} acc=0.5",
+                f"step {step}: {word} loss: {other}",
+                f'{{"step": {step}, "{word}_loss": {other}}}',
+                f"{{'{word}_loss': {other}, '{word}_runtime': 3.5, 'epoch': 0.32}}",
+                f"2024-05-01 12:00:00 INFO - {word.capitalize()} - loss: {other}",
+            ]
+        )
+    )
+    stand = Stand(detectors)
+    done = stand.feed(f"step: {step} loss: {loss}", line)
+    (row,) = of(StepMetrics, done)
+    assert (row.row_step, row.values["lm_loss"], row.values[f"{word}/loss"]) == (step, loss, other), line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Test: [  10/48]  Loss: 5.1 (5.2)",
+        "valid on 'valid' subset  1000 / 1311 loss=1.60",
+        "eval step 9, loss: 2.5",
+        "Validation: 10%|#  | 10/100 [00:01<00:09, 1.0it/s, loss=2.5]",
+        "best validation loss 2.5",
+        "validation loss did not improve from 2.5",
+        "Total eval samples after filtering: 996",
+        "val_size: 500",
+    ],
+)
+def test_an_evaluation_under_way_or_a_setting_is_no_result(stand: Stand, line: str) -> None:
+    done = stand.feed("step: 10 loss: 3.5", line)
+    assert [(row.row_step, row.values["lm_loss"]) for row in of(StepMetrics, done)] == [(10, 3.5)]
+    assert not [name for row in of(StepMetrics, done) for name in row.values if "/" in name]
+
+
+@given(first=st.sampled_from([0, 1]), per_epoch=st.integers(2, 5000), data=st.data())
+@settings(deadline=None, max_examples=examples(40))
+def test_epochs_count_on_from_the_first_one(
+    detectors: list[Detector], first: int, per_epoch: int, data: st.DataObject
+) -> None:
+    step = data.draw(st.integers(1, per_epoch - 1))
+    line = data.draw(
+        st.sampled_from(
+            [
+                "TRAIN [{e}][{s}/{n}] Loss 2.5 (2.6)",
+                "Epoch: [{e}][{s}/{n}] loss: 2.5",
+                "epoch {e} step {s}/{n} loss=2.5",
+            ]
+        )
+    )
+    lines = [line.format(e=epoch, s=step, n=per_epoch) for epoch in range(first, first + 3)]
+    assert attempts(Stand(detectors).feed(*lines)) == [(1, step + index * per_epoch) for index in range(3)]
+
+
+@given(loss=numbers, other=numbers, first=st.integers(0, 1000))
+@settings(deadline=None, max_examples=examples(30))
+def test_losses_below_the_number_of_an_epoch(detectors: list[Detector], loss: float, other: float, first: int) -> None:
+    when = "2024-02-12 11:05:32.411231: "
+    lines = [
+        line
+        for epoch in (first, first + 1)
+        for line in (
+            f"{when}Epoch {epoch}",
+            f"{when}Current learning rate: 0.01",
+            f"{when}train_loss {loss + epoch}",
+            f"{when}val_loss {other}",
+        )
+    ]
+    found = of(StepMetrics, Stand(detectors).feed(*lines))
+    assert [(row.row_step, row.values["lm_loss"], row.values["val/loss"]) for row in found] == [
+        (epoch, loss + epoch, other) for epoch in (first, first + 1)
+    ]
+
+
+@given(step=steps, loss=numbers, at=st.sampled_from(["at step", "at iteration", "after step", "at global step"]))
+@settings(deadline=None, max_examples=examples(40))
+def test_a_loss_at_a_step(engine: LineEngine, step: int, loss: float, at: str) -> None:
+    found = engine.read_line(f"2024-01-01T10:00:00 - callbacks.py:81 - INFO :: train loss {at} {step}: {loss}")
+    assert [(one.iteration, one.values["lm_loss"]) for one in found] == [(step, loss)]
+
+
+@given(step=st.integers(1, 10**7), loss=numbers, counter=st.sampled_from(["step", "global_step", "total_timesteps"]))
+@settings(deadline=None, max_examples=examples(40))
+def test_a_table_of_keys_and_values_is_one_step(
+    detectors: list[Detector], step: int, loss: float, counter: str
+) -> None:
+    rule = "-" * 30
+    table = [rule, "| grad_norm     | 0.912    |", f"| loss | {loss} |", f"| {counter} | {step} |", rule]
+    (row,) = of(StepMetrics, Stand(detectors).feed(*table))
+    assert (row.row_step, row.values["lm_loss"], row.values["grad_norm"]) == (step, loss, 0.912)

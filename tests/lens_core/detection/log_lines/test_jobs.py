@@ -1,4 +1,4 @@
-"""What becomes of a job: stalls, ends that others tell of, and whose failure it was."""
+"""The state of a job: stalls, ends that others report, and the origin of a failure."""
 
 from __future__ import annotations
 
@@ -27,6 +27,32 @@ def test_the_limit_of_a_stall_follows_the_usual_pace(stand: Stand) -> None:
     stand.now += 290
     assert events(stand.give([])) == []
     stand.now += 20
+    assert events(stand.give([])) == ["stalled"]
+
+
+def test_a_long_evaluation_is_no_stall_and_a_hang_in_one_is(stand: Stand) -> None:
+    stand.feed(*(megatron(step) for step in range(1, 6)))
+    assert events(stand.feed("Evaluating on 3200 samples")) == ["evaluation"]
+    stand.now += 1500
+    assert events(stand.give([])) == []
+    assert events(stand.feed(megatron(6))) == []
+    stand.feed(*(megatron(step) for step in range(7, 10)))
+    stand.now += 2000  # one that nobody announces: others took 1500 seconds
+    assert events(stand.give([])) == []
+    stand.now += 400
+    assert events(stand.give([])) == ["stalled"]
+
+
+def test_an_evaluation_that_never_ends_is_a_stall(stand: Stand) -> None:
+    stand.feed(*(megatron(step) for step in range(1, 6)))
+    stand.feed("***** Running Evaluation *****")
+    stand.restart()
+    stand.now += 1790
+    assert events(stand.give([])) == []
+    stand.now += 20
+    assert events(stand.give([])) == ["stalled"]
+    stand.feed("{'eval_loss': 2.1, 'eval_runtime': 30.5, 'epoch': 0.32}", megatron(6))
+    stand.now += 70
     assert events(stand.give([])) == ["stalled"]
 
 

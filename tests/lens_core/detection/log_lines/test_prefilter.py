@@ -1,4 +1,4 @@
-"""Sifting: what is remembered of rows changes nothing but the time that it takes."""
+"""Prefilter: what is remembered of rows changes nothing but the time that it takes."""
 
 from __future__ import annotations
 
@@ -45,6 +45,22 @@ def test_a_body_is_read_as_its_lines_are_one_by_one(lines: list[str]) -> None:
         hits = ENGINE.filter_lines(lines)
         got = {index: found for index, known in hits if (found := ENGINE.read_found(lines[index], known))}
         assert got == expected
+
+
+COMPOUNDS = st.text("lostreadnpyxcifu_", max_size=4)
+STEMS = st.sampled_from(["", "loss", "reward", "entropy", "error", "exception", "exit", "traceback", "timeout"])
+NEW_WORDS = st.lists(st.tuples(COMPOUNDS, STEMS, COMPOUNDS).map("".join), max_size=5).map(" ".join)
+
+
+@given(st.lists(NEW_WORDS, max_size=30))
+def test_a_part_of_a_word_is_found_whatever_was_read_before(lines: list[str]) -> None:
+    for line in lines:
+        found = ENGINE.filter_line(f"epoch {line}")
+        has_failure = any(stem in line for stem in ("error", "exception", "exit", "expired", "traceback", "timeout"))
+        assert (found is not None and found.failure) == (has_failure or "failure" in line)
+        if any(stem in line for stem in ("loss", "reward", "entropy")):
+            assert found is not None
+            assert found.general
 
 
 @given(LINES)

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from lens_plugins.analyzers.goodput.analyzer import Goodput, GoodputSettings
+from lens_plugins.analyzers.goodput.drafts import step_in_path
 from lens_plugins.analyzers.goodput.ledger import ledger_of
+from lens_plugins.analyzers.goodput.row_cache import RowCache
 from lens_plugins.analyzers.goodput.spans import seconds_of_span
 from lens_plugins.analyzers.goodput.store_facts import facts_of
 
-from lens_core import BadRequest, Event, IngestRequest, Measurement, Origin, Record, StepMetrics
+from lens_core import (
+    BadRequest,
+    Event,
+    IngestRequest,
+    Measurement,
+    Origin,
+    PodLife,
+    PodSpan,
+    PointColumns,
+    PointQuery,
+    Record,
+    StepMetrics,
+)
 from lens_core.cli import cli
 from lens_core.testing import LensFactory, MemoryStore, check_analyzer, make_context
+from tests.generated import examples
 from tests.plugins.sinks.postgresql.support import Spool, running_store
 
 BEGIN = 1_700_000_000.0
@@ -113,6 +133,174 @@ async def test_a_restart_under_a_new_run_id_is_the_same_job_and_a_clean_end_is_n
     found = await facts_of(MemoryStore(tmp_path, swept), UID)
     assert [ledger_of(facts).buckets["lost"] for facts in found] == [0, 0]
     assert [facts.run for facts in found] == ["second", "first"]
+
+
+def pod(*spans: tuple[float, float | None], name: str = "p-0", gpus: int | None = None) -> PodLife:
+    """A pod that held GPUs in these seconds."""
+    held = [
+        PodSpan(round((BEGIN + begin) * 1000), None if until is None else round((BEGIN + until) * 1000), gpus)
+        for begin, until in spans
+    ]
+    return PodLife(name, "ns", name, "gpu-17", held[0].begin, held[-1].until or held[-1].begin, held)
+
+
+def preempted() -> list[Record]:
+    return [
+        *rows(1, 100, 10, 10, "a"),
+        event("process_terminated", 1000, "a", signal="SIGTERM"),
+        *rows(101, 200, 2010, 10, "b"),
+        event("training_ended", 3000, "b"),
+    ]
+
+
+async def test_a_gap_in_which_no_pod_held_gpus_is_queued(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path, preempted())
+    assert await buckets_of(store) == {"productive": 1980, "down": 1010}
+    store.hold_pods(UID, [pod((0, 1030)), pod((1800, None), name="p-1")])
+    assert await buckets_of(store) == {"productive": 2000, "startup": 200, "down": 30, "queued": 770}
+    [facts] = await facts_of(store, UID)
+    ledger = ledger_of(facts)
+    assert ledger.goodput == pytest.approx(2000 / 2230)
+    assert ledger.ettr == pytest.approx(2000 / 3000)
+    store.hold_pods(UID, [pod((0, None))])  # a container that starts again in its pod
+    assert await buckets_of(store) == {"productive": 1990, "down": 1010}
+
+
+async def test_a_gap_of_which_the_store_knows_only_one_end_is_down(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path, preempted())
+    store.hold_pods(UID, [pod((1800, None), name="p-1")])
+    assert (await buckets_of(store)).keys() == {"productive", "startup", "down"}
+
+
+async def test_gpus_are_those_of_the_rows_else_of_the_pods_else_unknown(tmp_path: Path) -> None:
+    store = MemoryStore(tmp_path, preempted())
+    [facts] = await facts_of(store, UID)
+    assert [attempt.gpus for attempt in facts.attempts] == [None, None]
+    store.hold_pods(UID, [pod((0, 1030), gpus=8), pod((0, 1030), name="p-1", gpus=4), pod((1800, None), name="p-2")])
+    [facts] = await facts_of(store, UID)
+    assert [attempt.gpus for attempt in facts.attempts] == [12, None]
+    sized = [
+        msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, world_size=64)) for one in preempted()
+    ]
+    [facts] = await facts_of(MemoryStore(tmp_path, sized), UID)
+    assert [attempt.gpus for attempt in facts.attempts] == [64, 64]
+    many = [one for rank in range(4) for one in rows(1, 100, 10, 10, f"s{rank}", rank=rank)]
+    [facts] = await facts_of(MemoryStore(tmp_path, many), UID)
+    assert facts.attempts[0].gpus == 4
+    torn = [one for rank in (0, 8) for one in rows(1, 100, 10, 10, f"s{rank}", rank=rank)]
+    [facts] = await facts_of(MemoryStore(tmp_path, torn), UID)
+    assert facts.attempts[0].gpus is None
+
+
+class CountingStore(MemoryStore):
+    """Counts the points of rows that it answers."""
+
+    answered = 0
+
+    async def iteration_columns(self, query: PointQuery) -> AsyncIterator[PointColumns]:
+        async for piece in super().iteration_columns(query):
+            self.answered += len(piece)
+            yield piece
+
+
+async def test_only_the_news_of_a_job_is_read(tmp_path: Path) -> None:
+    store, cache = CountingStore(tmp_path, example_4()), RowCache(1_000_000)
+    await facts_of(store, UID, cache=cache)
+    assert store.answered == 380
+    await facts_of(store, UID, cache=cache)
+    assert store.answered == 380
+    store.hold(rows(301, 310, 4275, 10, "s2"))
+    [facts] = await facts_of(store, UID, cache=cache)
+    assert store.answered == 380 + 11  # the last row that was known, and ten more
+    [anew] = await facts_of(store, UID)
+    assert ledger_of(facts) == ledger_of(anew)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(0, 5000), st.sampled_from("ab")), max_size=40),
+    st.lists(st.integers(0, 40), max_size=4),
+    st.sampled_from([0, 16 * 10, 10**6]),
+)
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_remembered_rows_give_the_ledger_of_all_rows(
+    tmp_path: Path, given_rows: list[tuple[int, int, str]], cuts: list[int], most_bytes: int
+) -> None:
+    """Rows in any order, late ones among them, in several deliveries with a look after each."""
+    records = [one for step, at, session in given_rows for one in rows(step, step, at, 1, session)]
+    store, cache = MemoryStore(tmp_path), RowCache(most_bytes)
+
+    async def look_after_each() -> None:
+        edges = [0, *sorted(cuts), len(records)]
+        for begin, end in itertools.pairwise(edges):
+            store.hold(records[begin:end])
+            cached = await facts_of(store, UID, BEGIN + 6000, cache)
+            fresh = await facts_of(store, UID, BEGIN + 6000)
+            assert [ledger_of(one) for one in cached] == [ledger_of(one) for one in fresh]
+
+    asyncio.run(look_after_each())
+
+
+@pytest.mark.parametrize(
+    ("path", "step"),
+    [
+        ("/ckpt/iter_0000100/mp_rank_00/model_optim_rng.pt", 100),
+        ("out/global_step500/zero.pt", 500),
+        ("runs/epoch=3-step=1200.ckpt", 1200),
+        ("output/checkpoint-40", 40),
+        ("./outputs/checkpoint/step-10.", 10),
+        ("checkpoints/checkpoint_3_5000.pt", None),
+        ("checkpoint3.pt", None),
+        ("/data/model-7b.pt", None),
+        ("", None),
+        ("step-" + "9" * 40, None),
+    ],
+)
+def test_the_step_of_a_resume_stands_in_the_path_of_its_checkpoint(path: str, step: int | None) -> None:
+    assert step_in_path(path) == step
+
+
+async def test_a_resume_whose_step_only_a_path_tells(tmp_path: Path) -> None:
+    records = [
+        *rows(1, 100, 10, 10, "a"),
+        event("training_failed", 1000, "a"),
+        event("checkpoint_loaded", 1100, "b", path="/ckpt/iter_0000050"),
+        *rows(60, 100, 1200, 10, "b"),
+    ]
+    [facts] = await facts_of(MemoryStore(tmp_path, records), UID)
+    assert facts.attempts[1].resumed_from == 50
+    assert ledger_of(facts).buckets["lost"] == 500
+
+
+def evaluated(*, own_rows: bool) -> list[Record]:
+    """Steps of ten seconds; an evaluation of 100 behind each fiftieth, logged at its end."""
+    found: list[Record] = []
+    for index in range(3):
+        begin = 10 + index * 600.0
+        part = rows(50 * index + index * own_rows + 1, 50 * index + index * own_rows + 50, begin, 10, "a")
+        last = part[-1]
+        assert isinstance(last, StepMetrics)
+        assert last.event_time is not None
+        if own_rows:
+            step, at = last.row_step + 1, last.event_time + 100
+            values = {"eval/loss": 2.1}
+            part.append(msgspec.structs.replace(last, row_step=step, event_time=at, values=values, sequence=step + 1))
+        else:
+            part[-1] = msgspec.structs.replace(last, values={"loss": 2.0, "eval/loss": 2.1})
+        found += part
+    return found
+
+
+@pytest.mark.parametrize("own_rows", [False, True])
+async def test_evaluations_that_the_hook_logs_are_evaluation(tmp_path: Path, own_rows: bool) -> None:
+    buckets = await buckets_of(MemoryStore(tmp_path, evaluated(own_rows=own_rows)))
+    assert buckets["evaluation"] == pytest.approx(270 if own_rows else 200, abs=1)
+    assert not {"stalled", "slow", "periodic"} & buckets.keys()
+
+
+async def test_restarts_of_the_launcher_are_told(tmp_path: Path) -> None:
+    begun = event("training_started", 20, "s1", process={"started_at": BEGIN, "world_size": 8, "restart_count": 3})
+    [facts] = await facts_of(MemoryStore(tmp_path, [begun, *rows(1, 20, 60, 10, "s1")]), UID)
+    assert facts.attempts[0].restarts == 3
 
 
 async def test_runs_that_overlap_are_no_attempts_of_one_another(tmp_path: Path) -> None:
@@ -232,8 +420,8 @@ async def answers_of(lens: LensFactory, dsn: str, records: Sequence[Record]) -> 
     }
     running = await lens(config=config)
     await running.send(records)
-    await running.kept(8, Measurement)
-    return running.url, await running.get(f"/workloads/{UID}/goodput")
+    await running.wait_for_records(8, Measurement)
+    return running.url, await running.get_json(f"/workloads/{UID}/goodput")
 
 
 async def test_routes_and_the_command_answer_from_a_daemon(lens: LensFactory, postgres_dsn: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,13 +12,20 @@ from hypothesis import strategies as st
 from lens_plugins.analyzers.regressions.finding import Points
 from lens_plugins.analyzers.regressions.loss import find_divergence, find_spikes
 from lens_plugins.analyzers.regressions.memory import find_memory_creep, find_slower_checkpoints, theil_sen
-from lens_plugins.analyzers.regressions.pace import find_slower, find_slower_after_restart
+from lens_plugins.analyzers.regressions.pace import find_slower, find_slower_after_restart, find_step_time_creep
+from lens_plugins.analyzers.regressions.precursors import (
+    find_falling_scale,
+    find_odd_learning_rate,
+    find_skipped_steps,
+)
 from lens_plugins.analyzers.regressions.replay import (
     compare_losses,
     find_other_learning_rate,
+    find_other_samples,
     find_repeated_data,
     find_wrong_restore,
 )
+from lens_plugins.analyzers.regressions.siblings import Sibling, compare_siblings, stem_of
 
 from tests.generated import examples, part
 
@@ -182,6 +190,8 @@ def test_nothing_is_found_in_clean_runs() -> None:
         assert find_slower(progress(paces)) == [], seed
         loss = 2 + 3 * np.exp(-np.arange(count) / 150) + noise.normal(0, 0.02, count)
         norms = np.exp(noise.normal(-1.2, 0.2, count))
+        assert find_step_time_creep(progress(paces)) == [], seed
+        assert find_step_time_creep(progress(60 * paces)) == [], seed
         assert find_spikes(points(loss), points(norms)) == [], seed
         assert find_divergence(points(loss)) == [], seed
         memory = Points(np.arange(300), 60.0 * np.arange(300), noise.normal(70, 0.05, 300))
@@ -189,6 +199,82 @@ def test_nothing_is_found_in_clean_runs() -> None:
         before, after = points(loss, 1), points(loss[400:] + noise.normal(0, 0.005, 200), 401)
         assert find_wrong_restore(before, after) == [], seed
         assert find_repeated_data(before, after) == [], seed
+
+
+def test_steps_that_get_slower_all_the_time_and_no_jump() -> None:
+    noise = np.random.default_rng(1)
+    ramp = np.linspace(60, 75, 600) + noise.normal(0, 0.3, 600)
+    [found] = find_step_time_creep(progress(ramp))
+    assert found.details["percent_an_hour"] == pytest.approx(25 / (ramp.sum() / 3600), rel=0.1)
+    assert found.details["cost_seconds"] == pytest.approx(float((ramp - 60).sum()), rel=0.1)
+    jump = np.where(np.arange(600) < 290, 60.0, 75.0) + noise.normal(0, 0.3, 600)
+    assert find_step_time_creep(progress(jump)) == []
+    assert find_step_time_creep(progress(np.linspace(60, 62, 600))) == []
+
+
+def test_a_loss_scale_that_falls() -> None:
+    halvings = [65536.0] * 300 + [32768.0] * 30 + [16384.0] * 30 + [8192.0] * 100
+    [found] = find_falling_scale(points(halvings, 1))
+    assert (found.type, found.iteration, found.details["loss_scale"]) == ("nan_precursor", 361, 8192.0)
+    assert find_falling_scale(points([2.0**32 / 2**step for step in range(20)] + [4096.0] * 400, 1)) == []
+    slowly = [65536.0 / 2 ** (step // 200) for step in range(1000)]
+    assert find_falling_scale(points(slowly, 1)) == []
+
+
+def test_steps_that_are_skipped() -> None:
+    skipped = np.zeros(600)
+    skipped[400:460:5] = 1
+    [found] = find_skipped_steps(points(skipped, 1))
+    assert found.details["skipped"] == 11
+    assert find_skipped_steps(points(np.arange(600) % 50 == 0, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"), [(float("nan"), "no finite"), (-1e-4, "below zero"), (7e-4, "doubled"), (float("inf"), "finite")]
+)
+def test_an_odd_learning_rate(value: float, rule: str) -> None:
+    rates = np.concatenate([np.linspace(0, 3e-4, 150), np.linspace(3e-4, 2e-4, 300)])
+    assert find_odd_learning_rate(points(rates, 1)) == []
+    rates[300] = value
+    [found] = find_odd_learning_rate(points(rates, 1))
+    assert (found.iteration, rule in found.rule) == (301, True)
+
+
+def test_samples_that_are_others_at_equal_steps() -> None:
+    before = points(512.0 * np.arange(1, 101), 1)
+    assert find_other_samples(before, points(512.0 * np.arange(51, 121), 51)) == []
+    [found] = find_other_samples(before, points(512.0 * np.arange(1, 71), 51))
+    assert (found.type, found.details["points"]) == ("samples_differ", 50)
+
+
+def sibling(uid: str, level: float = 2.2, pace: float = 1.0, **known: int) -> Sibling:
+    noise = np.random.default_rng(len(uid) + ord(uid[-1]))
+    loss = points(level + 3 * np.exp(-np.arange(600) / 100) + noise.normal(0, 0.004, 600), 1)
+    return Sibling(uid=uid, loss=loss, pace=points(noise.normal(pace, 0.005, 600), 1), **known)
+
+
+def test_a_job_that_leaves_the_band_of_its_siblings() -> None:
+    others = [sibling(name) for name in ("a", "b", "c", "d")]
+    assert compare_siblings(sibling("e"), others) == []
+    found = compare_siblings(sibling("e", level=2.4, pace=1.1), others)
+    assert [one.type for one in found] == ["loss_off", "slower_than_siblings"]
+    assert found[0].details["siblings"] == 4
+    assert compare_siblings(sibling("e", level=2.4, pace=0.8), others)[0].type == "loss_off"
+    assert [one.type for one in compare_siblings(sibling("e", pace=0.8), others)] == []
+
+
+def test_fewer_than_three_comparable_siblings_say_nothing() -> None:
+    others = [sibling("a"), sibling("b"), sibling("c", world_size=8), sibling("d", target=9)]
+    assert compare_siblings(sibling("e", level=9.0, world_size=64, target=5), others) == []
+    assert compare_siblings(sibling("a", level=9.0), others[:3]) == []
+    assert compare_siblings(sibling("e", level=9.0), others[:3])[0].type == "loss_off"
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"), [("llama-7b-run12", "llama-#b-run#"), ("run-1", "run-#"), ("12", ""), ("a1", ""), ("", "")]
+)
+def test_siblings_have_one_name_up_to_digits(name: str, stem: str) -> None:
+    assert stem_of(name) == stem
 
 
 VALUES = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), max_size=150)
@@ -202,3 +288,10 @@ def test_any_values_are_judged_without_a_fault(losses: list[float], norms: list[
     find_repeated_data(points(losses), points(norms))
     find_other_learning_rate(points(losses), points(norms))
     find_memory_creep(points(losses), 80.0)
+    find_falling_scale(points(losses))
+    find_skipped_steps(points(norms))
+    find_odd_learning_rate(points(losses))
+    find_other_samples(points(losses), points(norms))
+    own = Sibling(uid="a", loss=points(losses), pace=points(losses))
+    other = Sibling(uid="b", loss=points(norms), pace=points(norms))
+    compare_siblings(own, [msgspec.structs.replace(other, uid=str(number)) for number in range(4)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from lens_plugins.analyzers.regressions import Regressions
 from lens_plugins.analyzers.regressions.analyzer import RegressionsSettings
@@ -98,3 +99,19 @@ def test_metrics_of_evaluations_play_no_role() -> None:
         "learning_rate": "lr",
     }
     assert choose_metrics(["test_loss_total", "lm_loss", "loss"]) == {"loss": "lm_loss"}
+
+
+async def test_a_job_is_compared_with_its_siblings_in_the_store(tmp_path: Path) -> None:
+    now = time.time()
+    records = []
+    for number in range(5):
+        noise = np.random.default_rng(number)
+        losses = 2.2 + 3 * np.exp(-np.arange(400) / 80) + noise.normal(0, 0.004, 400) + (0.3 if number == 4 else 0.0)
+        own = rows(losses, 1, now - 9000, "a")
+        origin = Origin(workload_uid=f"llama-run{number}")
+        records += [msgspec.structs.replace(row, origin=origin) for row in own]
+    store = MemoryStore(tmp_path, records)
+    analyzer = make(tmp_path)
+    analyzer.store = store
+    assert types([*await analyzer.analyze(["llama-run4"])]) == ["loss_off"]
+    assert types([*await analyzer.analyze(["llama-run1"])]) == []

@@ -58,7 +58,7 @@ class RealMaster:
         return found
 
     def is_hang(self) -> bool:
-        """What DLRover's own rule says about the XPU timer reports that it has."""
+        """Return the verdict of DLRover's own rule on its XPU timer reports."""
         return bool(self._ask("hang"))
 
     def _ask(self, question: str) -> Any:

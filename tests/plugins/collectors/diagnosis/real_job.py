@@ -66,7 +66,7 @@ class RealJob:
         return [process.pid for process in self.processes]
 
     def steps(self) -> list[float]:
-        """When rank 0 made each step."""
+        """The time of each step of rank 0."""
         if not self.log.exists():
             return []
         return [float(line.split(" ", 1)[0]) for line in self.log.read_text().splitlines()]

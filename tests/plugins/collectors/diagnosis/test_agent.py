@@ -124,7 +124,7 @@ def test_a_failing_master_and_a_failing_collector_disturb_nobody(caplog: pytest.
 def test_a_later_call_with_other_arguments_is_said(caplog: pytest.LogCaptureFixture) -> None:
     first = DiagnosisAgent.singleton_instance(node_rank=0)
     assert DiagnosisAgent.singleton_instance(node_rank=1) is first
-    assert "these arguments change nothing" in caplog.text
+    assert "ignoring these arguments" in caplog.text
 
 
 def test_a_failure_is_told_to_the_master_in_the_background() -> None:

@@ -1,4 +1,4 @@
-"""Which processes of a machine belong to the caller's job."""
+"""The processes of a machine that belong to the caller's job."""
 
 from __future__ import annotations
 

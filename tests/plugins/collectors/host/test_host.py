@@ -11,9 +11,11 @@ from typing import Any
 import psutil
 import pytest
 from lens_plugins.collectors.catalogue import metrics
+from lens_plugins.collectors.diagnosis.processes import Owner, RankProcess
 from lens_plugins.collectors.host import Host, HostSettings
 from lens_plugins.collectors.host.gpus import Amd, Nvidia, find_readers
 from lens_plugins.collectors.host.machine import Rates
+from lens_plugins.collectors.host.throttling import ThrottleWatch, events_of
 
 from lens_core import Measurement
 from lens_core.testing import make_context
@@ -141,6 +143,7 @@ def test_answers_of_nvml() -> None:
         "gpu.memory_total_bytes": 80,
         "gpu.power_watts": 350,
         "gpu.temperature_celsius": None,
+        "gpu.sm_clock_mhz": None,
     }
     assert {value.tags for value in reader.read_gpus()} == {(("gpu", "0"), ("vendor", "nvidia"), ("model", "H100"))}
     assert reader.processes() == {7: 0}
@@ -170,3 +173,27 @@ def test_answers_of_amdsmi() -> None:
         "gpu.temperature_celsius": 61,
     }
     assert reader.processes() == {9: 4}
+
+
+def test_a_gpu_that_is_slowed_down_for_a_minute_is_told_once_for_each_rank_on_it() -> None:
+    bits = 0x4  # the limit of power: an ordinary state
+    nvml = types.SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda device: bits if device == 1 else 0,
+        nvmlDeviceGetComputeRunningProcesses=lambda device: [
+            types.SimpleNamespace(pid=7),
+            types.SimpleNamespace(pid=8),
+        ],
+    )
+    reader, watch = Nvidia(nvml), ThrottleWatch()
+    assert [watch.update(reader.read_throttled()) for _ in range(5)] == [[]] * 5
+    bits = 0x4 | 0x40 | 0x80
+    told = [watch.update(reader.read_throttled()) for _ in range(6)]
+    assert [len(one) for one in told] == [0, 0, 0, 1, 0, 0]
+    ranks = [RankProcess(7, 13, 5, 64, "python", Owner(workload_uid="job")), RankProcess(8, 14, 6, 64, "python")]
+    [event] = events_of(told[3], "gpu-17", 1e9, lambda: ranks)
+    assert (event.type, event.origin.rank, event.origin.node) == ("gpu_throttled", 13, "gpu-17")
+    assert event.details == {"gpu": 1, "reason": "hardware thermal, power brake"}
+    assert events_of([], "gpu-17", 1e9, lambda: ranks) == []

@@ -90,12 +90,12 @@ class ApiServer:
             self._changed.notify_all()
 
     async def forget_history(self) -> None:
-        """What was before now is gone (410)."""
+        """Compact the history: earlier versions are gone (410)."""
         self.oldest_version = self.version + 1
         self._history.clear()
 
     def asked(self, what: str) -> int:
-        """How often a path was asked for; `watch` for watches."""
+        """Return the number of requests of a path; `watch` for watches."""
         if what == "watch":
             return sum("watch" in query for _, query in self.requests)
         return sum(path == what and "watch" not in query for path, query in self.requests)

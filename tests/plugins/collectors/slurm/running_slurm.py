@@ -75,13 +75,13 @@ class RunningSlurm:
         return self
 
     def prolog(self, script: str) -> None:
-        """What Slurm runs before each task; `export NAME=VALUE` that it prints is the task's."""
+        """The task prolog of Slurm; the task gets each `export NAME=VALUE` that it prints."""
         file = self.folder / "task_prolog"
         file.write_text(script)
         file.chmod(0o755)
 
     def run(self, *command: str, check: bool = True, **environ: str) -> str:
-        """What a command prints; what goes wrong is said."""
+        """Return the output of a command; a failure has its message."""
         done = subprocess.run(
             command, env=self.environ | environ, cwd=self.folder, capture_output=True, text=True, timeout=240
         )

@@ -1,4 +1,4 @@
-"""What a real Slurm says of its jobs; that jobs are seen is in tests/docs/test_slurm_page.py."""
+"""Answers of a real Slurm on its jobs; tests/docs/test_slurm_page.py tests that jobs are seen."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ async def test_jobs_become_workloads_with_their_gpus(
     slurm.run("scancel", job, array)
     shown = ("scontrol", "--oneliner", "--details", "show", "jobs")
     wait_for(lambda: [*jobs_of(slurm.run(*shown))] == [], 240, "both jobs to give their node back")
+    gone = [pod for pod in await collector.collect() if isinstance(pod, Pod)]
+    assert {(pod.uid, pod.phase) for pod in gone} == {(uid, "Deleted") for uid in pods}
+    await collector.stored()
     assert await collector.collect() == []
 
 

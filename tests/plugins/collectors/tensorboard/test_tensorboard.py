@@ -69,7 +69,7 @@ def tb_writer(folder: Path) -> Any:
 
 
 def tensorboard_says(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """What TensorBoard itself reads."""
+    """Return the values that TensorBoard itself reads."""
     from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
 

@@ -18,5 +18,5 @@ async def store(tmp_path: Path, postgres_dsn: str) -> AsyncIterator[Any]:
 
 @pytest.fixture
 def spool(store: Any) -> Spool:
-    """What hands batches to the store."""
+    """A sender that gives batches to the store."""
     return Spool(store)

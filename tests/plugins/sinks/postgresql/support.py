@@ -1,4 +1,4 @@
-"""What the tests of the PostgreSQL sink share."""
+"""Helpers of the tests of the PostgreSQL sink."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, r
 
 
 def lens(*arguments: str, code: int = 0) -> str:
-    """What `lens db …` prints."""
+    """Return the output of `lens db …`."""
     done = run_lens("db", *arguments)
     assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
     return done.stdout + (done.stderr if code else "")

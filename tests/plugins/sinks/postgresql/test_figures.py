@@ -58,7 +58,7 @@ def some_rows() -> list[Any]:
 
 
 def by_interval(whole: list[MetricPoint], figure: str) -> list[tuple[str, int, int, float]]:
-    """What is to come out: metric, beginning of the interval, highest iteration, figure."""
+    """The expected answer: metric, beginning of the interval, highest iteration, figure."""
     found: dict[tuple[str, int], list[MetricPoint]] = defaultdict(list)
     for point in whole:
         found[point.metric_name, point.timestamp // INTERVAL_MS * INTERVAL_MS].append(point)

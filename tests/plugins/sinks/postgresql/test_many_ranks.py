@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections import OrderedDict
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lens_plugins.sinks.postgresql import identity
 from lens_plugins.sinks.postgresql.blocks import PARTIAL_ROWS
 from lens_plugins.sinks.postgresql.compacting import _worth_it, compact_stream
 
@@ -14,12 +20,12 @@ JOB = Origin(workload_uid="job")
 
 
 def said(number: int, source: str = "wandb") -> Evidence:
-    """What one rank of the job says when it starts."""
+    """The records of one rank of the job at its start."""
     return Evidence(origin=JOB, source=source, facts={"n": number}, run_id=f"run-{number}", event_time=float(number))
 
 
 def opinion(confidence: float, at: float | None) -> Detection:
-    """What a detector makes of it."""
+    """The detections of a detector for it."""
     return Detection(
         origin=JOB,
         workload_uid="job",
@@ -75,3 +81,35 @@ async def test_blocks_are_made_of_those_ranks_alone_that_have_enough_rows(spool:
         assert await _worth_it(connection, {1: False}) == {1: False}
     finally:
         await connection.close()
+
+
+async def test_ids_that_leave_the_cache_are_found_again(
+    spool: Spool, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "_CACHED", 3)
+    rng = random.Random(3)
+    expected: dict[tuple[str, int], set[int]] = {}
+    for step in range(12):
+        chosen = [(rng.choice(("a", "b", "c", "d", "e")), rng.randrange(3)) for _ in range(4)]
+        for job, rank in chosen:
+            expected.setdefault((job, rank), set()).add(step)
+        records = [row(step, origin=Origin(workload_uid=job, rank=rank)) for job, rank in dict.fromkeys(chosen)]
+        await spool.deliver(*records)
+    for job in sorted({job for job, _ in expected}):
+        runs = {run.rank: run.rows for run in (await store.workload(job)).runs}
+        assert runs == {rank: len(steps) for (name, rank), steps in expected.items() if name == job}
+
+
+@given(batches=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True), max_size=30))
+def test_the_ids_used_last_stay_in_the_cache(batches: list[list[int]]) -> None:
+    cache: OrderedDict[int, str] = OrderedDict()
+    used: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(identity, "_CACHED", 5)
+        for keys in batches:
+            for key in keys:
+                cache.setdefault(key, "id")
+            identity._mark_used(cache, keys)
+            identity._evict(cache)
+            used = [key for key in used if key not in keys] + keys
+            assert list(cache) == used[-5:]

@@ -1,4 +1,4 @@
-"""What the live view is told since it looked: no point and no event is left out, and none comes twice."""
+"""Updates of the live view: no point and no event is left out, and none comes twice."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def store(tmp_path: Path, postgres_dsn: str) -> AsyncIterator[Any]:
 
 
 class Key(NamedTuple):
-    """What makes a row one row."""
+    """The key of a row."""
 
     run_id: str
     attempt: int
@@ -76,7 +76,7 @@ class Reference:
             self.values[metric][key] = value
 
     def answer(self, low_ms: int = 0, high_ms: int = 2**60) -> list[tuple[Any, ...]]:
-        """What the whole answer is to be: metric by metric, in the order of the answer."""
+        """Return the expected answer: metric by metric, in the order of the answer."""
         found = []
         for metric in sorted(self.values):
             known = [

@@ -92,7 +92,7 @@ async def test_a_pool_of_transactions_will_do_as_well(tmp_path: Path, postgres_d
                 Spool(two, "two").deliver(*(row(step, run_id="other") for step in range(100))),
             )
             assert len(await points(one)) == BLOCK_ROWS + 200
-            await two.tidy()
+            await two.vacuum()
             assert ask(postgres_dsn, "select count(*) from lens_block where rows = %s", BLOCK_ROWS) == [(1,)]
             found = await asyncio.gather(*(points(store, run_id="run-1") for store in (one, two) for _ in range(10)))
             assert {len(each) for each in found} == {BLOCK_ROWS + 100}

@@ -1,4 +1,4 @@
-"""Who a row belongs to is found when somebody asks; order, times, paging, and the seed's own SQL."""
+"""The owner of a row is resolved by each query; order, times, paging, and the seed's own SQL."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from lens_core import BadRequest, Detection, Event, Evidence, Origin, Pod, PointQuery, WorkloadReference
+from lens_core import (
+    BadRequest,
+    Detection,
+    Device,
+    Event,
+    Evidence,
+    Origin,
+    Pod,
+    PointQuery,
+    StepMetrics,
+    WorkloadReference,
+)
 from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, ask, points, row, running_store, times
 
 POD = Origin(pod_uid="pod-uid-9", pod_name="trainer-9", namespace="team")
@@ -266,3 +278,40 @@ async def test_workloads_that_changed_since_a_cursor(tmp_path: Path, postgres_ds
             await connection.execute("update lens_subject set changed_us = changed_us - 7200000000")
         await spool.deliver(row(4, origin=old, event_time=3.0))
         assert (await store.changed_workloads(cursor))[0] == ["old"]
+
+
+async def test_pods_are_answered_with_when_they_held_gpus(tmp_path: Path, postgres_dsn: str) -> None:
+    running = Pod(
+        uid="pod-1",
+        name="trainer-0",
+        namespace="team",
+        node="n1",
+        phase="Running",
+        workloads=[WorkloadReference(uid="job-p", name="job")],
+        devices=[Device(kind="gpu_id", id=str(n)) for n in range(4)],
+    )
+    async with running_store(tmp_path, postgres_dsn) as store:
+        spool = Spool(store)
+        await spool.deliver(msgspec.structs.replace(running, phase="Pending"))
+        [waiting] = await store.pods("job-p")
+        assert (waiting.uid, waiting.node, waiting.spans) == ("pod-1", "n1", [])
+        await spool.deliver(running)
+        await spool.deliver(msgspec.structs.replace(running, labels={"changed": "yes"}))
+        await spool.deliver(msgspec.structs.replace(running, phase="Deleted"))
+        await spool.deliver(running)  # a job that Slurm puts back into its queue starts again under its number
+        [pod] = await store.pods("job-p")
+        assert [(span.until is None, span.gpus) for span in pod.spans] == [(False, 4), (True, 4)]
+        assert pod.spans[0].begin <= (pod.spans[0].until or 0) <= pod.spans[1].begin
+        assert await store.pods("another") == []
+
+
+async def test_a_stream_has_its_node_and_world_size(tmp_path: Path, postgres_dsn: str) -> None:
+    origin = Origin(workload_uid="job-w", node="gpu-17", rank=3, world_size=64)
+    async with running_store(tmp_path, postgres_dsn) as store:
+        await Spool(store).deliver(row(0, origin=origin), row(1, origin=origin))
+        detail = await store.workload("job-w")
+        assert detail is not None
+        assert [(run.rank, run.node, run.world_size) for run in detail.runs] == [(3, "gpu-17", 64)]
+        exported = [record async for records in store.export_records("job-w") for record in records]
+        rows = [record for record in exported if isinstance(record, StepMetrics)]
+        assert {(record.origin.node, record.origin.world_size) for record in rows} == {("gpu-17", 64)}

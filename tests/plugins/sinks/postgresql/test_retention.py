@@ -1,4 +1,4 @@
-"""What goes and what stays: by age, by pattern, by size; rows, figures, blocks and facts together."""
+"""Retention by age, by pattern, by size; rows, figures, blocks and facts together."""
 
 from __future__ import annotations
 

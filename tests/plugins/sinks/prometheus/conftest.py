@@ -72,7 +72,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(autouse=True)
 def nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What sinks keep goes into the test's folder."""
+    """Sinks keep their state in the test's folder."""
     monkeypatch.chdir(tmp_path)
 
 

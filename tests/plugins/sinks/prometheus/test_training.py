@@ -41,7 +41,7 @@ def shown(text: bytes) -> dict[str, list[tuple[dict[str, str], float]]]:
 async def test_rows_are_written_with_the_devices_series(store: Store) -> None:
     bench = Bench(store.url)
     pod = Pod(uid="u", name="p", namespace="ml", workloads=[WorkloadReference(uid="w1", name="llama")])
-    bench.directory.learn([pod])
+    bench.directory.add_pods([pod])
     origin = Origin(pod_uid="u", pod_name="p", namespace="ml")
     rows = [row(2, origin, lm_loss=math.nan), row(1, origin, lm_loss=2.5, elapsed_time_per_iteration_ms=1500.0)]
     assert await bench.send(*rows, series_batch("up")) == Delivered()

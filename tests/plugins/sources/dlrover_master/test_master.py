@@ -18,7 +18,7 @@ from lens_plugins.sources.dlrover_master import DlroverMaster, DlroverMasterSett
 from lens_core import Diagnosis, Event, IngestRequest, StepMetrics
 from lens_core.testing import check_source
 from lens_core.testing.hosts import make_context
-from lens_core.testing.sources import RecordingDoor
+from lens_core.testing.sources import RecordingGate
 from tests.end_to_end.running_lens import RunningLens, http_post, wait_for
 from tests.plugins.collectors.diagnosis.dlrover_world import dlrover_environment
 
@@ -100,19 +100,19 @@ def test_an_unmodified_agent_reports_to_lens(service: str, tmp_path: Path) -> No
 
 
 @pytest.fixture
-async def master(tmp_path: Path) -> AsyncIterator[tuple[DlroverMaster, RecordingDoor]]:
+async def master(tmp_path: Path) -> AsyncIterator[tuple[DlroverMaster, RecordingGate]]:
     source = DlroverMaster(
         DlroverMasterSettings(grpc_listen="127.0.0.1:0", workload_uid="the-job"), make_context("master", tmp_path)
     )
-    door = RecordingDoor()
-    source.door = door
+    gate = RecordingGate()
+    source.gate = gate
     await source.start()
-    yield source, door
+    yield source, gate
     await source.stop()
 
 
-async def test_reports_of_our_own_client(master: tuple[DlroverMaster, RecordingDoor]) -> None:
-    source, door = master
+async def test_reports_of_our_own_client(master: tuple[DlroverMaster, RecordingGate]) -> None:
+    source, gate = master
     client = MasterClient(f"127.0.0.1:{source.grpc_port}", node_id=3, service="grpc")
     report = WorkerTrainingMetric(timestamp=1_800_000_000, data_type="STACK_TRACE", data_content="{}", node_rank=2)
     await asyncio.to_thread(client.report_diagnosis_agent_metrics, report)
@@ -120,7 +120,7 @@ async def test_reports_of_our_own_client(master: tuple[DlroverMaster, RecordingD
     beat = await asyncio.to_thread(client.report_heart_beat, 1)
     assert beat is not None
     assert beat.name == "HeartbeatResponse"
-    diagnosis, event = door.records
+    diagnosis, event = gate.records
     assert isinstance(diagnosis, Diagnosis)
     assert (diagnosis.origin.workload_uid, diagnosis.node_rank, diagnosis.timestamp) == ("the-job", 2, 1_800_000_000.0)
     assert isinstance(event, Event)
@@ -128,8 +128,8 @@ async def test_reports_of_our_own_client(master: tuple[DlroverMaster, RecordingD
     client.close()
 
 
-async def test_what_is_not_taken_is_refused_and_counted(master: tuple[DlroverMaster, RecordingDoor]) -> None:
-    source, door = master
+async def test_what_is_not_taken_is_refused_and_counted(master: tuple[DlroverMaster, RecordingGate]) -> None:
+    source, gate = master
     connection = MasterConnection(f"127.0.0.1:{source.grpc_port}")
     for message in (
         Wire("NodeMeta", {"type": "worker"}),
@@ -138,24 +138,24 @@ async def test_what_is_not_taken_is_refused_and_counted(master: tuple[DlroverMas
     ):
         with pytest.raises(MasterError, match="refused"):
             await asyncio.to_thread(connection.report, message)
-    assert sum(door.rejected.values()) == 3
-    assert not door.records
+    assert sum(gate.rejected.values()) == 3
+    assert not gate.records
     assert await asyncio.to_thread(connection.get, Wire("NodeMeta", {})) is None
     connection.close()
 
 
 async def test_a_full_spool_is_said_so_that_the_sender_comes_again(
-    master: tuple[DlroverMaster, RecordingDoor],
+    master: tuple[DlroverMaster, RecordingGate],
 ) -> None:
-    source, door = master
-    door.overloaded = True
+    source, gate = master
+    gate.overloaded = True
     connection = MasterConnection(f"127.0.0.1:{source.grpc_port}", deadline_seconds=0.3)
     with pytest.raises(MasterError, match="UNAVAILABLE") as error:
         await asyncio.to_thread(connection.report, Wire("GlobalStep", {"step": 1, "timestamp": 5}))
     assert not error.value.permanent
-    door.overloaded = False
+    gate.overloaded = False
     await asyncio.to_thread(connection.report, Wire("GlobalStep", {"step": 1, "timestamp": 5}))
-    [row] = door.records
+    [row] = gate.records
     assert isinstance(row, StepMetrics)
     assert (row.row_step, row.event_time) == (1, 5.0)
     connection.close()

@@ -47,14 +47,14 @@ class Receiver(IngestApp):
         return await self.post(path, content=body, headers={name: value for name, value in given.items() if value})
 
     async def take(self, body: bytes, **headers: str) -> Any:
-        """What goes on of an (uncompressed) request that is taken."""
+        """Return the forwarded part of an (uncompressed) request that is accepted."""
         answer = await self.write(packed(body), **headers)
         assert answer.status_code == 204, answer.text
         return self.last()
 
     def last(self) -> Any:
         """The last record's message."""
-        record = self.door.records[-1]
+        record = self.gate.records[-1]
         assert isinstance(record, SeriesBatch)
         assert record.compression == "snappy"
         message = WriteRequest.FromString(bytes(cramjam.snappy.decompress_raw(record.body)))

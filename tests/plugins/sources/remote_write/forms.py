@@ -71,7 +71,7 @@ class Forwarder:
         self._parser = GenericParser(enricher, Drops(10, _METRICS.group(RemoteWriteMetrics)))
 
     def forward(self, body: bytes, portion: int = 100) -> ForwardedBatch:
-        """What becomes of a request of 1.0, forwarded in portions."""
+        """Return the outcome of a request of 1.0, forwarded in portions."""
         batch = ForwardedBatch(self._form.Output())
         place = self._forward(body, portion, batch)
         if place < len(body):
@@ -91,7 +91,7 @@ class Reader(Forwarder):
     """Forwards requests without the hot path: every series by the generic parser."""
 
     def forward(self, body: bytes, portion: int = 100) -> ForwardedBatch:
-        """What becomes of a request of 1.0."""
+        """Return the outcome of a request of 1.0."""
         batch = ForwardedBatch(self._form.Output())
         series = split_request(body, "1.0").series
         self.table.begin()
@@ -119,7 +119,7 @@ class SideBySide:
             one.clock += seconds
 
     def forward(self, body: bytes, portion: int = 100) -> bytes:
-        """What is forwarded of a request; nothing of one that is refused."""
+        """Return the forwarded part of a request; nothing for one that is refused."""
         outcomes = [outcome(lambda one=one: one.forward(body, portion)) for one in self._all]  # type: ignore[misc]
         # By itself: to explain where so many bytes differ would take minutes.
         same = all(found == outcomes[-1] for found in outcomes)
@@ -128,7 +128,7 @@ class SideBySide:
 
 
 def outcome(forward: Callable[[], ForwardedBatch]) -> tuple[Any, ...]:
-    """What is forwarded, and what is counted; or that the request is refused, for the damage that is met first."""
+    """The forwarded bytes and the counts; or the refusal of the request, for its first damage."""
     try:
         batch = forward()
     except (WireError, BadRequest):

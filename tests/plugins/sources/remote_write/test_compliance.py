@@ -241,7 +241,7 @@ async def test_headers_may_be_missing(receiver: Receiver) -> None:
     body = packed(request(series(UP, (1.0, NOW))))
     for headers in ({"content_encoding": ""}, {"content_type": ""}, {"content_encoding": "", "content_type": ""}):
         assert (await receiver.write(body, **headers)).status_code == 204
-    assert len(receiver.door.records) == 3
+    assert len(receiver.gate.records) == 3
 
 
 @pytest.mark.parametrize("path", ["/prometheus", "/api/v1/prometheus", "/v1/prometheus", "/prometheus/api/v1/write"])
@@ -258,11 +258,11 @@ async def test_empty_and_huge_bodies(receiver: Receiver) -> None:
     assert (await receiver.write(b"\0")).status_code == 204
     assert (await receiver.write(b"\xff\xff\xff\xff\x0f" + b"x" * 50)).status_code == 400
     assert (await receiver.write(packed(bytes(33 << 20)))).status_code == 400
-    assert receiver.door.records == []
+    assert receiver.gate.records == []
 
 
 async def test_full_spool_is_503_with_retry_after(receiver: Receiver) -> None:
-    receiver.door.closed = True
+    receiver.gate.closed = True
     body = Request2()
     body.add(UP, (1.0, NOW))
     answer = await send(receiver, body)

@@ -119,7 +119,7 @@ async def test_negative_samples_of_gauges_that_have_none_are_dropped(receiver: R
     answer = await receiver.client().get("/api/v1/remote-write/drops")
     newest = answer.json()["recent"][0]
     assert (newest["metric_name"], newest["labels"], newest["reason"]) == (name, {"a": "b"}, "negative")
-    assert (receiver.door.received, answer.json()["total"]) == (2, 2)
+    assert (receiver.gate.received, answer.json()["total"]) == (2, 2)
 
 
 async def test_other_negative_samples_stay(receiver: Receiver) -> None:
@@ -151,7 +151,7 @@ async def test_histograms_exemplars_and_metadata_pass_untouched(receiver: Receiv
     for one, was in zip(message.timeseries, before.timeseries, strict=True):
         assert (list(one.histograms), list(one.exemplars)) == (list(was.histograms), list(was.exemplars))
         assert labels_of(one)["workload_uid"] == "w-job"
-    record = receiver.door.records[-1]
+    record = receiver.gate.records[-1]
     assert (record.series, record.samples, record.histograms, record.exemplars) == (2, 0, 1, 1)  # type: ignore[attr-defined]
 
 
@@ -161,9 +161,9 @@ async def test_what_the_directory_learns_later_holds_for_the_next_request(receiv
     late = Pod(
         uid="u-z", name="late", namespace="ml", node="n9", workloads=[JOB], devices=[Device(kind="gpu_id", id="7")]
     )
-    receiver.directory.learn([late], "test")
+    receiver.directory.add_pods([late], "test")
     assert labels_of((await receiver.take(body)).timeseries[0])["pod_uid"] == "u-z"
-    receiver.directory.learn([Pod(uid="u-y", name="other")], "test")
+    receiver.directory.add_pods([Pod(uid="u-y", name="other")], "test")
     assert labels_of((await receiver.take(body)).timeseries[0])["pod_uid"] == "u-z"
     receiver.directory.grace_seconds = 0
     receiver.directory.replace([], "test")
@@ -198,7 +198,7 @@ async def test_what_kills_stores_is_refused_and_its_neighbours_live(
     assert "1 series refused" in answer.json()["message"]
     assert [labels_of(one) for one in receiver.last().timeseries] == [{"__name__": "good"}]
     assert receiver_drops(receiver)["by_reason"] == {reason: 1}
-    assert (receiver.door.received, receiver.door.rejected) == (2, 1)
+    assert (receiver.gate.received, receiver.gate.rejected) == (2, 1)
 
 
 names = st.sampled_from(["__name__", "a", "b", "pod", "pod_uid", "namespace", "workload_uid", "x", "\u00e9\u20ac"])

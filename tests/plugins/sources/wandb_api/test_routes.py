@@ -22,7 +22,7 @@ def app(ingest_app: MakeApp) -> IngestApp:
 
 
 def rows(app: IngestApp) -> list[StepMetrics]:
-    return [record for record in app.door.records if isinstance(record, StepMetrics)]
+    return [record for record in app.gate.records if isinstance(record, StepMetrics)]
 
 
 def metric(name: str = "loss", value: Any = 0.5, step: Any = 1, **more: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ async def test_the_seeds_metrics_body_becomes_one_row(app: IngestApp, prefix: st
     assert row.origin == Origin(workload_uid="w", pod_name="p")
     assert (row.data_source, row.run_id, row.row_step, row.event_time) == ("wandb", "r", 100, 1704067200.123)
     assert row.values == {"loss": 0.5234, "accuracy": 0.9512, "learning_rate": 0.0001}
-    assert (app.door.received, app.door.rejected) == (3, 0)
+    assert (app.gate.received, app.gate.rejected) == (3, 0)
 
 
 async def test_the_seeds_curl_check_is_answered_with_200(app: IngestApp) -> None:
@@ -74,7 +74,7 @@ async def test_wrong_items_among_a_thousand_lose_only_themselves(app: IngestApp)
     assert answer.json()["rejected"][0]["reason"] == "value must be a number, not the text 'high'"
     assert answer.json()["accepted"] == 994
     assert [row.row_step for row in rows(app)] == [n for n in range(1000) if n not in (3, 500, 700, 800, 900, 901)]
-    assert (app.door.received, app.door.rejected) == (1000, 6)
+    assert (app.gate.received, app.gate.rejected) == (1000, 6)
 
 
 async def test_duplicate_names_of_a_step_are_rows_in_their_order(app: IngestApp) -> None:
@@ -172,7 +172,7 @@ async def test_detection_becomes_evidence(app: IngestApp) -> None:
     answer = await app.post("/v1/wandb/detection", json=sent)
     assert answer.status_code == 200
     assert (answer.json()["success"], answer.json()["workload_uids"]) == (True, ["abc-123"])
-    [record] = app.door.records
+    [record] = app.gate.records
     assert isinstance(record, Evidence)
     assert (record.run_id, record.facts["environment"]) == ("run-1", {"PRIMUS_CONFIG": "/c"})
 
@@ -186,7 +186,7 @@ async def test_a_batch_has_one_result_per_part(app: IngestApp) -> None:
 
 
 async def test_a_closed_door_is_503_with_retry_after_and_nothing_is_acknowledged(app: IngestApp) -> None:
-    app.door.closed = True
+    app.gate.closed = True
     for path, sent in {"metrics": body(metric()), "batch": {"metrics": body(metric())}}.items():
         answer = await app.post(f"/v1/wandb/{path}", json=sent)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")

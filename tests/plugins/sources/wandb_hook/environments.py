@@ -41,6 +41,21 @@ TORCH: Sequence[str] = (
     "tensorboardX",
     "psutil",
 )
+# Every tracker and framework that the hook has a file for, together.
+TRACKERS: Sequence[str] = (
+    *("torch==2.13.0", "numpy", "transformers", "accelerate", "lightning", "keras", "torchtitan==0.3.0"),
+    *("ray[train]==2.60.0", "wandb==0.31.0", "tensorboard", "mlflow==3.17.2", "trackio==0.43.0", "swanlab==0.10.3"),
+    *("comet_ml==3.58.8", "clearml==2.1.12", "aim==3.29.1", "setuptools<81"),
+)
+# The oldest of each kind whose functions differ from today's.
+OLD_TRACKERS: Sequence[str] = (
+    "mlflow==2.22.5",
+    "swanlab==0.7.6",
+    "comet_ml==3.47.6",
+    "clearml==1.18.0",
+    "sqlalchemy<2.1",
+    "setuptools<81",
+)
 TENSORFLOW: Sequence[str] = ("tensorflow-cpu==2.21.0", "tensorboard")
 DLROVER: Sequence[str] = ("dlrover[k8s]==0.6.1", "protobuf")
 EXPORTER: Sequence[str] = ("primus-lens-wandb-exporter==0.2.0", "wandb==0.31.0", "numpy", "psutil")
@@ -50,6 +65,8 @@ WANDB_LAZY: Sequence[str] = ("wandb==0.22.2",)
 # Those that take long to make come first.
 EVERY: Mapping[str, Sequence[str]] = {
     "torch-2.13.0": TORCH,
+    "trackers": TRACKERS,
+    "old-trackers": OLD_TRACKERS,
     "tensorflow-2.21.0": TENSORFLOW,
     "dlrover": DLROVER,
     "upstream-exporter": EXPORTER,
@@ -58,7 +75,7 @@ EVERY: Mapping[str, Sequence[str]] = {
     **{f"wandb-{version}": packages for version, packages in WANDB_VERSIONS.items()},
 }
 # Those that the tests of a day need; tests/night.yaml leaves the others' to the night.
-DAY = ("torch-2.13.0", "dlrover", "upstream-exporter", f"wandb-{NEWEST}")
+DAY = ("torch-2.13.0", "trackers", "dlrover", "upstream-exporter", f"wandb-{NEWEST}")
 
 
 class Environment:
@@ -70,7 +87,7 @@ class Environment:
 
     @property
     def packages(self) -> Path:
-        """Where its packages are."""
+        """The folder of its packages."""
         return next(self.directory.glob("lib/python*/site-packages"))
 
     def run(

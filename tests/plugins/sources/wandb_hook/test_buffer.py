@@ -19,7 +19,7 @@ def row(session: Session, width: int, at: float = 1.0) -> Row:
 
 
 def bytes_of(rows: list[Row]) -> int:
-    """What the buffer takes the rows for."""
+    """The size of the rows as the buffer counts it."""
     return sum(200 + 60 * len(waiting[1]) for waiting in rows)
 
 

@@ -1,4 +1,4 @@
-"""How a process ended, as the hook tells it: its exit code, its last error, and what is no failure."""
+"""The end of a process, as the hook reports it: its exit code, its last error, and ends that are no failure."""
 
 from __future__ import annotations
 

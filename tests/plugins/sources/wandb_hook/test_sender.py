@@ -1,4 +1,4 @@
-"""What each answer of a receiver means for a batch, over real connections."""
+"""The effect of each answer of a receiver on a batch, over real connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _clients: list[Client] = []
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """What was said in one test can be said again in the next, and no connection stays open."""
+    """Reset messages after each test, and leave no connection open."""
     say._said.clear()
     yield
     say._said.clear()

@@ -175,7 +175,7 @@ def test_a_full_disk_loses_nothing_while_the_receiver_lives(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Callable[[str], list[str]]:
-    """What to put before a command that is to see a file system with these mount options in `small`."""
+    """Return the prefix of a command that sees a file system with these mount options in `small`."""
     folder = tmp_path / "small"
     folder.mkdir()
 

@@ -16,7 +16,7 @@ from tests.plugins.sources.wandb_hook.receiver import Receiver
 
 
 def output_of(python: str, code: str, variables: dict[str, str] | None = None) -> str:
-    """What `python -c code` prints; its stderr must be empty."""
+    """Return the output of `python -c code`; its stderr must be empty."""
     done = subprocess.run(
         [python, "-c", code],
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HOOK), **(variables or {})},

@@ -19,7 +19,7 @@ def _fresh() -> Iterator[None]:
 
 
 def nvidia(failing: bool = False) -> types.ModuleType:
-    """What nvidia-ml-py offers, for two devices."""
+    """A replacement of nvidia-ml-py with two devices."""
     module = types.ModuleType("pynvml")
 
     def utilization(handle: int) -> types.SimpleNamespace:
@@ -38,7 +38,7 @@ def nvidia(failing: bool = False) -> types.ModuleType:
 
 
 def amd() -> types.ModuleType:
-    """What amdsmi offers, for one device."""
+    """A replacement of amdsmi with one device."""
     module = types.ModuleType("amdsmi")
     vars(module).update(
         amdsmi_init=lambda: None,

@@ -1,4 +1,4 @@
-"""Which values are metrics, and that later changes to the user's objects do not reach them."""
+"""Values that are metrics; later changes to the user's objects do not reach them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANYTHING = st.recursive(
 
 
 class Scalar:
-    """What numpy's and torch's scalars look like from outside."""
+    """A scalar with the interface of numpy's and torch's."""
 
     dtype = "float32"
 

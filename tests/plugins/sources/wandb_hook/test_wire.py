@@ -1,4 +1,4 @@
-"""What the hook writes is what the daemon reads: rows, evidence and events through lens_core's own decoder."""
+"""Output of the hook is valid for the daemon: rows, evidence and events through lens_core's own decoder."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class WandbServer:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What makes a wandb process use this server."""
+        """The variables that make a wandb process use this server."""
         return {
             "WANDB_MODE": "online",
             "WANDB_BASE_URL": f"http://127.0.0.1:{self._server.server_address[1]}",

@@ -1,0 +1,260 @@
+"""The connection to NATS: made, watched and closed here; every error of the client becomes one of Lens' own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext, api
+
+from ..base.errors import LensError, Overloaded
+from ..config.settings import ClusterSettings
+
+logger = logging.getLogger("lens.cluster")
+
+CONNECT_SECONDS = 10.0
+CREATE_SECONDS = 20.0
+REQUEST_SECONDS = 5.0
+_WRONG_LAST_SEQUENCE = 10071
+_LOG_IS_FULL = frozenset({10077, 10023, 10047})
+CLIENT_ERRORS = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError)
+
+
+class Fenced(LensError):
+    """Another daemon has written here since: what this one believes of it is out of date."""
+
+
+class LogFull(Overloaded):
+    """The log takes nothing until a required sink has caught up."""
+
+
+class LogMessage(NamedTuple):
+    """A message of a stream; `stored_at` is the server's time in seconds since 1970."""
+
+    sequence: int
+    subject: str
+    stored_at: float
+    headers: dict[str, str]
+    body: bytes
+
+
+class Connection:
+    """One client of the NATS cluster for the whole daemon."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.settings = settings
+        self._client = Client()
+        self._jetstream: JetStreamContext | None = None
+
+    async def connect(self) -> None:
+        """Connect to any of the servers. Raises LensError."""
+        settings = self.settings
+        options: dict[str, Any] = {"reconnect_time_wait": 0.25}
+        if settings.user is not None and settings.password is not None:
+            options |= {"user": settings.user, "password": settings.password.reveal()}
+        if settings.token is not None:
+            options["token"] = settings.token.reveal()
+        if settings.credentials is not None:
+            options["user_credentials"] = settings.credentials
+        if settings.tls_ca is not None:
+            options["tls"] = _tls_context(settings.tls_ca)
+        try:
+            await asyncio.wait_for(
+                self._client.connect(
+                    servers=list(settings.nats),
+                    name="lens",
+                    max_reconnect_attempts=-1,
+                    error_cb=_log_error,
+                    disconnected_cb=_log_disconnect,
+                    reconnected_cb=_log_reconnect,
+                    **options,
+                ),
+                CONNECT_SECONDS,
+            )
+        except CLIENT_ERRORS as error:
+            await self._client.close()
+            servers = ", ".join(settings.nats)
+            raise LensError(
+                f"cluster.nats: no server can be reached ({servers}): {describe_client_error(error)}"
+            ) from None
+        self._jetstream = self._client.jetstream(timeout=REQUEST_SECONDS)
+
+    async def close(self) -> None:
+        """Close the connection; what was published is sent before."""
+        if self._client.is_connected:
+            try:
+                await asyncio.wait_for(self._client.flush(), 1.0)
+            except CLIENT_ERRORS:
+                logger.debug("The last messages may not have been sent.")
+        await self._client.close()
+
+    @property
+    def jetstream(self) -> JetStreamContext:
+        """The JetStream API; raises Overloaded while there is no connection."""
+        if self._jetstream is None:
+            raise Overloaded("NATS is not connected")
+        return self._jetstream
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message in bytes that the servers take."""
+        return int(self._client.max_payload)
+
+    async def notify(self, subject: str, text: str) -> None:
+        """Send a message that nobody has to get."""
+        try:
+            await self._client.publish(subject, text.encode())
+        except CLIENT_ERRORS as error:
+            logger.debug("A notice was not sent. subject=%s error=%s", subject, error)
+
+    async def subscribe(self, subject: str, callback: Any) -> None:
+        """Call `callback(message)` for each message that is published there from now on."""
+        await self._client.subscribe(subject, cb=callback)
+
+    async def ensure_stream(self, name: str, create: Callable[[], Awaitable[object]]) -> api.StreamInfo:
+        """Find a stream, or make it, and wait until it has a leader. Raises LensError.
+
+        Several daemons may do so at once, while the servers are still starting.
+        """
+        ends = asyncio.get_running_loop().time() + CREATE_SECONDS
+        while True:
+            try:
+                info = await self.jetstream.stream_info(name)
+                if info.cluster is None or info.cluster.leader:
+                    return info
+                reason = "it has no leader"
+            except nats.js.errors.NotFoundError:
+                reason = await self._create_stream(create)
+            except CLIENT_ERRORS as error:
+                reason = describe_client_error(error)
+            if asyncio.get_running_loop().time() > ends:
+                raise LensError(f"cluster.nats: the stream {name} cannot be made: {reason}")
+            await asyncio.sleep(0.2 if reason else 0.0)
+
+    async def _create_stream(self, create: Callable[[], Awaitable[object]]) -> str:
+        """Why it could not be made now; '' if it was."""
+        try:
+            await create()
+        except CLIENT_ERRORS as error:
+            return describe_client_error(error)
+        return ""
+
+    async def append_message(self, stream: str, subject: str, body: bytes, headers: dict[str, str]) -> int:
+        """Append a message to a stream and return its sequence once a majority has it on disk.
+
+        Raises Fenced where an expected sequence is not the last one, LogFull, and Overloaded for all else.
+        """
+        try:
+            ack = await self.jetstream.publish(subject, body, timeout=REQUEST_SECONDS, stream=stream, headers=headers)
+        except nats.js.errors.APIError as error:
+            if error.err_code == _WRONG_LAST_SEQUENCE:
+                raise Fenced(f"another daemon writes {subject}") from None
+            if error.err_code in _LOG_IS_FULL or "maximum" in (error.description or ""):
+                raise LogFull("the log is full because of a required sink", retry_after_seconds=2.0) from None
+            raise Overloaded(f"NATS refused: {describe_client_error(error)}", retry_after_seconds=1.0) from None
+        except CLIENT_ERRORS as error:
+            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}", retry_after_seconds=1.0) from None
+        return int(ack.seq)
+
+    async def read_messages(
+        self, stream: str, subject: str, after: int, *, messages: int = 256, size: int = 1024 * 1024
+    ) -> list[LogMessage]:
+        """The messages of a subject (with wildcards) behind a sequence, as many as that at most.
+
+        Any replica may answer: what was appended just now may not be among them yet. Raises Overloaded.
+        """
+        question = {"seq": after + 1, "next_by_subj": subject, "batch": messages, "max_bytes": size}
+        return await self._ask_many(stream, question)
+
+    async def read_last(self, stream: str, subject: str) -> list[LogMessage]:
+        """The last message of each subject that fits (a KV bucket's values); any replica may answer."""
+        return await self._ask_many(stream, {"multi_last": [subject], "batch": 1000})
+
+    async def read_newest(self, stream: str, subject: str) -> LogMessage | None:
+        """The last message of one subject as the stream's leader has it, so that nothing newer exists."""
+        try:
+            found = await self.jetstream.get_last_msg(stream, subject)
+        except nats.js.errors.NotFoundError:
+            return None
+        except CLIENT_ERRORS as error:
+            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
+        return LogMessage(found.seq or 0, subject, 0.0, dict(found.headers or {}), found.data or b"")
+
+    async def _ask_many(self, stream: str, question: dict[str, Any]) -> list[LogMessage]:
+        inbox = self._client.new_inbox()
+        found: list[LogMessage] = []
+        try:
+            subscription = await self._client.subscribe(inbox)
+            try:
+                await self._client.publish(f"$JS.API.DIRECT.GET.{stream}", json.dumps(question).encode(), reply=inbox)
+                while True:
+                    message = await subscription.next_msg(timeout=REQUEST_SECONDS)
+                    headers = dict(message.headers or {})
+                    if status := headers.get("Status"):
+                        if status in ("204", "404"):
+                            return found
+                        raise Overloaded(f"NATS refused to read: {status} {headers.get('Description', '')}")
+                    before = found[-1].sequence if found else 0
+                    if int(headers.get("Nats-Last-Sequence", before)) != before and "seq" in question:
+                        return found  # a route between servers broke: what is missing is asked for next
+                    found.append(_log_message(headers, message.data))
+            finally:
+                await subscription.unsubscribe()
+        except CLIENT_ERRORS as error:
+            # What came until then is whole and in order: the rest is asked for next.
+            if found:
+                return found
+            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
+
+
+def peers_of(info: api.StreamInfo) -> list[str]:
+    """The names of the servers that a stream lies on; empty for a single server."""
+    if info.cluster is None:
+        return []
+    peers = [info.cluster.leader or "", *(peer.name for peer in info.cluster.replicas or [])]
+    return [peer for peer in peers if peer]
+
+
+def describe_client_error(error: BaseException) -> str:
+    """An error of the client in one line, without what it was given."""
+    description = getattr(error, "description", None)
+    text = str(description or error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def _log_message(headers: dict[str, str], body: bytes) -> LogMessage:
+    return LogMessage(
+        int(headers["Nats-Sequence"]), headers["Nats-Subject"], _seconds(headers["Nats-Time-Stamp"]), headers, body
+    )
+
+
+def _seconds(text: str) -> float:
+    """Seconds since 1970 of RFC 3339 in UTC with up to nine digits of a fraction."""
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
+
+
+def _tls_context(ca: str) -> Any:
+    import ssl
+
+    return ssl.create_default_context(cafile=ca)
+
+
+async def _log_error(error: Exception) -> None:
+    logger.debug("NATS: %s", describe_client_error(error))
+
+
+async def _log_disconnect() -> None:
+    logger.warning("The connection to NATS is lost; another server is tried.")
+
+
+async def _log_reconnect() -> None:
+    logger.info("NATS is connected again.")

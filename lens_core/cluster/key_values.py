@@ -1,0 +1,70 @@
+"""The state that all daemons share, in a KV bucket: members, leases, positions; writers compare and swap."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nats.js import api
+
+from ..base.errors import Overloaded
+from .connection import CLIENT_ERRORS, Connection, describe_client_error, peers_of
+
+_DELETED = "KV-Operation"
+
+
+class Entry(NamedTuple):
+    """A value and its revision, which grows over all keys of the bucket."""
+
+    text: str
+    revision: int
+
+
+class KeyValues:
+    """One bucket of a cluster."""
+
+    def __init__(self, connection: Connection, bucket: str) -> None:
+        self._connection = connection
+        self.stream = f"KV_{bucket}"
+        self._prefix = f"$KV.{bucket}."
+        self._bucket = bucket
+
+    async def ensure_bucket(self) -> list[str]:
+        """Make the bucket if there is none; returns the servers that it lies on. Raises LensError."""
+        config = api.KeyValueConfig(
+            bucket=self._bucket, history=1, replicas=self._connection.settings.replicas, direct=True
+        )
+        jetstream = self._connection.jetstream
+        return peers_of(await self._connection.ensure_stream(self.stream, lambda: jetstream.create_key_value(config)))
+
+    async def read_entry(self, key: str) -> Entry | None:
+        """The value that is current at the bucket's leader. Raises Overloaded."""
+        message = await self._connection.read_newest(self.stream, self._prefix + key)
+        if message is None:
+            return None
+        if message.headers.get(_DELETED):
+            return None
+        return Entry(message.body.decode(), message.sequence)
+
+    async def read_entries(self, prefix: str) -> dict[str, Entry]:
+        """All values below a prefix; what was written just now may be missing. Raises Overloaded."""
+        messages = await self._connection.read_last(self.stream, f"{self._prefix}{prefix}.>")
+        return {
+            message.subject[len(self._prefix) :]: Entry(message.body.decode(), message.sequence)
+            for message in messages
+            if not message.headers.get(_DELETED)
+        }
+
+    async def write_entry(self, key: str, text: str, revision: int | None = None) -> int:
+        """Write a value and return its revision; `revision` is the one that it replaces (0: none).
+
+        Raises Fenced where another has written meanwhile, and Overloaded.
+        """
+        headers = {} if revision is None else {"Nats-Expected-Last-Subject-Sequence": str(revision)}
+        return await self._connection.append_message(self.stream, self._prefix + key, text.encode(), headers)
+
+    async def purge_key(self, key: str) -> None:
+        """Remove a key with its history. Raises Overloaded."""
+        try:
+            await self._connection.jetstream.purge_stream(self.stream, subject=self._prefix + key)
+        except CLIENT_ERRORS as error:
+            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None

@@ -1,0 +1,176 @@
+"""The stream of one pipeline: its subjects, its limits, and who waits for what is appended to it.
+
+Each partition has four subjects: `in` (what detectors have to read), `out.rows` (what needs no detector, by any
+receiver), `out.owner` (what the owner's detectors made, with their state) and `state` (the owner's snapshots). What a
+sink refused for good is in a second stream, whose oldest messages make room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+
+from nats.js import api
+
+from ..base.errors import LensError, Overloaded
+from .connection import CLIENT_ERRORS, Connection, LogFull, LogMessage, describe_client_error, peers_of
+from .server_checks import Server, check_peers
+
+logger = logging.getLogger("lens.cluster")
+
+DUPLICATE_WINDOW_SECONDS = 120.0
+
+
+def token_of(name: str) -> str:
+    """A name as part of a subject, a stream's name or a key, where a dot would separate."""
+    return name.replace(".", "=")
+
+
+class LogStream:
+    """The log of a pipeline in JetStream."""
+
+    def __init__(self, connection: Connection, pipeline: str, max_bytes: int, max_dead_letter_bytes: int) -> None:
+        self.connection = connection
+        self.pipeline = pipeline
+        self.prefix = f"{connection.settings.name}.{token_of(pipeline)}"
+        self.name = f"{connection.settings.name}_{token_of(pipeline)}"
+        self.dead_name = f"{self.name}_dead"
+        self.max_bytes = max_bytes
+        self._max_dead_letter_bytes = max(1024 * 1024, max_dead_letter_bytes)
+        self.identity = ""
+        self.bytes = 0
+        self.leader = ""
+        self.refusal = ""
+        self._events: dict[str, set[asyncio.Event]] = defaultdict(set)
+
+    def subject(self, partition: int, kind: str) -> str:
+        """The subject of a partition; `kind` as in the module's docstring."""
+        return f"{self.prefix}.{partition}.{kind}"
+
+    async def ensure_streams(self, servers: dict[str, Server]) -> None:
+        """Make the stream if there is none, check where it lies, and listen to what others append. Raises LensError."""
+        settings = self.connection.settings
+        config = api.StreamConfig(
+            name=self.name,
+            subjects=[
+                f"{self.prefix}.*.in",
+                f"{self.prefix}.*.state",
+                f"{self.prefix}.*.out.*",
+            ],
+            num_replicas=settings.replicas,
+            storage=api.StorageType.FILE,
+            discard=api.DiscardPolicy.NEW,
+            max_bytes=self.max_bytes,
+            duplicate_window=DUPLICATE_WINDOW_SECONDS,
+            allow_direct=True,
+            metadata={"lens-partitions": str(settings.partitions)},
+        )
+        info = await self._make(config)
+        await self._make(
+            api.StreamConfig(
+                name=self.dead_name,
+                subjects=[f"{self.prefix}.*.dead.*"],
+                num_replicas=settings.replicas,
+                storage=api.StorageType.FILE,
+                discard=api.DiscardPolicy.OLD,
+                max_bytes=self._max_dead_letter_bytes,
+                duplicate_window=DUPLICATE_WINDOW_SECONDS,
+                allow_direct=True,
+            )
+        )
+        found = (info.config.metadata or {}).get("lens-partitions")
+        if found != str(settings.partitions):
+            raise LensError(
+                f"cluster.partitions: the stream {self.name} was made with {found} and this configuration says"
+                f" {settings.partitions}; all daemons of a cluster have the same, for as long as the stream exists"
+            )
+        created = info.created
+        self.identity = f"jetstream:{self.name}:{created.isoformat() if created is not None else ''}"
+        check_peers(settings, self.name, peers_of(info), servers)
+        self._observe(info)
+        await self.connection.subscribe(f"{settings.name}-news.{token_of(self.pipeline)}.*.*", self._on_news)
+
+    async def _make(self, config: api.StreamConfig) -> api.StreamInfo:
+        jetstream = self.connection.jetstream
+        return await self.connection.ensure_stream(str(config.name), lambda: jetstream.add_stream(config))
+
+    async def refresh(self) -> None:
+        """Bring size and leader up to date. Raises Overloaded."""
+        try:
+            self._observe(await self.connection.jetstream.stream_info(self.name))
+        except CLIENT_ERRORS as error:
+            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
+
+    def _observe(self, info: api.StreamInfo) -> None:
+        self.bytes = info.state.bytes
+        self.leader = (info.cluster.leader if info.cluster is not None else "") or ""
+        if self.refusal and self.bytes < self.max_bytes * 0.9:
+            self.refusal = ""
+
+    async def append_to(
+        self, partition: int, kind: str, body: bytes, headers: dict[str, str], *, expected: int | None = None
+    ) -> int:
+        """Append and say so to whoever reads; returns the sequence. `expected` is the fence: the subject's last one.
+
+        Raises Fenced, LogFull, Overloaded.
+        """
+        if expected is not None:
+            headers = {**headers, "Nats-Expected-Last-Subject-Sequence": str(expected)}
+        try:
+            sequence = await self.connection.append_message(self.name, self.subject(partition, kind), body, headers)
+        except LogFull as error:
+            self.refusal = error.message
+            raise
+        self.refusal = ""
+        stage = kind.partition(".")[0]
+        if stage in ("in", "out"):
+            news = f"{self.connection.settings.name}-news.{token_of(self.pipeline)}.{partition}.{stage}"
+            await self.connection.notify(news, str(sequence))
+        return sequence
+
+    async def read_after(self, partition: int, kind: str, after: int, *, size: int = 1024 * 1024) -> list[LogMessage]:
+        """The messages of a partition behind a sequence. Raises Overloaded."""
+        return await self.connection.read_messages(self.name, self.subject(partition, kind), after, size=size)
+
+    async def read_newest(self, partition: int, kind: str) -> LogMessage | None:
+        """The newest message, none newer exists. Raises Overloaded."""
+        return await self.connection.read_newest(self.name, self.subject(partition, kind))
+
+    async def keep_letter(self, partition: int, sink: str, body: bytes, headers: dict[str, str]) -> None:
+        """Keep what a sink refused for good. Raises Overloaded."""
+        subject = self.subject(partition, f"dead.{token_of(sink)}")
+        await self.connection.append_message(self.dead_name, subject, body, headers)
+
+    async def read_letters(self, sink: str, after: int) -> list[LogMessage]:
+        """The next dead letters of a sink, of all partitions. Raises Overloaded."""
+        return await self.connection.read_messages(self.dead_name, f"{self.prefix}.*.dead.{token_of(sink)}", after)
+
+    async def delete_letter(self, sequence: int) -> None:
+        """Delete a dead letter that went back into the log. Raises Overloaded."""
+        try:
+            await self.connection.jetstream.delete_msg(self.dead_name, sequence)
+        except CLIENT_ERRORS as error:
+            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
+
+    async def trim(self, partition: int, kind: str, before: int) -> None:
+        """Delete what lies before a sequence and nobody needs. Raises Overloaded."""
+        try:
+            await self.connection.jetstream.purge_stream(self.name, seq=before, subject=self.subject(partition, kind))
+        except CLIENT_ERRORS as error:
+            raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
+
+    def news_event(self, partition: int, stage: str) -> asyncio.Event:
+        """An event that is set whenever somebody has appended to `in` or `out` of a partition."""
+        event = asyncio.Event()
+        self._events[f"{partition}.{stage}"].add(event)
+        return event
+
+    def drop_event(self, partition: int, stage: str, event: asyncio.Event) -> None:
+        """Nobody waits for this event any more."""
+        self._events[f"{partition}.{stage}"].discard(event)
+
+    async def _on_news(self, message: object) -> None:
+        subject = str(getattr(message, "subject", ""))
+        for event in self._events.get(".".join(subject.split(".")[-2:]), ()):
+            event.set()

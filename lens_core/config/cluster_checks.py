@@ -1,0 +1,48 @@
+"""Refuses settings that cannot work with a section `cluster`, where the file has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..plugin_api.components import Sink
+from .document import Node
+from .problems import NO_PLACE, Problems
+from .settings import ClusterSettings, PipelineConfig, SinkConfig
+
+
+def check_cluster(
+    cluster: ClusterSettings | None,
+    sinks: Mapping[str, SinkConfig],
+    known: Mapping[str, Node],
+    pipelines: Mapping[str, PipelineConfig],
+    section: Node | None,
+    problems: Problems,
+) -> None:
+    """Every daemon of a cluster must be able to deliver every partition, and to lose it to another at any time."""
+    if cluster is None:
+        return
+    for name, sink in sinks.items():
+        assert issubclass(sink.plugin, Sink)
+        place = known[name].place if name in known else (section.place if section is not None else NO_PLACE)
+        if sink.plugin.is_exclusive(sink.settings):
+            problems.append_error(
+                place,
+                f"sinks.{name}: {sink.type} as it is set here keeps what it stores on one machine, and with cluster:"
+                " any daemon delivers; name a server that all reach (dsn for postgresql), or leave the sink out",
+            )
+        if not sink.required:
+            problems.append_error(
+                place,
+                f"sinks.{name}: required: false is not supported with cluster:, because the log is full for all sinks"
+                " at once; leave it out",
+            )
+        if sink.isolate:
+            problems.append_error(place, f"sinks.{name}: isolate is not supported with cluster:; leave it out")
+    for pipeline in pipelines.values():
+        if pipeline.spool.kind == "memory":
+            place = section.place if section is not None else NO_PLACE
+            problems.append_error(
+                place,
+                f"pipelines.{pipeline.name}: spool.kind: memory is not supported with cluster:, whose log is JetStream;"
+                " leave it out",
+            )

@@ -1,0 +1,216 @@
+"""The verdict on a workload: its state, the first cause of a failure and where it was, the last loss, what is lost.
+
+Made here once; the page, `lens top`, `lens show` and `lens diagnose` show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..diagnosis import Advice, HangVerdict, RankFailure, advise, failures_since_start
+from ..model.queries import EventRow, RunSummary
+from ..plugin_api.overview import Overview, State, state_of
+
+_CHECKPOINTS = ("checkpoint_saved",)
+_TROUBLE = ("failed", "stalled")
+_LONGEST_REASON = 200
+_CAUSES = {
+    "device_memory": "out of device memory",
+    "host_memory": "out of host memory",
+    "device_missing": "no usable device",
+    "user_exception": "exception",
+    "mistake": "cannot start",
+    "killed": "killed from outside",
+    "terminated": "asked to end",
+    "peer_lost": "lost another rank",
+    "native_crash": "crash outside of Python",
+    "hardware": "hardware error",
+}
+
+
+class FirstCause(msgspec.Struct, frozen=True, kw_only=True):
+    """The event from which a failure or a stall follows; '' and None where nobody said it. `at` in ms."""
+
+    type: str
+    cause: str
+    evidence: str
+    at: int
+    iteration: int | None
+    rank: int | None
+    node: str
+    pod_name: str
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest checkpoint that was saved; `at` in ms."""
+
+    iteration: int | None
+    at: int
+
+
+class WorkloadVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict; `summary` is all of it in one line, without the time, `reason` what it says of the first cause.
+
+    `loss` is a text where it is not finite.
+
+    `steps_lost`: iterations behind the last checkpoint, of a failed job; None where no checkpoint is known.
+    """
+
+    state: State
+    summary: str
+    reason: str = ""
+    cause: FirstCause | None = None
+    action: str | None = None
+    advice: str = ""
+    last_iteration: int | None = None
+    last_logged: int | None = None
+    loss_name: str | None = None
+    loss: float | str | None = None
+    checkpoint: Checkpoint | None = None
+    steps_lost: int | None = None
+
+    @property
+    def is_loss_finite(self) -> bool:
+        """Whether the newest loss is a number, as far as there is one."""
+        return not isinstance(self.loss, str)
+
+
+class VerdictFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a verdict is made of but the time: it changes only when something is stored."""
+
+    line: Overview
+    runs: Sequence[RunSummary]
+    events: Sequence[EventRow]
+    loss_name: str | None = None
+    loss: float | str | None = None
+    hang: HangVerdict | None = None
+
+    def verdict(self, now_ms: int) -> WorkloadVerdict:
+        """The verdict at a time."""
+        state = state_of(self.line, now_ms)
+        failures, restarts = failures_since_start(self.events) if state == "failed" else ([], 0)
+        failures.sort(key=lambda pair: (pair[0].at or 0.0, -1 if pair[0].rank is None else pair[0].rank))
+        advice = advise([failure for failure, _ in failures], restart_count=restarts) if failures else None
+        cause = None
+        if advice is not None:
+            cause = _first_cause(advice, failures)
+        elif state in _TROUBLE:
+            cause = self._newest_trouble(state)
+        last = _last_iteration(self.runs)
+        checkpoint = _last_checkpoint(self.events, last)
+        lost = None
+        if state == "failed" and last is not None and checkpoint is not None and checkpoint.iteration is not None:
+            lost = max(0, last - checkpoint.iteration)
+        found = WorkloadVerdict(
+            state=state,
+            summary="",
+            reason="" if cause is None else _capitalise(_cause_text(cause)),
+            cause=cause,
+            action=None if advice is None else advice.decision.name,
+            advice="" if advice is None else advice.reason,
+            last_iteration=last,
+            last_logged=last_logged(self.line),
+            loss_name=self.loss_name,
+            loss=self.loss,
+            checkpoint=checkpoint,
+            steps_lost=lost,
+        )
+        return msgspec.structs.replace(found, summary=summarise_verdict(found))
+
+    def _newest_trouble(self, state: State) -> FirstCause | None:
+        """The event that a state comes from; of a stall also the rank that the others wait for."""
+        event = next((one for one in self.events if one.type == self.line.event), None)
+        if event is None:
+            return None
+        hang = self.hang if state == "stalled" else None
+        rank, evidence = event.rank, str(event.details.get("reason") or event.details.get("line") or "")
+        if hang is not None and hang.verdict == "yes":
+            evidence = hang.reason
+            if rank is None and len(hang.ranks) == 1 and hang.ranks[0].isdecimal():
+                rank = int(hang.ranks[0])
+        return _cause_of(event, "", evidence, rank)
+
+
+def _first_cause(advice: Advice, failures: Sequence[tuple[RankFailure, EventRow]]) -> FirstCause:
+    """The earliest failure that tells the advice's cause; failures oldest first."""
+    of_rank = [pair for pair in failures if pair[0].rank == advice.rank] or failures
+    telling = [pair for pair in of_rank if advice.evidence and advice.evidence[:80] in pair[0].message] or of_rank
+    failure, event = telling[0]
+    found = _cause_of(event, advice.cause.value, advice.evidence or failure.message, advice.rank)
+    if found.node or found.rank is None:
+        return found
+    node = next((one.node for _, one in failures if one.rank == found.rank and one.node), "")
+    return msgspec.structs.replace(found, node=node)
+
+
+def _cause_of(event: EventRow, cause: str, evidence: str, rank: int | None) -> FirstCause:
+    return FirstCause(
+        type=event.type,
+        cause=cause,
+        evidence=evidence[:_LONGEST_REASON],
+        at=event.timestamp,
+        iteration=event.iteration,
+        rank=event.rank if rank is None else rank,
+        node=event.node,
+        pod_name=event.pod_name,
+    )
+
+
+def _last_iteration(runs: Sequence[RunSummary]) -> int | None:
+    """The highest iteration of the attempt that logged last."""
+    newest = max(runs, key=lambda run: run.last_seen, default=None)
+    if newest is None:
+        return None
+    of_attempt = [run for run in runs if (run.run_id, run.attempt) == (newest.run_id, newest.attempt)]
+    return max((run.last_iteration for run in of_attempt if run.last_iteration is not None), default=None)
+
+
+def last_logged(line: Overview) -> int:
+    """When the job itself was heard of, in ms: by its newest row or state event, not by reports about it."""
+    return max(line.last_row or 0, line.event_at or 0) or line.summary.last_seen
+
+
+def _last_checkpoint(events: Sequence[EventRow], last_iteration: int | None) -> Checkpoint | None:
+    """The newest checkpoint that is not behind what was logged; events newest first."""
+    for event in events:
+        if event.type in _CHECKPOINTS and (
+            event.iteration is None or last_iteration is None or event.iteration <= last_iteration
+        ):
+            return Checkpoint(iteration=event.iteration, at=event.timestamp)
+    return None
+
+
+def summarise_verdict(verdict: WorkloadVerdict) -> str:
+    """Say a verdict in one line: `Out of device memory on rank 11, gpu-node-18; loss 1.38; 339 steps lost`."""
+    parts = [verdict.reason or _state_text(verdict)]
+    if verdict.loss is not None:
+        value = verdict.loss if isinstance(verdict.loss, str) else f"{verdict.loss:.4g}"
+        parts.append(f"loss {value}")
+    if verdict.checkpoint is not None and verdict.checkpoint.iteration is not None:
+        parts.append(f"checkpoint {verdict.checkpoint.iteration:,}")
+    if verdict.steps_lost is not None:
+        parts.append(f"{verdict.steps_lost:,} {'step' if verdict.steps_lost == 1 else 'steps'} lost")
+    return _capitalise("; ".join(parts))
+
+
+def _capitalise(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _state_text(verdict: WorkloadVerdict) -> str:
+    where = "" if verdict.last_iteration is None else f" at iteration {verdict.last_iteration:,}"
+    return f"{verdict.state}{where}"
+
+
+def _cause_text(cause: FirstCause) -> str:
+    words = _CAUSES.get(cause.cause, cause.cause.replace("_", " "))
+    if cause.cause in ("", "unknown"):
+        words = cause.type.replace("_", " ")
+    if cause.cause in ("user_exception", "unknown") and cause.evidence:
+        words = cause.evidence
+    rank = "" if cause.rank is None else f" on rank {cause.rank}"
+    node = cause.node or cause.pod_name
+    at = "" if cause.iteration is None else f" at iteration {cause.iteration:,}"
+    return f"{words}{rank}{', ' if rank and node else ' on ' if node else ''}{node}{at}"

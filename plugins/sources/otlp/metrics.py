@@ -1,0 +1,297 @@
+"""A request for metrics → series for remote write, and rows of the points that carry a training step."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import cramjam
+
+from lens_core import Directory, SeriesBatch, StepMetrics
+from lens_core.plugin_api.protobuf import delimited, numeric
+
+from ..remote_write.histograms import STALE_NAN
+from .histograms import Part, classic_samples, encode_native, summary_samples
+from .label_sets import Entry, LabelSetTable, Refused, Scope, Stream
+from .resources import MAX_RANK, RANK_KEYS
+from .rows import RowBuilder, name_in_row
+from .settings import OtlpSettings
+from .values import BadValue, read_attributes, whole_number
+
+# Others get a turn after so many points.
+POINTS_AT_A_TIME = 2000
+DELTA, CUMULATIVE = 1, 2
+_KINDS = ("gauge", "sum", "histogram", "exponential_histogram", "summary")
+_STALE = 1
+_LARGEST = 2**63 - 1
+_MESSAGES = 5
+_SHORT_STAMP_BYTES = 7
+_MILLISECOND = 1_000_000
+_DELTA = (
+    "delta temporality cannot become a series: set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative, or "
+    "use the Collector's deltatocumulative processor"
+)
+_encode_double = struct.Struct("<d").pack
+
+
+class Converted:
+    """The records of one request, and what became none."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.stamps: dict[int, bytes] = {}
+        self.rows = RowBuilder()
+        self.received = self.series = self.samples = self.histograms = self.attached = 0
+        self.refused: Counter[str] = Counter()
+        self.messages: list[str] = []
+
+    def refuse(self, reason: str, message: str, amount: int = 1) -> None:
+        """Count points that become nothing; the first texts go into the answer."""
+        self.refused[reason] += amount
+        if len(self.messages) < _MESSAGES and message not in self.messages:
+            self.messages.append(message)
+
+    def find_stamp(self, nanoseconds: int) -> bytes:
+        """The encoded field of a sample's time. Raises Refused."""
+        stamp = self.stamps.get(nanoseconds)
+        if stamp is None:
+            if not nanoseconds:
+                raise Refused("invalid", "a point has no time")
+            stamp = self.stamps[nanoseconds] = numeric(2, nanoseconds // _MILLISECOND)
+        return stamp
+
+    def append_sample(self, entry: Entry, raw: bytes, stamp: bytes) -> None:
+        """Append a series of one sample: the bytes of its value, and the encoded field of its time."""
+        if len(stamp) == _SHORT_STAMP_BYTES:
+            self.pieces.append(entry.head + raw + stamp)
+        else:
+            self.pieces.append(delimited(1, entry.labels + delimited(2, b"\x09" + raw + stamp)))
+        self.series += 1
+        self.samples += 1
+        self.attached += entry.attached
+
+    def append_histogram(self, entry: Entry, message: bytes) -> None:
+        """Append a series of one native histogram."""
+        self.pieces.append(delimited(1, entry.labels + delimited(4, message)))
+        self.series += 1
+        self.histograms += 1
+        self.attached += entry.attached
+
+    def records(self) -> list[SeriesBatch | StepMetrics]:
+        """One batch of all series, and the rows."""
+        rows: list[SeriesBatch | StepMetrics] = [*self.rows.rows()]
+        if not self.pieces:
+            return rows
+        body = bytes(cramjam.snappy.compress_raw(b"".join(self.pieces)))
+        batch = SeriesBatch(
+            body=body, compression="snappy", series=self.series, samples=self.samples, histograms=self.histograms
+        )
+        return [batch, *rows]
+
+
+class MetricsConverter:
+    """Converts requests; it keeps what it has decoded of label sets."""
+
+    def __init__(self, settings: OtlpSettings, directory: Directory) -> None:
+        self._settings = settings
+        self.table = LabelSetTable(settings, directory)
+        self._converters: Mapping[str, Callable[[Any, Any, Mapping[str, Any], Converted, Scope], None]] = {
+            "histogram": self._append_classic,
+            "exponential_histogram": self._append_native,
+            "summary": self._append_summary,
+        }
+
+    def convert_metrics(self, message: Any, into: Converted) -> Iterator[None]:
+        """Convert a request; yields whenever others should get a turn."""
+        self.table.begin()
+        for resource_metrics in message.resource_metrics:
+            latest = 0
+            for scope_metrics in resource_metrics.scope_metrics:
+                points = [_points_of(metric) for metric in scope_metrics.metrics]
+                count = sum(map(len, points))
+                into.received += count
+                try:
+                    scope = self.table.find_scope(resource_metrics.resource, scope_metrics.scope)
+                except BadValue as error:
+                    into.refuse("invalid", str(error), count)
+                    continue
+                for metric, held in zip(scope_metrics.metrics, points, strict=True):
+                    yield from self._convert_metric(metric, held, scope, into)
+                    latest = max(latest, held[-1].time_unix_nano if held else 0)
+            if latest and self._settings.target_info:
+                self._append_target_info(resource_metrics.resource, latest, into)
+
+    def _convert_metric(self, metric: Any, points: Sequence[Any], scope: Scope, into: Converted) -> Iterator[None]:
+        kind = metric.WhichOneof("data")
+        times = [point.time_unix_nano for point in points]
+        if times != sorted(times):  # a store takes the samples of a series in the order of their time
+            points = sorted(points, key=lambda point: point.time_unix_nano)
+        for first in range(0, len(points), POINTS_AT_A_TIME):
+            portion = points[first : first + POINTS_AT_A_TIME]
+            if first:
+                yield
+                self.table.begin()
+            if kind in ("gauge", "sum"):
+                self._convert_numbers(metric, kind, portion, scope, into)
+            else:
+                self._convert_others(metric, kind, portion, scope, into)
+        if len(into.pieces) % POINTS_AT_A_TIME < len(points):
+            yield
+
+    def _convert_numbers(self, metric: Any, kind: str, points: Sequence[Any], scope: Scope, into: Converted) -> None:
+        """Points of a gauge or a sum: samples, or values of rows."""
+        refused: Refused | None = None
+        stream = Stream("", {})
+        try:
+            name_kind = "counter" if kind == "sum" and metric.sum.is_monotonic else "gauge"
+            _check_temporality(metric, kind)
+            stream = self.table.find_stream(scope, metric.name, metric.unit, name_kind)
+        except Refused as error:
+            refused = error
+        entries, epoch = stream.entries, self.table.epoch
+        for point in points:
+            key = tuple(point.attributes)
+            entry = entries.get(key)
+            try:
+                if entry is None:
+                    entry = self._make_entry(metric, point, key, stream, refused, into, scope)
+                    if entry is None:
+                        continue
+                elif entry.epoch != epoch:
+                    self.table.renew(entry)
+                raw = STALE_NAN if point.flags & _STALE else _encode_double(number_of(point))
+                into.append_sample(entry, raw, into.find_stamp(point.time_unix_nano))
+            except Refused as error:
+                into.refuse(error.reason, str(error))
+            except BadValue as error:
+                into.refuse("invalid", str(error))
+
+    def _make_entry(
+        self,
+        metric: Any,
+        point: Any,
+        key: tuple[bytes, ...],
+        stream: Stream,
+        refused: Refused | None,
+        into: Converted,
+        scope: Scope,
+    ) -> Entry | None:
+        """The entry of a new label set; None for a point that went into a row. Raises Refused or BadValue."""
+        attributes = read_attributes(key)
+        step = self._pop_step(attributes)
+        if step is None:
+            if refused is not None:
+                raise refused
+            return self.table.find_entry(stream, key, attributes)
+        if not point.flags & _STALE:
+            into.find_stamp(point.time_unix_nano)
+            rank = _pop_rank(attributes)
+            name = name_in_row(metric.name.decode("utf-8", "replace"), attributes)
+            into.rows.add_point(scope.resource, rank, step, point.time_unix_nano, name, number_of(point))
+        return None
+
+    def _pop_step(self, attributes: dict[str, Any]) -> int | None:
+        """The step of a point, which is no attribute of it any more."""
+        for key in self._settings.step_attributes:
+            if key in attributes:
+                step = whole_number(attributes[key], -_LARGEST - 1, _LARGEST)
+                if step is not None:
+                    del attributes[key]
+                    return step
+        return None
+
+    def _convert_others(self, metric: Any, kind: str, points: Sequence[Any], scope: Scope, into: Converted) -> None:
+        """Points of histograms and summaries."""
+        append = self._converters[kind]
+        for point in points:
+            try:
+                _check_temporality(metric, kind)
+                into.find_stamp(point.time_unix_nano)
+                append(metric, point, read_attributes(point.attributes), into, scope)
+            except Refused as error:
+                into.refuse(error.reason, str(error))
+            except BadValue as error:
+                into.refuse("invalid", str(error))
+
+    def _append_classic(
+        self, metric: Any, point: Any, attributes: Mapping[str, Any], into: Converted, scope: Scope
+    ) -> None:
+        self._append_parts(metric, point, attributes, classic_samples(point), into, scope)
+
+    def _append_summary(
+        self, metric: Any, point: Any, attributes: Mapping[str, Any], into: Converted, scope: Scope
+    ) -> None:
+        self._append_parts(metric, point, attributes, summary_samples(point), into, scope)
+
+    def _append_parts(
+        self,
+        metric: Any,
+        point: Any,
+        attributes: Mapping[str, Any],
+        parts: Sequence[Part],
+        into: Converted,
+        scope: Scope,
+    ) -> None:
+        """Append a sample for each part of a point; all of them or none. Raises Refused."""
+        key, stamp = tuple(point.attributes), into.find_stamp(point.time_unix_nano)
+        found = []
+        for part in parts:
+            stream = self.table.find_stream(scope, metric.name, metric.unit, "histogram", part.suffix)
+            found.append(self.table.find_entry(stream, (key, *part.label.values()), attributes, **part.label))
+        for entry, part in zip(found, parts, strict=True):
+            into.append_sample(entry, STALE_NAN if point.flags & _STALE else _encode_double(part.value), stamp)
+
+    def _append_native(
+        self, metric: Any, point: Any, attributes: Mapping[str, Any], into: Converted, scope: Scope
+    ) -> None:
+        stream = self.table.find_stream(scope, metric.name, metric.unit, "histogram")
+        message = encode_native(point, point.time_unix_nano // _MILLISECOND, is_stale=bool(point.flags & _STALE))
+        into.append_histogram(self.table.find_entry(stream, tuple(point.attributes), attributes), message)
+
+    def _append_target_info(self, raw: bytes, latest: int, into: Converted) -> None:
+        """Append the series that has all attributes of a resource, to be joined by `job` and `instance`."""
+        resource = self.table.find_resource(raw)
+        if resource.info and ("job" in resource.labels or "instance" in resource.labels):
+            labels = {**resource.info, **resource.labels}
+            try:
+                entry = self.table.encode_series("target_info", labels)
+            except Refused as error:  # nothing that was sent is lost by it
+                into.messages.append(f"no target_info: {error}")
+                return
+            into.append_sample(entry, _encode_double(1.0), into.find_stamp(latest))
+
+
+def number_of(point: Any) -> float:
+    """The number of a point. Raises Refused where it has none."""
+    number: float = point.as_double
+    if number or (which := point.WhichOneof("value")) == "as_double":
+        return number
+    if which is None:
+        raise Refused("invalid", "a point has no value")
+    return float(point.as_int)
+
+
+def _points_of(metric: Any) -> Any:
+    kind = metric.WhichOneof("data")
+    return getattr(metric, kind).data_points if kind in _KINDS else ()
+
+
+def _pop_rank(attributes: dict[str, Any]) -> int | None:
+    for key in RANK_KEYS:
+        if key in attributes and (rank := whole_number(attributes[key], -1, MAX_RANK)) is not None:
+            del attributes[key]
+            return rank
+    return None
+
+
+def _check_temporality(metric: Any, kind: str) -> None:
+    """Raise Refused for a metric whose points only say what was added since the one before."""
+    if kind in ("gauge", "summary"):
+        return
+    temporality = getattr(metric, kind).aggregation_temporality
+    if temporality != CUMULATIVE:
+        name = metric.name[:200].decode("utf-8", "replace")
+        what = _DELTA if temporality == DELTA else f"temporality {temporality} does not exist"
+        raise Refused("temporality", f"{name}: {what}")

@@ -1,0 +1,63 @@
+"""One Trainer that reports to five trackers: every row arrives from each of them, and is answered once."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.running_lens import RunningLens, ledgers_add_up
+from tests.plugins.sources.wandb_hook.environments import TRACKERS, environment
+from tests.plugins.sources.wandb_hook.test_echoes import TRAINER
+
+SCRIPT = (
+    textwrap.dedent(TRAINER)
+    + """
+import mlflow, wandb, clearml
+clearml.Task.set_offline(True)
+mlflow.set_tracking_uri("sqlite:///mlflow.db")
+trainer(["wandb", "mlflow", "tensorboard", "trackio", "clearml"]).train()
+wandb.log({"own": 1.0})
+mlflow.log_metric("other", 2.0, step=9)
+"""
+)
+
+
+@pytest.mark.slow("imports five trackers and trains")
+def test_a_trainer_with_five_reporters_is_answered_once(lens: RunningLens, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    variables = {
+        "PRIMUS_LENS_API_BASE_URL": f"{lens.url}/api/v1",
+        "WORKLOAD_UID": "job",
+        "TRACKIO_DIR": "trackio",
+        "COMET_DISABLE_AUTO_LOGGING": "1",
+    }
+    environment("trackers", TRACKERS).run(SCRIPT, work, variables)
+    ledgers_add_up(lens.drained())
+    answer = lens.get("/workloads/job/metrics/data")
+    points = Counter((point["metric_name"], point["iteration"]) for point in answer["data"])
+    # wandb adds the step to each row, and has one of its own for the last epoch.
+    assert {name for (name, _), count in points.items() if count > 1} <= {"train/global_step", "train/epoch"}
+    assert [points["train/loss", step] for step in (2, 4, 6)] == [1, 1, 1]
+    assert {name for name, _ in points if "loss" in name} == {"train/loss", "train_loss"}
+    sources = {point["metric_name"]: point["data_source"] for point in answer["data"]}
+    assert len({(point["metric_name"], point["data_source"]) for point in answer["data"]}) == len(sources)
+    assert (sources["train/loss"], sources["own"], sources["other"]) == ("wandb", "wandb", "mlflow")
+    left_out = ["clearml", "mlflow", "tensorflow", "trackio"]
+    choice = {"echo_of": "transformers", "data_source": "wandb", "left_out": left_out}
+    assert answer["echoes"] == [choice]
+    listed = lens.get("/workloads/job/metrics/sources")
+    assert {source["name"] for source in listed["data_sources"]} == {"wandb", *left_out}
+    assert listed["echoes"] == [choice]
+    names = {"mlflow": "loss"}
+    for source in left_out:  # all of it is there
+        found = lens.points("job", metrics=names.get(source, "train/loss"), data_source=source)
+        assert len(found) == 3, source
+    metrics = {metric["name"] for metric in lens.get("/workloads/job/metrics/available")["metrics"]}
+    assert metrics == {name for name, _ in points}
+    evidence = lens.get("/workloads/job/detection")["evidence"]
+    trackers = {one["facts"]["tracker"]["tracker"] for one in evidence if "tracker" in one["facts"]}
+    assert {"mlflow", "trackio", "clearml"} <= trackers
