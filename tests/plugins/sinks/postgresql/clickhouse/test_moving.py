@@ -56,7 +56,7 @@ async def test_a_store_in_use_moves_and_answers_as_before(
         after = await answers(store, 1)
         for question, wanted in before.items():
             assert after[question] == wanted, question
-        await store.tidy()
+        await store.vacuum()
         assert ask(postgres_dsn, "select count(*) from lens_row") == [(0,)]
         assert await answers(store, 1) == after
         await deliver(store, late)
