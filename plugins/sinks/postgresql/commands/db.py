@@ -31,7 +31,7 @@ def command() -> None:
       lens db stats
       lens db export --workload my-job my-job.jsonl.gz
       lens db import my-job.jsonl.gz
-      lens db import --from mlflow sqlite:///mlflow.db
+      lens import mlflow sqlite:///mlflow.db
     """
 
 
@@ -49,7 +49,7 @@ def migrate(config: Path | None, data_dir: Path | None) -> None:
     async def read_stats(store: Store) -> dict[str, Any]:
         return await store.stats()
 
-    found = _run_with_store(config, data_dir, read_stats)
+    found = run_with_store(config, data_dir, read_stats)
     click.echo(f"The database is at migration {found['migration']}.")
 
 
@@ -69,7 +69,7 @@ def stats(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     async def read_stats(store: Store) -> dict[str, Any]:
         return await store.stats()
 
-    found = _run_with_store(config, data_dir, read_stats)
+    found = run_with_store(config, data_dir, read_stats)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
         return
@@ -93,7 +93,7 @@ def vacuum(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     Example:
       lens db vacuum
     """
-    found = _run_with_store(config, data_dir, lambda store: store.vacuum())
+    found = run_with_store(config, data_dir, lambda store: store.vacuum())
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
     else:
@@ -128,7 +128,7 @@ def move_points(where: str, config: Path | None, data_dir: Path | None, as_json:
             return await store.move_points(Secret(where), show)
 
     try:
-        moved = _run_with_store(config, data_dir, move)
+        moved = run_with_store(config, data_dir, move)
     except ValueError as error:
         raise click.ClickException(hide(str(error))) from None
     if as_json:
@@ -155,7 +155,7 @@ def export(file: Path, workload: str, config: Path | None, data_dir: Path | None
     async def export_records(store: Store) -> int:
         return await _write_pieces(store.export_records(workload), file)
 
-    count = _run_with_store(config, data_dir, export_records)
+    count = run_with_store(config, data_dir, export_records)
     click.echo(f"{count:,} records were written to {file}.")
 
 
@@ -191,7 +191,11 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
         with show_progress("Records read", None) as show:
             return await store_records(store, pieces, lambda counts: show(counts.records))
 
-    counts = _run_with_store(config, data_dir, import_records)
+    show_counts(run_with_store(config, data_dir, import_records), as_json)
+
+
+def show_counts(counts: ImportCounts, as_json: bool) -> None:
+    """Print how much was imported; ends with 1 if something could not be stored."""
     if as_json:
         click.echo(msgspec.json.encode(counts).decode())
     else:
@@ -202,7 +206,9 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
         raise SystemExit(1)
 
 
-def _run_with_store(config: Path | None, data_dir: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
+def run_with_store(config: Path | None, data_dir: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Do work with the store of a configuration, and return what it returns."""
+
     async def all_() -> T:
         async with open_store(config, data_dir) as store:
             return await work(store)
