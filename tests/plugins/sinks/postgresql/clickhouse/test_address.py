@@ -11,7 +11,7 @@ from lens_plugins.sinks.postgresql.address import NotReady
 from lens_plugins.sinks.postgresql.clickhouse.address import parse_points_address
 from lens_plugins.sinks.postgresql.clickhouse.client import ClickHouse
 
-from lens_core import Secret, Unavailable
+from lens_core import Retry, Secret, Unavailable
 from tests.plugins.sinks.postgresql.clickhouse.conftest import Engine
 from tests.plugins.sinks.postgresql.support import Spool, points, row, running_store
 
@@ -66,7 +66,7 @@ async def test_while_it_is_away_records_wait_and_events_are_answered(tmp_path: P
     address = "clickhouse://lens:pass-word@127.0.0.1:1/lens"
     async with running_store(tmp_path, postgres_dsn, address) as store:
         answer = await asyncio.wait_for(Spool(store).send(row(1)), 30)
-        assert type(answer).__name__ == "Retry"
+        assert isinstance(answer, Retry), answer
         assert "ClickHouse is not available" in answer.reason
         assert "pass-word" not in answer.reason
         assert await store.events("workload-1") == []
