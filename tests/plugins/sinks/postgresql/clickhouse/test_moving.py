@@ -13,6 +13,7 @@ from tests.plugins.sinks.postgresql.clickhouse.test_twins import Traffic, answer
 from tests.plugins.sinks.postgresql.support import Spool, ask, row, running_store
 
 
+@pytest.mark.slow("moves a store three times while it is written to, and asks it everything")
 async def test_a_store_in_use_moves_and_answers_as_before(
     tmp_path: Path, postgres_dsn: str, points_address: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
