@@ -11,6 +11,7 @@ import pytest
 from lens_plugins.sinks.postgresql import migrate as migrate_module
 from lens_plugins.sinks.postgresql.compacting import compact_stream
 from lens_plugins.sinks.postgresql.migrate import DatabaseTooNew, migrate, migrations
+from lens_plugins.sinks.postgresql.row_store import RowStore
 
 from lens_core import LensError, Origin
 from tests.plugins.sinks.postgresql.support import Spool, ask, points, row, running_store
@@ -67,21 +68,28 @@ async def test_rows_go_with_their_stream_and_its_subject(tmp_path: Path, postgre
         assert left == [("workload-1",)]
 
 
+LATER_COLUMNS = (
+    ("lens_stream", "pod_name", "text not null default ''"),
+    ("lens_stream", "node", "text not null default ''"),
+    ("lens_stream", "world_size", "integer"),
+    ("lens_stream", "echo_of", "text not null default ''"),
+    ("lens_catalogue", "is_echo", "boolean not null default false"),
+    ("lens_cursor", "epoch", "bigint not null default 0"),
+)
+
+
 async def test_what_was_stored_beside_spans_is_kept(
     tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A database of the time of spans, with blocks, rows beyond them and a span of the first two blocks."""
     with monkeypatch.context() as before:
         before.setattr(migrate_module, "migrations", lambda: migrations()[:10])
+        before.setattr(RowStore, "prepare", lambda *_: asyncio.sleep(0))  # there is no table of where points are
         async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
             # What writes here is of today, and needs what is added later.
             async with await store.database.connect() as connection:
-                for column in (
-                    "pod_name text not null default ''",
-                    "node text not null default ''",
-                    "world_size integer",
-                ):
-                    await connection.execute(f"alter table lens_stream add column {column}".encode())
+                for table, column, kind in LATER_COLUMNS:
+                    await connection.execute(f"alter table {table} add column {column} {kind}".encode())
             await Spool(store).deliver(*(row(step, values={"loss": float(step % 997)}) for step in range(9000)))
             async with await store.database.connect() as connection:
                 assert await compact_stream(connection, 1, partial=False) == 2
@@ -96,8 +104,8 @@ async def test_what_was_stored_beside_spans_is_kept(
                 )
             whole, few = await points(store), await points(store, max_points=50)
             async with await store.database.connect() as connection:
-                for name in ("pod_name", "node", "world_size"):
-                    await connection.execute(f"alter table lens_stream drop column {name}".encode())
+                for table, column, _ in LATER_COLUMNS:
+                    await connection.execute(f"alter table {table} drop column {column}".encode())
     async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
         assert await points(store) == whole
         assert await points(store, max_points=50) == few
