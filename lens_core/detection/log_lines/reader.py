@@ -323,7 +323,7 @@ class StreamReader:
             self._update_interval(job, moment.time - job.last_step_time)
         if job.last_step_time is None or moment.time >= job.last_step_time:
             job.last_step_time, job.last_iteration = moment.time, row_step
-        if job.is_evaluating:
+        if job.is_evaluating and not job.is_stalled:  # a hang is no measure of evaluations
             job.evaluation_seconds = max(job.evaluation_seconds, now - job.stepped_at)
         job.is_evaluating = False
         job.stepped_at = now

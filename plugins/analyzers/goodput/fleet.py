@@ -6,6 +6,7 @@ All of it can be made again from the store; a file that cannot be read is begun 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ create index if not exists interruption_uid on interruption (uid);
 create table if not exists pending (uid text primary key) without rowid;
 """
 _WORST_NODES = 20
+_MOST_AT_RISK = 20
 
 Days = Sequence[tuple[int, dict[str, float], dict[str, float] | None]]
 
@@ -129,8 +131,18 @@ class FleetBooks:
         else:
             answer["groups"] = self._interruptions(by, since_day)
         answer["interruptions"] = self._interruptions("cause", since_day)
+        answer["at_risk"] = self._at_risk()
         answer["nodes"] = self._interruptions("node", since_day)[:_WORST_NODES]
         return answer
+
+    def _at_risk(self) -> list[dict[str, Any]]:
+        """The running jobs that would lose most by a failure now, those of known GPUs and checkpoints."""
+        found = self._connection.execute(
+            "select uid, name, at_risk from job where at_risk > 0"
+            " and exists (select 1 from day where day.uid = job.uid and day >= ?) order by at_risk desc, uid limit ?",
+            (int(time.time() // 86400) - 1, _MOST_AT_RISK),
+        )
+        return [{"uid": uid, "name": name, "gpu_seconds": at_risk} for uid, name, at_risk in found]
 
     def _of_workloads(self, since_day: int, uids: Sequence[str]) -> dict[str, Any]:
         """The sums of each of these workloads."""

@@ -46,17 +46,17 @@ async def read_metrics(store: Store, query: PointQuery, stream: RunSummary, chos
         # The newest rows have it as a rule, and all of them need not be read.
         share = min(1.0, _NEWEST_ROWS / max(1, stream.rows))
         newest = round(stream.last_seen - (stream.last_seen - stream.first_seen) * share)
-        _, sizes = await _read(store, msgspec.structs.replace(query, start_ms=newest), BATCH)
+        _, sizes = await _read_values(store, msgspec.structs.replace(query, start_ms=newest), BATCH)
         if not len(sizes):
-            _, sizes = await _read(store, query, BATCH)
+            _, sizes = await _read_values(store, query, BATCH)
         if len(sizes):
             draft.batch = f"{sizes[-1]:g}"
     if DATA_WAIT in chosen.names:
-        steps, waits = await _read(store, query, DATA_WAIT)
+        steps, waits = await _read_values(store, query, DATA_WAIT)
         if len(steps):
             draft.waits = DataWaits(steps, waits / 1000.0)
     if chosen.evaluation and draft.columns:
-        steps, _ = await _read(store, query, chosen.evaluation)
+        steps, _ = await _read_values(store, query, chosen.evaluation)
         draft.evaluations += _marks(draft.columns[0].steps, draft.columns[0].times, steps, own_rows=chosen.has_own_rows)
 
 
@@ -69,7 +69,7 @@ def _marks(steps: Ints, times: Floats, evaluated: Ints, *, own_rows: bool) -> li
     return [Span(float(times[at]), float(times[at]), int(steps[at]), marker=True) for at in found]
 
 
-async def _read(store: Store, query: PointQuery, name: str) -> tuple[Ints, Floats]:
+async def _read_values(store: Store, query: PointQuery, name: str) -> tuple[Ints, Floats]:
     """The finite values of one metric with their steps."""
     steps, values = [np.empty(0, dtype=np.int64)], [np.empty(0)]
     async for piece in store.metric_columns(msgspec.structs.replace(query, metrics=(name,))):

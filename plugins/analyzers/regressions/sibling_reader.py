@@ -32,10 +32,10 @@ class SiblingReader:
         words = max(re.split(r"\d+", own.name), key=len)
         page = await store.workloads(search=words, limit=_MOST_CANDIDATES)
         alike = [one for one in page.workloads if one.workload_uid != own.workload_uid and stem_of(one.name) == stem]
-        found = [await self._read(store, one) for one in alike[:MOST_SIBLINGS]]
+        found = [await self._read_sibling(store, one) for one in alike[:MOST_SIBLINGS]]
         return [one for one in found if one is not None]
 
-    async def _read(self, store: Store, summary: WorkloadSummary) -> Sibling | None:
+    async def _read_sibling(self, store: Store, summary: WorkloadSummary) -> Sibling | None:
         uid = summary.workload_uid
         known = self._known.pop(uid, None)
         if known is None or known[0] != summary.last_seen:

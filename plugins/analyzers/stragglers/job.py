@@ -11,6 +11,7 @@ import numpy as np
 from lens_core import PointColumns, PointQuery, RunSummary, Store
 
 from ..goodput.facts import Floats, Ints
+from ..goodput.store_facts import ranks_of
 from .verdict import WINDOWS, Window
 
 INTERVALS = 50
@@ -60,6 +61,7 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     iteration: int = 0
     time: float = 0.0
     nodes: dict[int, str] = {}
+    world_size: int | None = None
 
 
 async def read_ranks(store: Store, uid: str) -> RankTimes | None:
@@ -105,6 +107,7 @@ async def read_ranks(store: Store, uid: str) -> RankTimes | None:
         iteration=iteration,
         time=newest,
         nodes=nodes,
+        world_size=ranks_of(streams),
     )
 
 

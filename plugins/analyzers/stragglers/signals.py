@@ -16,6 +16,7 @@ from .job import RankTimes, read_ranks
 from .reports import judge_reports
 from .stack_samples import DATA_TYPE as STACKS
 from .stack_samples import judge_stacks
+from .stages import stages_of
 from .verdict import ADVICE, Layout, Verdict, Window, judge
 from .xpu_timer import DATA_TYPE as XPU_TIMER
 from .xpu_timer import windows_of_reports
@@ -27,12 +28,13 @@ Source = Literal["rows", "xpu_timer", "log", "stacks", ""]
 
 
 class Signals(msgspec.Struct, frozen=True, kw_only=True):
-    """The signals of one job; `times` is None where no two ranks log rows."""
+    """The signals of one job; `times` is None where no two ranks log rows. `stages` are those of its pipeline."""
 
     times: RankTimes | None
     events: Sequence[EventRow] = ()
     xpu_timer: Sequence[Diagnosis] = ()
     stacks: Sequence[Diagnosis] = ()
+    stages: dict[int, int] = {}
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +49,14 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 async def read_signals(store: Store, uid: str) -> Signals:
     """Everything that the store has of a job's ranks."""
     events = sorted(await store.events(uid, limit=_MOST_EVENTS), key=lambda event: event.timestamp)
+    times = await read_ranks(store, uid)
+    stages: dict[int, int] = {}
+    if times is not None and times.windows:
+        ranks = sorted({rank for window in times.windows for rank in window.compute})
+        stages = stages_of(await store.evidence(uid), ranks, times.world_size)
     return Signals(
-        times=await read_ranks(store, uid),
+        times=times,
+        stages=stages,
         events=events,
         xpu_timer=await store.diagnoses(uid, data_type=XPU_TIMER),
         stacks=await store.diagnoses(uid, data_type=STACKS),
@@ -61,7 +69,7 @@ def judge_signals(signals: Signals) -> Judgement:
     nodes = {event.rank: event.node for event in signals.events if event.rank is not None and event.node}
     if times is not None:
         nodes |= times.nodes
-    layout = Layout(node=nodes)
+    layout = Layout(node=nodes, stage=signals.stages)
     judged: list[Judgement] = []
 
     def append_verdict(verdict: Verdict | None, source: Source, windows: Sequence[Window] = ()) -> None:

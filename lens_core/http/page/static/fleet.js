@@ -41,6 +41,7 @@ function paint(found, by) {
     whole(found),
     interruptionTable("By cause", "Cause", found.interruptions, words),
     interruptionTable("By node", "Node", found.nodes, (node) => (node ? name(node, 60) : "unknown")),
+    riskTable(found.at_risk ?? []),
     groupTable(found.groups, by),
   ].filter(Boolean);
 }
@@ -63,6 +64,13 @@ function interruptionTable(caption, head, groups, shown) {
   if (!groups.length) return null;
   const rows = groups.map((group) => [shown(group.name), String(group.interruptions), String(group.jobs), duration(group.seconds), group.gpu_hours === null ? "unknown" : group.gpu_hours.toFixed(1)]);
   return el("section", {}, el("h2", {}, caption), table(caption, [head, "Interruptions", "Jobs", "Cost", "GPU-hours"], rows));
+}
+
+// What a failure now would cost: the work since the last checkpoint.
+function riskTable(jobs) {
+  if (!jobs.length) return null;
+  const rows = jobs.map((job) => [name(job.name || job.uid, 60), (job.gpu_seconds / 3600).toFixed(1)]);
+  return el("section", {}, el("h2", {}, "At risk now"), table("At risk now", ["Job", "GPU-hours since the last checkpoint"], rows));
 }
 
 function groupTable(groups, by) {

@@ -43,6 +43,16 @@ def test_a_long_evaluation_is_no_stall_and_a_hang_in_one_is(stand: Stand) -> Non
     assert events(stand.give([])) == ["stalled"]
 
 
+def test_a_hang_behind_an_evaluation_is_no_measure_of_evaluations(stand: Stand) -> None:
+    stand.feed(*(megatron(step) for step in range(1, 6)))
+    stand.feed(" validation loss at iteration 5 | lm loss value: 8.0E+00 | lm loss PPL: 3.0E+03 |")
+    stand.now += 7200
+    assert events(stand.give([])) == ["stalled"]
+    assert events(stand.feed(megatron(6))) == ["resumed"]
+    stand.now += 70
+    assert events(stand.give([])) == ["stalled"]
+
+
 def test_an_evaluation_that_never_ends_is_a_stall(stand: Stand) -> None:
     stand.feed(*(megatron(step) for step in range(1, 6)))
     stand.feed("***** Running Evaluation *****")

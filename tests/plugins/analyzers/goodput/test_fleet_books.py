@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,6 +62,16 @@ def test_nothing_is_an_answer(tmp_path: Path) -> None:
         assert found["groups"] == []
         assert found.get("goodput") is None
     books.close()
+
+
+def test_jobs_at_risk_are_those_that_still_run(tmp_path: Path) -> None:
+    books = FleetBooks(tmp_path / "fleet.sqlite3")
+    today = int(time.time() // 86400)
+    for uid, at_risk, day in (("a", 10.0, today), ("b", 900.0, today), ("c", 5000.0, today - 9), ("d", None, today)):
+        books.book(msgspec.structs.replace(job(uid), at_risk_gpu_seconds=at_risk), [(day, seconds(1), None)], [])
+    found = books.answer(0, "cause")["at_risk"]
+    books.close()
+    assert [(one["uid"], one["gpu_seconds"]) for one in found] == [("b", 900.0), ("a", 10.0)]
 
 
 def test_what_waits_is_remembered_over_a_restart(tmp_path: Path) -> None:

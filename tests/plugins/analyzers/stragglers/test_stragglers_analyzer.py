@@ -10,7 +10,7 @@ from lens_plugins.analyzers.stragglers import Stragglers
 from lens_plugins.analyzers.stragglers.analyzer import StragglersSettings
 from lens_plugins.analyzers.stragglers.job import choose_times
 
-from lens_core import Event, Measurement, Origin, Record, StepMetrics
+from lens_core import Event, Evidence, Measurement, Origin, Record, StepMetrics
 from lens_core.plugin_api.components import IngestRequest
 from lens_core.testing import MemoryStore, check_analyzer, make_context
 
@@ -62,6 +62,16 @@ async def test_a_slow_rank_is_reported_once_and_when_it_is_over(tmp_path: Path) 
     [over] = await analyzer.analyze([UID])
     assert isinstance(over, Event)
     assert over.type == "straggler_gone"
+
+
+async def test_a_heavy_stage_of_the_pipeline_is_named(tmp_path: Path) -> None:
+    """The last two of eight ranks are slow: by the run's configuration they are a stage."""
+    facts = {"wandb": {"config": {"pipeline_model_parallel_size": 4}}}
+    config = Evidence(origin=Origin(workload_uid=UID), source="wandb", facts=facts)
+    for given, stage in (([], None), ([config], 3)):
+        analyzer = make(tmp_path, MemoryStore(tmp_path, [*rows({6: 1.5, 7: 1.5}), *given]))
+        [event] = [one for one in await analyzer.analyze([UID]) if isinstance(one, Event)]
+        assert (event.type, event.details["kind"], event.details.get("stage")) == ("imbalance", "imbalance", stage)
 
 
 async def test_step_times_alone_are_unknown_with_advice(tmp_path: Path) -> None:
