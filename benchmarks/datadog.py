@@ -14,19 +14,17 @@ import json
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from lens_plugins.sinks.datadog import Datadog, DatadogSettings
 
 from benchmarks.harness import Figure, options, peer_environment, report, spread_of, temporary_folder
 from lens_core import Batch, Delivered, Measurement, Position, Secret
 from lens_core.testing import make_context
+from tests.stub_server import Answer, StubServer
 
 SERIES = 2_000
 
@@ -78,33 +76,16 @@ def running_intake() -> Iterator[Intake]:
     """An intake on loopback."""
     intake = Intake()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+    def answer(path: str, headers: dict[str, str], body: bytes) -> Answer:
+        intake.series += gzip.decompress(body).count(b'"metric":')
+        return 202, b'{"errors":[]}', {"Content-Type": "application/json"}
 
-        def do_POST(self) -> None:
-            body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(202)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", "13")
-            self.end_headers()
-            self.wfile.write(b'{"errors":[]}')
-            intake.series += body.count(b'"metric":')
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    intake.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
+    server = StubServer(answer)
+    intake.url = server.url
     try:
         yield intake
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        server.close()
 
 
 def lens_seconds(url: str, rounds: int, folder: Path) -> list[float]:

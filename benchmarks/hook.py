@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from benchmarks.harness import Figure, option_parser, report, spread_of
 from benchmarks.hook_life import delivery_figures, footprint_figures, start_figures
 from benchmarks.hook_runs import Results, Size, alternate, middle, receivers, run_job
+from benchmarks.hook_trackers import tracker_figures
 
 
 def differences(results: Results, variant: str, key: str) -> list[float]:
@@ -156,6 +157,7 @@ PARTS: dict[str, Callable[[Size], list[Figure]]] = {
     "start": start_figures,
     "footprint": footprint_figures,
     "delivery": delivery_figures,
+    "trackers": tracker_figures,
 }
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.server
 import json
 import os
 import socket
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import peer_environment
+from tests.stub_server import Answer, StubServer
 
 ROOT = Path(__file__).resolve().parents[1]
 JOB = ROOT / "benchmarks" / "hook_job.py"
@@ -34,39 +33,15 @@ class Receiver:
 
     def __init__(self, delay_seconds: float = 0.0) -> None:
         self.points = 0
-        outer = self
+        self._delay_seconds = delay_seconds
+        self._server = StubServer(self._answer)
+        self.url = f"{self._server.url}/api/v1"
+        self.close = self._server.close
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                time.sleep(delay_seconds)
-                outer.points += points_in(json.loads(body))
-                answer = b'{"success": true, "accepted": 0, "rejected": []}'
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: Any) -> None:
-                return
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:  # a job that ends in the middle of a request is part of this
-                return
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/api/v1"
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
+    def _answer(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        time.sleep(self._delay_seconds)
+        self.points += points_in(json.loads(body))
+        return 200, b'{"success": true, "accepted": 0, "rejected": []}', {}
 
 
 def points_in(body: Mapping[str, Any]) -> int:

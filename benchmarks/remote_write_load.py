@@ -135,18 +135,28 @@ class Sink(asyncio.Protocol):
             Sink.done.set()
 
 
+REMOTE_WRITE = "Content-Encoding: snappy\r\nX-Prometheus-Remote-Write-Version: 0.1.0\r\n"
+
+
 async def send(
-    url_host: str, port: int, path: str, jobs: asyncio.Queue[bytes | None], statuses: dict[str, int]
+    url_host: str,
+    port: int,
+    path: str,
+    jobs: asyncio.Queue[bytes | None],
+    statuses: dict[str, int],
+    *,
+    headers: str = REMOTE_WRITE,
+    success: str = "204",
 ) -> None:
-    """One connection of the client."""
+    """One connection of the client; what is not answered with success is sent again."""
     reader, writer = await asyncio.open_connection(url_host, port, limit=1 << 20)
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {url_host}:{port}\r\nContent-Type: application/x-protobuf\r\n"
-        "Content-Encoding: snappy\r\nUser-Agent: benchmark\r\nX-Prometheus-Remote-Write-Version: 0.1.0\r\n"
+        f"User-Agent: benchmark\r\n{headers}"
     )
     while (body := await jobs.get()) is not None:
         status = ""
-        while status != "204":
+        while status != success:
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             answer = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             status = answer.split(" ", 2)[1]
@@ -154,7 +164,7 @@ async def send(
             for line in answer.split("\r\n"):
                 if line.startswith("content-length:"):
                     await reader.readexactly(int(line.split(":")[1]))
-            if status != "204":
+            if status != success:
                 await asyncio.sleep(0.05)
     writer.close()
 

@@ -35,12 +35,12 @@ class NatsServers:
 
     @property
     def urls(self) -> list[str]:
-        """Where clients connect."""
+        """The addresses for clients."""
         return [f"nats://127.0.0.1:{port}" for port in self._clients]
 
     @property
     def monitoring(self) -> list[str]:
-        """Where the servers tell of themselves."""
+        """The addresses of the monitoring interface."""
         return [f"http://127.0.0.1:{port}" for port in self._monitors]
 
     def start(self) -> NatsServers:

@@ -15,6 +15,7 @@ ORDINARY = {"host", "http", "logs", "pattern", "processes", "stacks", "generic",
 # Modules that name plugins, each with its reason. A name that is new here belongs into the plugin itself.
 ADVISING = {
     "config/first_file.py": "writes the first configuration of a user",
+    "config/cluster_checks.py": "advises what to configure",
     "config/translation.py": "reads configurations of former versions",
     "config/loading.py": "adds the default store",
     "config/settings.py": "gives examples in descriptions",

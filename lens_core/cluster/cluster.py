@@ -53,7 +53,7 @@ class Singleton:
         self._held = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
+    def start_work(self) -> None:
         """The lease is ours."""
         self._held.set()
 
@@ -159,7 +159,7 @@ class Cluster:
             for pipeline in self.pipelines:
                 await pipeline.begin_partition(int(name), lease.epoch)
         else:
-            self._singletons[name].begin()
+            self._singletons[name].start_work()
 
     async def _end(self, lease: Lease, in_order: bool) -> None:
         kind, _, name = lease.name.partition(".")

@@ -104,6 +104,11 @@ class Connection:
         return self._jetstream
 
     @property
+    def is_connected(self) -> bool:
+        """Whether some server can be asked now."""
+        return bool(self._client.is_connected)
+
+    @property
     def max_payload(self) -> int:
         """The largest message in bytes that the servers take."""
         return int(self._client.max_payload)
@@ -209,7 +214,7 @@ class Connection:
             finally:
                 await subscription.unsubscribe()
         except CLIENT_ERRORS as error:
-            # What came until then is whole and in order: the rest is asked for next.
+            # The messages received until then are whole and in order: the rest is fetched next.
             if found:
                 return found
             raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None

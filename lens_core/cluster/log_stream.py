@@ -1,8 +1,9 @@
-"""The stream of one pipeline: its subjects, its limits, and who waits for what is appended to it.
+"""The streams of one pipeline: their subjects, their limits, and who waits for what is appended to them.
 
-Each partition has four subjects: `in` (what detectors have to read), `out.rows` (what needs no detector, by any
-receiver), `out.owner` (what the owner's detectors made, with their state) and `state` (the owner's snapshots). What a
-sink refused for good is in a second stream, whose oldest messages make room.
+Each partition has `in` (what detectors have to read), `out.rows` (what needs no detector, by any receiver), `out.owner`
+(what the owner's detectors made, with their state), `state` (the owner's snapshots) and `dead.SINK` (what a sink
+refused for good). They are in a stream each, both of `out` in one: a full `in` holds no owner back that would empty it,
+and a full `out` no snapshot after which it can be trimmed. Of dead letters the oldest make room.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .server_checks import Server, check_peers
 logger = logging.getLogger("lens.cluster")
 
 DUPLICATE_WINDOW_SECONDS = 120.0
+_PARTITIONS = "lens-partitions"
 
 
 def token_of(name: str) -> str:
@@ -35,7 +37,6 @@ class LogStream:
         self.pipeline = pipeline
         self.prefix = f"{connection.settings.name}.{token_of(pipeline)}"
         self.name = f"{connection.settings.name}_{token_of(pipeline)}"
-        self.dead_name = f"{self.name}_dead"
         self.max_bytes = max_bytes
         self._max_dead_letter_bytes = max(1024 * 1024, max_dead_letter_bytes)
         self.identity = ""
@@ -51,61 +52,70 @@ class LogStream:
     async def ensure_streams(self, servers: dict[str, Server]) -> None:
         """Make the stream if there is none, check where it lies, and listen to what others append. Raises LensError."""
         settings = self.connection.settings
-        config = api.StreamConfig(
-            name=self.name,
-            subjects=[
-                f"{self.prefix}.*.in",
-                f"{self.prefix}.*.state",
-                f"{self.prefix}.*.out.*",
-            ],
-            num_replicas=settings.replicas,
-            storage=api.StorageType.FILE,
-            discard=api.DiscardPolicy.NEW,
-            max_bytes=self.max_bytes,
-            duplicate_window=DUPLICATE_WINDOW_SECONDS,
-            allow_direct=True,
-            metadata={"lens-partitions": str(settings.partitions)},
-        )
-        info = await self._make(config)
-        await self._make(
-            api.StreamConfig(
-                name=self.dead_name,
-                subjects=[f"{self.prefix}.*.dead.*"],
-                num_replicas=settings.replicas,
-                storage=api.StorageType.FILE,
-                discard=api.DiscardPolicy.OLD,
-                max_bytes=self._max_dead_letter_bytes,
-                duplicate_window=DUPLICATE_WINDOW_SECONDS,
-                allow_direct=True,
-            )
-        )
-        found = (info.config.metadata or {}).get("lens-partitions")
+        out = await self._make(self.name, "out.*", self.max_bytes)
+        found = (out.config.metadata or {}).get(_PARTITIONS)
         if found != str(settings.partitions):
             raise LensError(
                 f"cluster.partitions: the stream {self.name} was made with {found} and this configuration says"
                 f" {settings.partitions}; all daemons of a cluster have the same, for as long as the stream exists"
             )
-        created = info.created
+        letters = await self._make(
+            self.name_of("dead"), "dead.*", self._max_dead_letter_bytes, discard=api.DiscardPolicy.OLD
+        )
+        infos = [
+            out,
+            letters,
+            await self._make(self.name_of("in"), "in", self.max_bytes),
+            await self._make(self.name_of("state"), "state", -1),
+        ]
+        for info in infos:
+            check_peers(settings, str(info.config.name), peers_of(info), servers)
+        created = out.created
         self.identity = f"jetstream:{self.name}:{created.isoformat() if created is not None else ''}"
-        check_peers(settings, self.name, peers_of(info), servers)
-        self._observe(info)
+        await self.refresh()
         await self.connection.subscribe(f"{settings.name}-news.{token_of(self.pipeline)}.*.*", self._on_news)
 
-    async def _make(self, config: api.StreamConfig) -> api.StreamInfo:
+    def name_of(self, kind: str) -> str:
+        """The stream in which a partition's subject of this kind is."""
+        stage = kind.partition(".")[0]
+        return self.name if stage == "out" else f"{self.name}_{stage}"
+
+    async def _make(
+        self, name: str, kind: str, max_bytes: int, discard: api.DiscardPolicy = api.DiscardPolicy.NEW
+    ) -> api.StreamInfo:
+        """Find or make one of the streams; a limit that was changed in the configuration is changed here."""
+        settings = self.connection.settings
+        config = api.StreamConfig(
+            name=name,
+            subjects=[f"{self.prefix}.*.{kind}"],
+            num_replicas=settings.replicas,
+            storage=api.StorageType.FILE,
+            discard=discard,
+            max_bytes=max_bytes,
+            duplicate_window=DUPLICATE_WINDOW_SECONDS,
+            allow_direct=True,
+            metadata={_PARTITIONS: str(settings.partitions)},
+        )
         jetstream = self.connection.jetstream
-        return await self.connection.ensure_stream(str(config.name), lambda: jetstream.add_stream(config))
+        info = await self.connection.ensure_stream(name, lambda: jetstream.add_stream(config))
+        if info.config.max_bytes != max_bytes:
+            try:
+                info = await jetstream.update_stream(info.config.evolve(max_bytes=max_bytes))
+            except CLIENT_ERRORS as error:
+                reason = describe_client_error(error)
+                raise LensError(f"spool.max_bytes: the limit of {name} cannot be changed: {reason}") from None
+        return info
 
     async def refresh(self) -> None:
         """Bring size and leader up to date. Raises Overloaded."""
         try:
-            self._observe(await self.connection.jetstream.stream_info(self.name))
+            waiting = await self.connection.jetstream.stream_info(self.name_of("in"))
+            out = await self.connection.jetstream.stream_info(self.name)
         except CLIENT_ERRORS as error:
             raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
-
-    def _observe(self, info: api.StreamInfo) -> None:
-        self.bytes = info.state.bytes
-        self.leader = (info.cluster.leader if info.cluster is not None else "") or ""
-        if self.refusal and self.bytes < self.max_bytes * 0.9:
+        self.bytes = out.state.bytes + waiting.state.bytes
+        self.leader = (out.cluster.leader if out.cluster is not None else "") or ""
+        if self.refusal and max(out.state.bytes, waiting.state.bytes) < self.max_bytes * 0.9:
             self.refusal = ""
 
     async def append_to(
@@ -118,7 +128,9 @@ class LogStream:
         if expected is not None:
             headers = {**headers, "Nats-Expected-Last-Subject-Sequence": str(expected)}
         try:
-            sequence = await self.connection.append_message(self.name, self.subject(partition, kind), body, headers)
+            sequence = await self.connection.append_message(
+                self.name_of(kind), self.subject(partition, kind), body, headers
+            )
         except LogFull as error:
             self.refusal = error.message
             raise
@@ -131,32 +143,36 @@ class LogStream:
 
     async def read_after(self, partition: int, kind: str, after: int, *, size: int = 1024 * 1024) -> list[LogMessage]:
         """The messages of a partition behind a sequence. Raises Overloaded."""
-        return await self.connection.read_messages(self.name, self.subject(partition, kind), after, size=size)
+        return await self.connection.read_messages(self.name_of(kind), self.subject(partition, kind), after, size=size)
 
     async def read_newest(self, partition: int, kind: str) -> LogMessage | None:
         """The newest message, none newer exists. Raises Overloaded."""
-        return await self.connection.read_newest(self.name, self.subject(partition, kind))
+        return await self.connection.read_newest(self.name_of(kind), self.subject(partition, kind))
 
     async def keep_letter(self, partition: int, sink: str, body: bytes, headers: dict[str, str]) -> None:
         """Keep what a sink refused for good. Raises Overloaded."""
         subject = self.subject(partition, f"dead.{token_of(sink)}")
-        await self.connection.append_message(self.dead_name, subject, body, headers)
+        await self.connection.append_message(self.name_of("dead"), subject, body, headers)
 
     async def read_letters(self, sink: str, after: int) -> list[LogMessage]:
         """The next dead letters of a sink, of all partitions. Raises Overloaded."""
-        return await self.connection.read_messages(self.dead_name, f"{self.prefix}.*.dead.{token_of(sink)}", after)
+        return await self.connection.read_messages(
+            self.name_of("dead"), f"{self.prefix}.*.dead.{token_of(sink)}", after
+        )
 
     async def delete_letter(self, sequence: int) -> None:
         """Delete a dead letter that went back into the log. Raises Overloaded."""
         try:
-            await self.connection.jetstream.delete_msg(self.dead_name, sequence)
+            await self.connection.jetstream.delete_msg(self.name_of("dead"), sequence)
         except CLIENT_ERRORS as error:
             raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
 
     async def trim(self, partition: int, kind: str, before: int) -> None:
         """Delete what lies before a sequence and nobody needs. Raises Overloaded."""
         try:
-            await self.connection.jetstream.purge_stream(self.name, seq=before, subject=self.subject(partition, kind))
+            await self.connection.jetstream.purge_stream(
+                self.name_of(kind), seq=before, subject=self.subject(partition, kind)
+            )
         except CLIENT_ERRORS as error:
             raise Overloaded(f"NATS does not answer: {describe_client_error(error)}") from None
 

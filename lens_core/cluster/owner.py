@@ -19,7 +19,7 @@ import msgspec
 from ..base.errors import LensError, Overloaded, PayloadTooLarge
 from ..model.processing import Processed, RecordProcessor
 from ..model.records import Record, decode_envelope, encode_envelope
-from .connection import Fenced, LogMessage
+from .connection import Fenced, LogFull, LogMessage
 from .follower import Follower
 from .log_stream import LogStream
 from .messages import (
@@ -182,6 +182,8 @@ class PartitionOwner:
                 raise
             except Overloaded as error:
                 logger.debug("The owner's output is repeated: %s", error)
+                if isinstance(error, LogFull):  # what is delivered can be deleted only behind a snapshot
+                    await self._snapshot_quietly()
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 break
@@ -194,6 +196,12 @@ class PartitionOwner:
         many_bytes = max(SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
         if self._since_snapshot >= SNAPSHOT_MESSAGES or self._bytes_since_snapshot >= many_bytes:
             await self.write_snapshot()
+
+    async def _snapshot_quietly(self) -> None:
+        try:
+            await self.write_snapshot()
+        except Overloaded as error:
+            logger.debug("No snapshot now: %s", error)
 
     async def write_snapshot(self) -> None:
         """Write the whole state, so that the next owner reads only what comes after. Raises Fenced, Overloaded."""

@@ -61,8 +61,8 @@ class ClusterLog(IntakeLog):
         """Nothing is known beforehand: the next message tells."""
 
     def why_full(self) -> str:
-        """Why the last message was refused."""
-        return self.stream.refusal
+        """Why the last message was refused, or the next one would be."""
+        return self.stream.refusal or ("" if self.stream.connection.is_connected else "NATS is not connected")
 
     async def reserve(self, batches: Sequence[NewBatch]) -> Reservation:
         """No bytes can be kept at the servers; what one pipeline refuses is repeated, and known to the others."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,7 +35,7 @@ from .clustering import make_directory
 from .erasing import erase_workload
 from .loop_watch import LoopHold, LoopWatch, describe_hold
 from .status import daemon_status
-from .stopping import ExitTimer
+from .stopping import ExitTimer, handling_signals
 from .thread_watch import ThreadWatch
 
 logger = logging.getLogger("lens.daemon")
@@ -179,7 +177,7 @@ class Daemon:
         self._lock.publish(self.url)
         self._tell_cluster()
         self.state = "running"
-        with _signals(self._stop, self._reload_wanted, self._count_down):
+        with handling_signals(self._stop, self._reload_wanted, self._count_down):
             self._announce(self)
             helpers = [asyncio.create_task(self._reload_loop()), asyncio.create_task(self._watch_plugins())]
             if exit_with_pid is not None:
@@ -385,26 +383,3 @@ async def _comes_back(scope: Any, receive: Any, send: Any) -> None:
     """The application while a configuration is exchanged."""
     response = error_response(Unavailable("the configuration is being exchanged", retry_after_seconds=1))
     await response(scope, receive, send)
-
-
-@contextlib.contextmanager
-def _signals(stop: asyncio.Event, reload: asyncio.Event, count_down: Callable[[], None]) -> Any:
-    """SIGTERM and SIGINT stop, SIGHUP reloads, for as long as the daemon runs.
-
-    `count_down` is called at once at SIGTERM and SIGINT, even while the loop is blocked.
-    """
-    loop = asyncio.get_running_loop()
-    wanted = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set, signal.SIGHUP: reload.set}
-    set_up: list[signal.Signals] = []
-    try:
-        for number, action in wanted.items():
-            # Only the main thread may have handlers; a daemon inside a test has none and is stopped by `stop`.
-            with contextlib.suppress(ValueError, RuntimeError):
-                loop.add_signal_handler(number, action)
-                set_up.append(number)
-                if number != signal.SIGHUP:  # the loop receives it as before
-                    signal.signal(number, lambda *_: count_down())
-        yield
-    finally:
-        for number in set_up:
-            loop.remove_signal_handler(number)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import faulthandler
 import logging
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..base.exits import without_exit
 from ..plugin_api.components import Component
@@ -78,3 +81,26 @@ class ExitTimer:
         logger.error("The daemon did not stop within its deadline; terminating it: %s", self._explain() or "no reason")
         logging.shutdown()
         os._exit(EXIT_FORCED)
+
+
+@contextlib.contextmanager
+def handling_signals(stop: asyncio.Event, reload: asyncio.Event, count_down: Callable[[], None]) -> Any:
+    """Handle signals while the context lasts: SIGTERM and SIGINT stop, SIGHUP reloads.
+
+    `count_down` is called at once at SIGTERM and SIGINT, even while the loop is blocked.
+    """
+    loop = asyncio.get_running_loop()
+    wanted = {signal.SIGTERM: stop.set, signal.SIGINT: stop.set, signal.SIGHUP: reload.set}
+    set_up: list[signal.Signals] = []
+    try:
+        for number, action in wanted.items():
+            # Only the main thread may have handlers; a daemon inside a test has none and is stopped by `stop`.
+            with contextlib.suppress(ValueError, RuntimeError):
+                loop.add_signal_handler(number, action)
+                set_up.append(number)
+                if number != signal.SIGHUP:  # the loop receives it as before
+                    signal.signal(number, lambda *_: count_down())
+        yield
+    finally:
+        for number in set_up:
+            loop.remove_signal_handler(number)

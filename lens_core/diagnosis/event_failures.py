@@ -53,7 +53,7 @@ def _failure(event: EventRow) -> RankFailure:
     details = event.details
     message = str(details.get("reason") or details.get("signal") or details.get("line") or _WORDS.get(event.type, ""))
     xid = details.get("xid")
-    if isinstance(xid, int | float):  # what a device's error means its number says
+    if isinstance(xid, int | float):  # the number of a device's error tells its meaning
         message = f"Xid {xid:g}, {message}"
     number = _whole_number(details.get("exit_code"))
     return RankFailure(rank=event.rank, message=message, exit_code=number, at=event.timestamp / 1000)

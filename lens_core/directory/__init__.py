@@ -1,4 +1,4 @@
-"""The directory of pods, workloads and devices: one immutable index in memory, replaced as a whole.
+"""The directory of pods, workloads and devices: one index in memory, which a change costs what it changes.
 
 Not here: where its contents come from (collectors and the HTTP API) and how they are written in files
 (`model/directory_document.py`). Start with `directory.py`.

@@ -70,7 +70,7 @@ class Directory:
         fresh = {key: pod for pod in pods if (key := key_of(pod)) in known or key not in self.index.pods}
         changes = self._feeds.change_pods(RECORDS_FEED, fresh)
         if fresh:
-            changes.update(self._feeds.trim(RECORDS_FEED, MAX_RECORDED_PODS))
+            changes.update(self._feeds.limit_pods(RECORDS_FEED, MAX_RECORDED_PODS))
             self._changed(RECORDS_FEED, changes)
 
     def replace(self, pods: Iterable[Pod], feed: str = RECORDS_FEED) -> None:

@@ -23,7 +23,7 @@ def name_key(pod: Pod) -> str:
 
 
 class Feeds:
-    """What each feed says, and all of it merged."""
+    """The pods of each feed, and all of them merged."""
 
     def __init__(self) -> None:
         self.merged: dict[str, Pod] = {}
@@ -70,7 +70,7 @@ class Feeds:
                 (uids if known is not None and known.uid else names)[key] = None
         return self._merge_changed(uids, names) if uids or names else {}
 
-    def trim(self, feed: str, limit: int) -> Changes:
+    def limit_pods(self, feed: str, limit: int) -> Changes:
         """Let a feed say only so many pods, those that it gave last."""
         content = self._feeds.get(feed, OrderedDict())
         surplus = max(0, len(content) - limit)
@@ -141,7 +141,7 @@ class Feeds:
         return reduce(merge, said) if said else None
 
     def _said(self, key: str) -> list[Pod]:
-        """What the feeds say under a key, in the order of the feeds."""
+        """The pods of all feeds under a key, in the order of the feeds."""
         return [content[key] for content in self._feeds.values() if key in content]
 
 

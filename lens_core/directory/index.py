@@ -38,14 +38,14 @@ def has_ended(pod: Pod) -> bool:
 
 
 class _Claims(Generic[SlotT]):
-    """Which pods claim a name or a device, and which of them has it."""
+    """The pods that claim a name or a device, and the one that has it."""
 
     def __init__(self, pods: Mapping[str, Pod], past: Mapping[str, None], *, is_for_one: bool) -> None:
         self.winners: dict[SlotT, Pod | None] = {}
         self._pods = pods
         self._past = past
         self._is_for_one = is_for_one
-        # Where several pods claim the same: the keys of the live ones and of the others, the newest claim at the end.
+        # If several pods claim the same: the keys of the live ones and of the others, the newest claim at the end.
         self._rivals: dict[SlotT, tuple[dict[str, None], dict[str, None]]] = {}
 
     def add_claim(self, slot: SlotT, key: str) -> None:

@@ -41,6 +41,7 @@ from .page.live import LiveRoutes
 from .page.overview import OverviewRoutes
 from .page.routes import PageRoutes
 from .query import QueryRoutes
+from .runs import RunRoutes
 from .state import ApiState
 from .status import StatusRoutes
 
@@ -108,7 +109,12 @@ def routes_of(state: ApiState) -> tuple[list[Route], list[Route]]:
     pods = PodRoutes(state)
     directory = DirectoryRoutes(state)
     page = PageRoutes(state)
-    below = [*page.api_routes(), *LiveRoutes(state).routes(), *OverviewRoutes(state).routes()]
+    below = [
+        *page.api_routes(),
+        *LiveRoutes(state).routes(),
+        *OverviewRoutes(state).routes(),
+        *RunRoutes(state).routes(),
+    ]
     below += [*status.api_routes(), *pods.routes(), *directory.routes()]
     others = [*DetectionRoutes(state).routes(), *DiagnosisRoutes(state).routes(), *queries.routes()]
     asked = [*map(_checked, others)]

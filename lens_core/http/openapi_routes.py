@@ -47,8 +47,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     "data_source": Parameter("only these data sources, such as wandb or wandb,log"),
     "end": Parameter("the last time, inclusive", _TIME),
     "fields": Parameter(f"what is answered beside each point, with commas between: {', '.join(get_args(PointField))}"),
+    "filter": Parameter("a condition such as last.loss<2, config.lr=0.001, name~llama; repeated, all must hold"),
     "format": Parameter("how points are written; Accept says it too", {"enum": [*get_args(Format)]}),
     "framework": Parameter("only workloads that run on one of these frameworks, with commas between"),
+    "group": Parameter("a column whose equal values stand together"),
     "group_by": Parameter("a curve for each rank of each run", {"enum": ["rank"]}),
     "interval": Parameter("of aggregate: 500ms, 30s, 5m, 1h, so many milliseconds, or so many iterations as 1000it"),
     "kind": Parameter("only this kind of record; * and ? match"),
@@ -72,7 +74,7 @@ PARAMETERS: Mapping[str, Parameter] = {
         "of buckets: the weight of a moving average over all points, answered as smoothed",
         {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
     ),
-    "sort": Parameter(f"by what a list is in order: {', '.join(SORTS)}"),
+    "sort": Parameter(f"by what a list is in order: {', '.join(SORTS)}; of runs a column such as last.loss"),
     "state": Parameter(
         f"only workloads in one of these states, with commas between: {', '.join(get_args(State))};"
         f" of the overview also {', '.join(FLAGS)}"
@@ -95,6 +97,7 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/overview": ("search", "state", "namespace", "sort", "order", *_PAGES),
     "/replay": ("sink",),
     "/triage": ("search",),
+    "/runs": ("uid", "search", "filter", "sort", "order", "group", *_PAGES, "cluster"),
     "/tap": ("pipeline", "workload", "kind"),
     "/workloads": ("search", "framework", "state", *_PAGES, "cluster"),
     "/workloads/{uid}": ("cluster",),

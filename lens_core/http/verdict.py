@@ -168,7 +168,7 @@ def _last_iteration(runs: Sequence[RunSummary]) -> int | None:
 
 
 def last_logged(line: Overview) -> int:
-    """When the job itself was heard of, in ms: by its newest row or state event, not by reports about it."""
+    """The time of the newest row or state event of a job, in ms; reports about it do not count."""
     return max(line.last_row or 0, line.event_at or 0) or line.summary.last_seen
 
 

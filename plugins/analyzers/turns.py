@@ -1,11 +1,29 @@
-"""Turns: analyzers look at the workloads that changed, one after the other, at a fixed share of a core."""
+"""Turns: analyzers examine the workloads that changed, one after the other, at a fixed share of a core."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from lens_core import Record
 
 _ACTIVE_SECONDS = 3600.0
+_RUN_SECONDS = 20.0
+
+
+class TurnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that analyzers with turns share."""
+
+    core_share: Annotated[
+        float, Meta(gt=0, le=1, description="the share of a core that all looks together may take, on average")
+    ] = 0.005
+    longest_rest_seconds: Annotated[
+        float, Meta(ge=0, description="but a job that changes is looked at again after so long")
+    ] = 1800.0
 
 
 class Turns:
@@ -15,8 +33,8 @@ class Turns:
     took, times the number of workloads that were looked at within the last hour, over the share.
     """
 
-    def __init__(self, core_share: float, longest_rest_seconds: float) -> None:
-        self._share, self._longest = core_share, longest_rest_seconds
+    def __init__(self, settings: TurnSettings) -> None:
+        self._share, self._longest = settings.core_share, settings.longest_rest_seconds
         self._waiting: dict[str, None] = {}
         self._looked: dict[str, float] = {}
         self._earliest: dict[str, float] = {}
@@ -24,6 +42,21 @@ class Turns:
     def note(self, uids: Iterable[str]) -> None:
         """Remember workloads that changed; one that waits already keeps its turn."""
         self._waiting.update(dict.fromkeys(uids))
+
+    async def examine_due(
+        self, changed: Iterable[str], examine: Callable[[str], Awaitable[Sequence[Record]]]
+    ) -> list[Record]:
+        """Examine the workloads whose turn it is, as many as 20 seconds allow; the others come next time."""
+        self.note(changed)
+        ends = time.monotonic() + _RUN_SECONDS
+        records: list[Record] = []
+        for uid in self.due():
+            began = time.monotonic()
+            if began > ends:
+                break
+            records += await examine(uid)
+            self.looked_at(uid, time.monotonic() - began)
+        return records
 
     def due(self) -> list[str]:
         """The workloads that may be looked at now, those that wait longest first."""

@@ -162,8 +162,8 @@ def test_events_and_runs_have_their_tabs(browse: Browse) -> None:
         page.wait_for_selector("text=checkpoint saved")
         watched.shot("events")
         page.get_by_role("tab", name="Runs").click()
-        page.wait_for_selector("text=second")
-        ranked = page.locator("#panel tbody tr", has_text="ranked").inner_text()
+        page.get_by_role("region", name="Runs and attempts").wait_for()
+        ranked = page.get_by_role("region", name="Runs and attempts").locator("tr", has_text="ranked").inner_text()
         assert [part in ranked for part in ("0–127", "3,831", "0 – 29", "rank 100 at 20")] == [True] * 4
         watched.shot("runs")
         page.get_by_role("tab", name="Diagnosis").click()
@@ -278,8 +278,8 @@ def test_all_of_it_by_keyboard(browse: Browse) -> None:
         page.wait_for_selector(".card[data-drawn]")
         page.locator("#tab-charts").focus()
         page.keyboard.press("ArrowRight")
-        page.wait_for_selector("text=second")
-        ranked = page.locator("#panel tbody tr", has_text="ranked").inner_text()
+        page.get_by_role("region", name="Runs and attempts").wait_for()
+        ranked = page.get_by_role("region", name="Runs and attempts").locator("tr", has_text="ranked").inner_text()
         assert [part in ranked for part in ("0–127", "3,831", "0 – 29", "rank 100 at 20")] == [True] * 4
         assert page.evaluate("document.activeElement.id") == "tab-runs"
         page.keyboard.press("?")
@@ -350,3 +350,29 @@ def test_the_list_is_a_triage_whose_filters_order_and_columns_are_in_the_address
             page.get_by_label("No longer only Failed").click()
             another.until("document.querySelectorAll('tbody tr').length === 1")
             assert names() == ["stuck"]
+
+
+def test_runs_are_rows_that_are_compared_with_a_baseline(browse: Browse) -> None:
+    with browse() as watched:
+        page = watched.open("/#/workload?uid=sweep&tab=runs", "table")
+        compared = page.get_by_role("region", name="Runs compared")
+        assert compared.locator("tbody tr").count() == 12
+        page.get_by_label("Baseline: trial-03").check()
+        watched.until("location.hash.includes('baseline=')")
+        page.wait_for_selector("text=/[+-][0-9.]+ %/")
+        compared.get_by_role("button", name="loss", exact=True).click()
+        watched.until("location.hash.includes('runsort=last.loss')")
+        page.get_by_label("Filter runs").fill("run_id~trial-0")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=1–10 of 10")
+        watched.shot("run-table")
+        with browse() as another:
+            page = another.open(page.url.removeprefix(watched.home), "table")
+            page.wait_for_selector("text=1–10 of 10")
+            assert page.get_by_label("Baseline: trial-03").is_checked()
+            page.get_by_label("Filter runs").fill("nonsense")
+            page.keyboard.press("Enter")
+            page.wait_for_selector(".problem:has-text('filter must be like')")
+            page.get_by_label("No longer only nonsense").click()
+            page.wait_for_selector("text=1–10 of 10")
+            another.expected = ("400",)

@@ -31,6 +31,8 @@ NOT_RUN = {
 # Page and first words of a block that is neither commands, code nor YAML → the test that uses it, or why none does.
 OTHERS = {
     ("docs/alerting.md", "time() - lens:"): "tests/docs/test_alerting_page.py",
+    ("docs/cluster.md", "jetstream {"): "tests/nats_servers.py writes it for its servers",
+    ("docs/cluster.md", "pip install"): "no package index has Lens yet; the tests install the extra from here",
     ("docs/diagnosis.md", "INFO - Reported log content"): "what DLRover logs, for people to compare with",
     ("docs/diagnosis.md", "{"): "an answer, shortened; tests/lens_core/http/test_diagnosis.py looks at whole ones",
     ("docs/grafana.md", "/api/v1/workloads/${workload}"): "tests/docs/test_task_pages.py",

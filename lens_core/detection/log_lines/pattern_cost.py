@@ -16,24 +16,20 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from .pattern_characters import CATEGORIES, CHARACTERS, Parsed, characters_not_of, characters_of, is_character
+
 try:
     from re import _parser  # type: ignore[attr-defined]
 except ImportError:  # Python 3.10
     import sre_parse as _parser
 
-# Characters beyond Latin-1 are four classes: digits, other characters of words, blanks, all else.
-_DIGIT, _WORD, _SPACE, _ELSE = (1 << 256, 1 << 257, 1 << 258, 1 << 259)
-_IGNORECASE = int(re.IGNORECASE)
 # The end of the line, which is no character but may come next.
 _END = 1 << 260
-_CHARACTERS = (1 << 260) - 1
-_ANY = _CHARACTERS | _END
+_ANY = CHARACTERS | _END
 # The largest number of scans of a text if the scans of neighbouring positions cannot overlap.
 _SCANS = 4
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 _UNROLLED = 64
-
-Parsed = Sequence[tuple[Any, Any]]
 
 
 class Cost(NamedTuple):
@@ -88,8 +84,8 @@ class _Analysis:
         letters = ""
         is_run = False  # whether the ways end at positions next to each other
         for index, part in enumerate(parts):
-            if str(part[1]) == "AT_BOUNDARY" and not follows[index + 1] & ~_CATEGORIES["word"]:
-                before = _CHARACTERS & ~_CATEGORIES["word"]
+            if str(part[1]) == "AT_BOUNDARY" and not follows[index + 1] & ~CATEGORIES["word"]:
+                before = CHARACTERS & ~CATEGORIES["word"]
             cost = self._of_part(part, follows[index + 1], flags, before, fails[index + 1])
             if is_run and str(part[0]) == "LITERAL":
                 letters += chr(part[1])
@@ -187,7 +183,7 @@ class _Analysis:
         if name == "BRANCH":
             return self._separator_of_branches(argument[1], before, flags)
         if name == "ASSERT_NOT" and argument[0] < 0 and len(argument[1]) == 1 and is_character(argument[1][0]):
-            return _excluding(argument[1][0], flags)
+            return characters_not_of(argument[1][0], flags)
         return before if name in ("AT", "ASSERT", "ASSERT_NOT") else 0
 
     def _separator_of_branches(self, branches: Sequence[Parsed], before: int, flags: int) -> int:
@@ -202,84 +198,6 @@ class _Analysis:
                 return 0
             found |= one
         return found
-
-
-def is_character(part: tuple[Any, Any]) -> bool:
-    """Whether a part is exactly one character of a line."""
-    return str(part[0]) in ("LITERAL", "NOT_LITERAL", "IN", "ANY", "CATEGORY", "RANGE")
-
-
-def characters_of(part: tuple[Any, Any], flags: int) -> int:
-    """The characters that a part of one character can be, as bits."""
-    name, argument = str(part[0]), part[1]
-    if name == "LITERAL":
-        return _bits(argument, flags)
-    if name == "NOT_LITERAL":
-        return _CHARACTERS & ~_bits(argument, flags) if argument < 256 else _CHARACTERS
-    if name == "RANGE":
-        low, high = argument
-        bits = 0
-        for code in range(low, min(high, 255) + 1):
-            bits |= _bits(code, flags)
-        return bits | (_DIGIT | _WORD | _SPACE | _ELSE if high > 255 else 0)
-    if name == "CATEGORY":
-        return _of_category(str(argument))
-    if name == "IN":
-        return _of_set(argument, flags)
-    return _CHARACTERS
-
-
-def _of_set(items: Sequence[tuple[Any, Any]], flags: int) -> int:
-    negated = bool(items) and str(items[0][0]) == "NEGATE"
-    bits = 0
-    for item in items[1:] if negated else items:
-        found = characters_of(item, flags)
-        if negated and str(item[0]) in ("LITERAL", "RANGE"):
-            found &= (1 << 256) - 1  # one character of a class excludes no other of it
-        bits |= found
-    return _CHARACTERS & ~bits if negated else bits
-
-
-def _excluding(part: tuple[Any, Any], flags: int) -> int:
-    """The characters that a part of one character is not."""
-    name, argument = str(part[0]), part[1]
-    if name == "LITERAL":
-        return characters_of(("NOT_LITERAL", argument), flags)
-    if name == "IN" and str(argument[0][0]) != "NEGATE":
-        return _of_set([("NEGATE", None), *argument], flags)
-    return _CHARACTERS
-
-
-def _of_category(name: str) -> int:
-    kind = name.removeprefix("CATEGORY_").removeprefix("NOT_").removeprefix("UNI_").lower()
-    bits = _CATEGORIES[kind]
-    return _CHARACTERS & ~bits if "NOT_" in name else bits
-
-
-@functools.lru_cache(maxsize=8192)
-def _bits(code: int, flags: int) -> int:
-    if flags & _IGNORECASE:
-        return _bit(ord(chr(code).lower()[:1])) | _bit(ord(chr(code).upper()[:1])) | _bit(code)
-    return _bit(code)
-
-
-def _bit(code: int) -> int:
-    if code < 256:
-        return 1 << code
-    letter = chr(code)
-    return _DIGIT if letter.isdecimal() else _WORD if letter.isalnum() else _SPACE if letter.isspace() else _ELSE
-
-
-def _latin(test: re.Pattern[str]) -> int:
-    return sum(1 << code for code in range(256) if test.match(chr(code)))
-
-
-_CATEGORIES = {
-    "digit": _latin(re.compile(r"\d")) | _DIGIT,
-    "word": _latin(re.compile(r"\w")) | _DIGIT | _WORD,
-    "space": _latin(re.compile(r"\s")) | _SPACE,
-    "linebreak": 1 << 10,
-}
 
 
 def first_of(parts: Parsed, follow: int, flags: int) -> int:
@@ -306,7 +224,7 @@ def _first_of_part(part: tuple[Any, Any], follow: int, flags: int) -> int:
     if name == "ASSERT" and argument[0] > 0:
         return follow & first_of(argument[1], _ANY, flags)
     if name == "ASSERT_NOT" and argument[0] > 0 and len(argument[1]) == 1 and is_character(argument[1][0]):
-        return follow & (_excluding(argument[1][0], flags) | _END)
+        return follow & (characters_not_of(argument[1][0], flags) | _END)
     return _ANY if "GROUPREF" in name else follow
 
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import regex
 
-from .pattern_cost import Parsed, characters_of, is_character, parse
+from .pattern_characters import Parsed, characters_of, is_character
+from .pattern_cost import parse
 
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 _CANDIDATES = "a0 .,:;=-_/|'\"[]{}()<>+%eE\t"

@@ -43,7 +43,7 @@ class Schedule:
                 names.append(name)
         return names
 
-    def clear(self) -> None:
+    def forget_names(self) -> None:
         """Forget all names."""
         self._due.clear()
         self._heap.clear()

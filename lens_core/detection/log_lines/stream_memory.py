@@ -13,7 +13,7 @@ from .schedule import Schedule
 PREFIX = "log/"
 MIN_STALL_SECONDS = 60.0
 STALL_FACTOR = 3.0
-# Nobody knows how long the first evaluation takes; later ones may take somewhat longer than the longest so far.
+# The first evaluation may take this long; later ones somewhat longer than the longest so far.
 EVALUATION_STALL_SECONDS = 1800.0
 EVALUATION_STALL_FACTOR = 1.5
 # Streams without lines for so long are removed.
@@ -217,8 +217,8 @@ class Memory:
 
     def schedule_all(self) -> None:
         """Look at everything when it is due."""
-        self._silences.clear()
-        self._ages.clear()
+        self._silences.forget_names()
+        self._ages.forget_names()
         for key in self._kept:
             self._schedule(key)
 

@@ -34,6 +34,7 @@ from ..point_text import special_name
 from ..progress import progress_of
 from ..state import ApiState
 from ..verdict import VerdictFacts, WorkloadVerdict
+from .tracker_links import TrackerLink, tracker_links
 
 SPARK_POINTS = 60
 MAX_KEPT = 5000
@@ -74,6 +75,7 @@ class TrainingSummary(msgspec.Struct, frozen=True, kw_only=True):
     iterations_per_second: float | None = None
     target_iteration: int | None = None
     eta_seconds: float | None = None
+    links: Sequence[TrackerLink] = ()
     verdict: WorkloadVerdict | None = None
 
 
@@ -137,6 +139,7 @@ class TrainingSummaries:
             iterations_per_second=speed,
             target_iteration=target,
             eta_seconds=eta,
+            links=tracker_links(evidence),
             **await _metric_values(store, uid, metrics, runs),
         )
         return summary, None if detail is None else await _verdict_facts(store, detail, summary)

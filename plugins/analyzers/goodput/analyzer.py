@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from lens_core import Analyzer, BadRequest, Context, IngestRequest, Measurement, Origin, Record, Reply, Route
 
-from ..turns import Turns
+from ..turns import Turns, TurnSettings
 from .answers import as_whole_answer, days_of, goodput_since
 from .facts import Ledger
 from .fleet import GROUPS, INTERRUPTION_GROUPS, FleetBooks, Job
@@ -23,7 +23,6 @@ from .rows import MICRO
 from .spans import seconds_of_span
 from .store_facts import facts_of
 
-_LOOK_SECONDS = 20.0
 _DAY_SECONDS = 86400.0
 _WINDOWS = {"1h": 3600.0, "24h": _DAY_SECONDS}
 _CACHED = 16
@@ -32,12 +31,9 @@ _MOST_UIDS = 500
 _MOST_ROW_BYTES = 28 * 1024 * 1024
 
 
-class GoodputSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GoodputSettings(TurnSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the goodput analyzer."""
 
-    core_share: Annotated[
-        float, Meta(gt=0, le=1, description="the share of a core that all looks together may take, on average")
-    ] = 0.005
     longest_rest_seconds: Annotated[
         float, Meta(ge=0, description="but a job that changes is looked at again after so long")
     ] = 3600.0
@@ -73,7 +69,7 @@ class Goodput(Analyzer):
         super().__init__(settings, context)
         self._options = settings
         self._fleet: FleetBooks | None = None
-        self._turns = Turns(settings.core_share, settings.longest_rest_seconds)
+        self._turns = Turns(settings)
         self._lock = asyncio.Lock()
         self._rows = RowCache(_MOST_ROW_BYTES)
         self._cached: dict[str, tuple[str, float, list[Books]]] = {}
@@ -95,16 +91,7 @@ class Goodput(Analyzer):
         fleet = self._opened()
         async with self._lock:
             await asyncio.to_thread(fleet.note_changes, changed)
-        self._turns.note(changed)
-        ends = time.monotonic() + _LOOK_SECONDS
-        records: list[Record] = []
-        for uid in self._turns.due():
-            began = time.monotonic()
-            if began > ends:
-                break
-            records += await self._look_at(fleet, uid)
-            self._turns.looked_at(uid, time.monotonic() - began)
-        return records
+        return await self._turns.examine_due(changed, lambda uid: self._look_at(fleet, uid))
 
     async def _look_at(self, fleet: FleetBooks, uid: str) -> list[Record]:
         books = await self._books(uid)

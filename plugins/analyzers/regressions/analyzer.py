@@ -12,13 +12,12 @@ from msgspec import Meta
 
 from lens_core import Analyzer, Context, Event, IngestRequest, Origin, Record, Reply, Route, load_state, save_state
 
-from ..turns import Turns
+from ..turns import Turns, TurnSettings
 from .finding import Finding
 from .job import Findings, find_all, read_attempts
 from .sibling_reader import SiblingReader, sibling_of
 from .siblings import compare_siblings
 
-_LOOK_SECONDS = 20.0
 _MOST_REPORTED = 20_000
 # Findings that hold for a whole attempt: each is reported once, however its place moves.
 _OF_ATTEMPTS = frozenset(
@@ -36,18 +35,12 @@ _OF_ATTEMPTS = frozenset(
 )
 
 
-class RegressionsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RegressionsSettings(TurnSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the regressions analyzer."""
 
     recent_seconds: Annotated[
         float, Meta(gt=0, description="findings that are older when they are found become no events")
     ] = 86400.0
-    core_share: Annotated[
-        float, Meta(gt=0, le=1, description="the share of a core that all looks together may take, on average")
-    ] = 0.005
-    longest_rest_seconds: Annotated[
-        float, Meta(ge=0, description="but a job that changes is looked at again after so long")
-    ] = 1800.0
 
 
 class _Reported(msgspec.Struct):
@@ -67,7 +60,7 @@ class Regressions(Analyzer):
         super().__init__(settings, context)
         self._options = settings
         self._siblings = SiblingReader()
-        self._turns = Turns(settings.core_share, settings.longest_rest_seconds)
+        self._turns = Turns(settings)
         self._reported: dict[str, None] = {}
         self._new: list[str] = []
         self._path = context.data_dir / "reported.json"
@@ -83,18 +76,11 @@ class Regressions(Analyzer):
 
     async def analyze(self, changed: Sequence[str]) -> Sequence[Record]:
         """Look at jobs that changed, as many as 20 seconds allow; the others come next time."""
-        self._turns.note(changed)
         self._new = []
-        ends = time.monotonic() + _LOOK_SECONDS
-        records: list[Record] = []
-        for uid in self._turns.due():
-            began = time.monotonic()
-            if began > ends:
-                break
-            for found in await self._find(uid):
-                records += self._events_of_findings(uid, found)
-            self._turns.looked_at(uid, time.monotonic() - began)
-        return records
+        return await self._turns.examine_due(changed, self._examine)
+
+    async def _examine(self, uid: str) -> list[Record]:
+        return [event for found in await self._find(uid) for event in self._events_of_findings(uid, found)]
 
     async def stored(self) -> None:
         """Remember what was reported."""

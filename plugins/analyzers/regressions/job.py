@@ -77,7 +77,7 @@ async def read_attempts(store: Store, uid: str) -> tuple[list[list[Attempt]], li
     lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
     names = choose_metrics([info.name for info in await store.available_metrics(uid, source)])
     newest = sorted(chains_of(lives, events), key=lambda chain: chain[-1].ends)[-_MOST_RUNS:]
-    return [[await _read(store, uid, life, names) for life in chain[-2:]] for chain in newest], events
+    return [[await _read_attempt(store, uid, life, names) for life in chain[-2:]] for chain in newest], events
 
 
 async def read_newest(store: Store, uid: str) -> Attempt | None:
@@ -89,7 +89,7 @@ async def read_newest(store: Store, uid: str) -> Attempt | None:
     lives = lives_of_runs(run for run in detail.runs if run.data_source == source)
     names = choose_metrics([info.name for info in await store.available_metrics(uid, source)])
     wanted = {role: name for role, name in names.items() if role in ("loss", "batch")}
-    return await _read(store, uid, max(lives, key=lambda life: life.ends), wanted)
+    return await _read_attempt(store, uid, max(lives, key=lambda life: life.ends), wanted)
 
 
 def choose_metrics(available: Sequence[str]) -> dict[str, str]:
@@ -105,7 +105,7 @@ def choose_metrics(available: Sequence[str]) -> dict[str, str]:
     return chosen
 
 
-async def _read(store: Store, uid: str, life: Life, names: Mapping[str, str]) -> Attempt:
+async def _read_attempt(store: Store, uid: str, life: Life, names: Mapping[str, str]) -> Attempt:
     stream = life.stream
     start_ms = None
     if stream.rows > MOST_POINTS:

@@ -5,30 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import msgspec
-from msgspec import Meta
 
 from lens_core import Analyzer, Context, Event, IngestRequest, Measurement, Origin, Record, Reply, Route
 
-from ..turns import Turns
+from ..turns import Turns, TurnSettings
 from .signals import Judgement, Signals, judge_signals, read_signals
 from .verdict import Verdict, Window, is_gone
 
-_LOOK_SECONDS = 20.0
 _REPORTED = {"straggler": "straggler", "imbalance": "imbalance", "uneven_data": "imbalance", "input": "straggler"}
 
 
-class StragglersSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StragglersSettings(TurnSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the stragglers analyzer."""
-
-    core_share: Annotated[
-        float, Meta(gt=0, le=1, description="the share of a core that all looks together may take, on average")
-    ] = 0.005
-    longest_rest_seconds: Annotated[
-        float, Meta(ge=0, description="but a job that changes is looked at again after so long")
-    ] = 1800.0
 
 
 class Stragglers(Analyzer):
@@ -40,25 +31,19 @@ class Stragglers(Analyzer):
 
     def __init__(self, settings: StragglersSettings, context: Context) -> None:
         super().__init__(settings, context)
-        self._turns = Turns(settings.core_share, settings.longest_rest_seconds)
+        self._turns = Turns(settings)
         # The open reports of each workload, and the changes of this run.
         self._open: dict[str, Verdict] = {}
         self._next: dict[str, Verdict | None] = {}
 
     async def analyze(self, changed: Sequence[str]) -> Sequence[Record]:
         """Judge jobs that changed, as many as 20 seconds allow; the others come next time."""
-        self._turns.note(changed)
         self._next = {}
-        ends = time.monotonic() + _LOOK_SECONDS
-        records: list[Record] = []
-        for uid in self._turns.due():
-            began = time.monotonic()
-            if began > ends:
-                break
-            signals = await read_signals(self.store, uid)
-            records += self._report(uid, signals, await asyncio.to_thread(judge_signals, signals))
-            self._turns.looked_at(uid, time.monotonic() - began)
-        return records
+        return await self._turns.examine_due(changed, self._examine)
+
+    async def _examine(self, uid: str) -> list[Record]:
+        signals = await read_signals(self.store, uid)
+        return self._report(uid, signals, await asyncio.to_thread(judge_signals, signals))
 
     async def stored(self) -> None:
         """Remember what is reported and what is over."""

@@ -17,7 +17,7 @@ DATA_TYPE = "STACK_TRACE"
 _LEAST_SAMPLES = 5
 _LEAST_SHARE = 0.6
 _MOST_OF_OTHERS = 0.3
-# Where ranks wait for each other: collectives, barriers, and the calls in which the device is waited for.
+# Places where ranks wait for each other: collectives, barriers, and the calls in which the device is waited for.
 _WAITING = re.compile(
     r"^(?:_?all_?(?:reduce|gather|to_all)\w*|_?reduce_?scatter\w*|_?broadcast\w*|barrier|wait|_?synchronize\w*"
     r"|nccl\w*|backward|_engine_run_backward|item|recv|irecv|send_recv\w*|monitored_barrier)\b",

@@ -17,7 +17,7 @@ from .verdict import WINDOWS, Window
 
 DATA_TYPE = "XPU_TIMER_METRIC"
 _MATRIX, _COLLECTIVE = "XPU_TIMER_MM_KERNEL_AVG_LATENCY", "XPU_TIMER_COLL_KERNEL_AVG_LATENCY"
-# What says where a kernel ran, not which one it was.
+# Labels that tell where a kernel ran, not which one it was.
 _PLACE = frozenset({"rank", "local_rank", "ip", "pod_name", "job_name"})
 _WINDOW_SECONDS = 300.0
 _SHARE_OF_RANKS = 0.5

@@ -25,7 +25,7 @@ def lens_sinks() -> Sequence[type[Sink]]:
 
 @hookimpl
 def lens_commands() -> Sequence[click.Command]:
-    """Announce the command `lens db`."""
-    from .commands.db import command
+    """Announce the commands `lens db` and `lens import`."""
+    from .commands import db, histories
 
-    return [command]
+    return [db.command, histories.command]

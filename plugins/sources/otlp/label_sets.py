@@ -8,7 +8,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from lens_core import Directory
-from lens_core.plugin_api.protobuf import varint
+from lens_core.plugin_api.protobuf import read_varint, varint
 
 from ..remote_write import forward
 from ..remote_write.enriching import Enricher
@@ -36,20 +36,30 @@ class Refused(ValueError):
 
 
 class Entry:
-    """One label set; `head` are the bytes of its series up to the value of a single sample."""
+    """One label set; `head` are the bytes of its series up to the value of a single sample.
 
-    __slots__ = ("attached", "epoch", "head", "label_set", "labels")
+    `received` are its labels before the pod's are put in, `pod` was found by `keys` in this `epoch` of the directory.
+    """
+
+    __slots__ = ("epoch", "head", "keys", "pod", "received")
 
     def __init__(self, label_set: LabelSet, epoch: int) -> None:
-        self.label_set = label_set
-        self.encode(epoch)
+        self.received = label_set.received
+        self.keys = label_set.keys
+        self.place(label_set, epoch)
 
-    def encode(self, epoch: int) -> None:
-        """Make the bytes anew, for what the directory knows in this epoch."""
+    def place(self, label_set: LabelSet, epoch: int) -> None:
+        """Take the labels that the directory gives in this epoch."""
         self.epoch = epoch
-        self.attached = self.label_set.pod is not None
-        self.labels: bytes = self.label_set.forwarded_labels() or b""
-        self.head = b"\x0a" + varint(len(self.labels) + SAMPLE_BYTES) + self.labels + _SAMPLE_HEAD
+        self.pod = label_set.pod
+        labels = label_set.forwarded_labels() or b""
+        self.head = b"\x0a" + varint(len(labels) + SAMPLE_BYTES) + labels + _SAMPLE_HEAD
+
+    @property
+    def labels(self) -> bytes:
+        """The label fields of the series."""
+        _, start = read_varint(self.head, 1)
+        return self.head[start : -len(_SAMPLE_HEAD)]
 
 
 class Stream(msgspec.Struct):
@@ -85,7 +95,7 @@ class LabelSetTable:
         self.size = 0
         self.epoch = 1
 
-    def begin(self) -> None:
+    def follow_directory(self) -> None:
         """Take up what the directory knows now, and clear a full table; before every portion of points."""
         self.epoch = self._enricher.refresh()
         if self.size > self._settings.cached_series:
@@ -130,18 +140,16 @@ class LabelSetTable:
         if entry is None:
             entry = self._make_entry(stream, attributes, extra)
             stream.entries[key] = entry
-            # What is large counts as several, so that the table is bounded in bytes, too.
-            self.size += 1 + len(entry.labels) // 1024
+            # A large one counts as several, so that the table is bounded in bytes, too.
+            self.size += 1 + len(entry.head) // 1024
         elif entry.epoch != self.epoch:
             self.renew(entry)
         return entry
 
     def renew(self, entry: Entry) -> None:
         """Take up what the directory has learned about the pod of an entry since it was made."""
-        known = entry.label_set
-        if known.keys and self._enricher.pod(known.keys) is not known.pod:
-            entry.label_set = self._enricher.label_set(known.received)
-            entry.encode(self.epoch)
+        if entry.keys and self._enricher.pod(entry.keys) is not entry.pod:
+            entry.place(self._enricher.label_set(entry.received), self.epoch)
         entry.epoch = self.epoch
 
     def encode_series(self, name: str, labels: Mapping[str, str]) -> Entry:

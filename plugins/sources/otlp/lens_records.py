@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from lens_core import EVENT_TYPES, Event, Origin, Record, StepMetrics
+from lens_core.plugin_api.encoding import why_refused
 
 from .resources import Resource
 from .values import BadValue, read_value, without_specials
@@ -44,7 +45,10 @@ def record_of(
         raise BadValue(f"there are no events of the type {kind[:100]!r}")
     fields.pop("row_step", None)
     fields.pop("sequence", None)
-    return _converted({**fields, "type": kind, "details": without_specials(body)}, Event)
+    event = _converted({**fields, "type": kind, "details": without_specials(body)}, Event)
+    if reason := why_refused(event):
+        raise BadValue(reason)
+    return event
 
 
 def _converted(fields: Mapping[str, Any], kind: type[_R]) -> _R:

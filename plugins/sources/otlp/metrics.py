@@ -70,14 +70,14 @@ class Converted:
             self.pieces.append(delimited(1, entry.labels + delimited(2, b"\x09" + raw + stamp)))
         self.series += 1
         self.samples += 1
-        self.attached += entry.attached
+        self.attached += entry.pod is not None
 
     def append_histogram(self, entry: Entry, message: bytes) -> None:
         """Append a series of one native histogram."""
         self.pieces.append(delimited(1, entry.labels + delimited(4, message)))
         self.series += 1
         self.histograms += 1
-        self.attached += entry.attached
+        self.attached += entry.pod is not None
 
     def records(self) -> list[SeriesBatch | StepMetrics]:
         """One batch of all series, and the rows."""
@@ -105,51 +105,56 @@ class MetricsConverter:
 
     def convert_metrics(self, message: Any, into: Converted) -> Iterator[None]:
         """Convert a request; yields whenever others should get a turn."""
-        self.table.begin()
+        self.table.follow_directory()
         for resource_metrics in message.resource_metrics:
-            latest = 0
+            before = len(into.pieces)
             for scope_metrics in resource_metrics.scope_metrics:
-                points = [_points_of(metric) for metric in scope_metrics.metrics]
-                count = sum(map(len, points))
-                into.received += count
-                try:
-                    scope = self.table.find_scope(resource_metrics.resource, scope_metrics.scope)
-                except BadValue as error:
-                    into.refuse("invalid", str(error), count)
-                    continue
-                for metric, held in zip(scope_metrics.metrics, points, strict=True):
-                    yield from self._convert_metric(metric, held, scope, into)
-                    latest = max(latest, held[-1].time_unix_nano if held else 0)
-            if latest and self._settings.target_info:
-                self._append_target_info(resource_metrics.resource, latest, into)
+                yield from self._convert_scope(resource_metrics.resource, scope_metrics, into)
+            if self._settings.target_info and len(into.pieces) > before:
+                self._append_target_info(resource_metrics.resource, into)
 
-    def _convert_metric(self, metric: Any, points: Sequence[Any], scope: Scope, into: Converted) -> Iterator[None]:
-        kind = metric.WhichOneof("data")
-        times = [point.time_unix_nano for point in points]
-        if times != sorted(times):  # a store takes the samples of a series in the order of their time
-            points = sorted(points, key=lambda point: point.time_unix_nano)
-        for first in range(0, len(points), POINTS_AT_A_TIME):
-            portion = points[first : first + POINTS_AT_A_TIME]
-            if first:
-                yield
-                self.table.begin()
-            if kind in ("gauge", "sum"):
-                self._convert_numbers(metric, kind, portion, scope, into)
-            else:
-                self._convert_others(metric, kind, portion, scope, into)
-        if len(into.pieces) % POINTS_AT_A_TIME < len(points):
-            yield
+    def _convert_scope(self, resource: bytes, scope_metrics: Any, into: Converted) -> Iterator[None]:
+        try:
+            scope = self.table.find_scope(resource, scope_metrics.scope)
+        except BadValue as error:
+            count = sum(len(_points_of(metric, metric.WhichOneof("data"))) for metric in scope_metrics.metrics)
+            into.received += count
+            into.refuse("invalid", str(error), count)
+            return
+        done = 0
+        for metric in scope_metrics.metrics:
+            kind = metric.WhichOneof("data")
+            points = _points_of(metric, kind)
+            count = len(points)
+            into.received += count
+            if count > 1:
+                points = _in_order(points)
+            for first in range(0, count, POINTS_AT_A_TIME):
+                portion = points[first : first + POINTS_AT_A_TIME] if count > POINTS_AT_A_TIME else points
+                self._convert_portion(metric, kind, portion, scope, into)
+                done += len(portion)
+                if done >= POINTS_AT_A_TIME:
+                    done = 0
+                    yield
+                    self.table.follow_directory()
+                    scope = self.table.find_scope(resource, scope_metrics.scope)
+
+    def _convert_portion(self, metric: Any, kind: str, points: Sequence[Any], scope: Scope, into: Converted) -> None:
+        if kind == "gauge" or kind == "sum":
+            self._convert_numbers(metric, kind, points, scope, into)
+        else:
+            self._convert_others(metric, kind, points, scope, into)
 
     def _convert_numbers(self, metric: Any, kind: str, points: Sequence[Any], scope: Scope, into: Converted) -> None:
         """Points of a gauge or a sum: samples, or values of rows."""
         refused: Refused | None = None
-        stream = Stream("", {})
         try:
             name_kind = "counter" if kind == "sum" and metric.sum.is_monotonic else "gauge"
-            _check_temporality(metric, kind)
+            if kind != "gauge":
+                _check_temporality(metric, kind)
             stream = self.table.find_stream(scope, metric.name, metric.unit, name_kind)
         except Refused as error:
-            refused = error
+            refused, stream = error, Stream("", {})
         entries, epoch = stream.entries, self.table.epoch
         for point in points:
             key = tuple(point.attributes)
@@ -250,9 +255,12 @@ class MetricsConverter:
         message = encode_native(point, point.time_unix_nano // _MILLISECOND, is_stale=bool(point.flags & _STALE))
         into.append_histogram(self.table.find_entry(stream, tuple(point.attributes), attributes), message)
 
-    def _append_target_info(self, raw: bytes, latest: int, into: Converted) -> None:
+    def _append_target_info(self, raw: bytes, into: Converted) -> None:
         """Append the series that has all attributes of a resource, to be joined by `job` and `instance`."""
-        resource = self.table.find_resource(raw)
+        try:
+            resource = self.table.find_resource(raw)
+        except BadValue:  # its points are refused already
+            return
         if resource.info and ("job" in resource.labels or "instance" in resource.labels):
             labels = {**resource.info, **resource.labels}
             try:
@@ -260,7 +268,7 @@ class MetricsConverter:
             except Refused as error:  # nothing that was sent is lost by it
                 into.messages.append(f"no target_info: {error}")
                 return
-            into.append_sample(entry, _encode_double(1.0), into.find_stamp(latest))
+            into.append_sample(entry, _encode_double(1.0), into.find_stamp(max(into.stamps)))
 
 
 def number_of(point: Any) -> float:
@@ -273,9 +281,14 @@ def number_of(point: Any) -> float:
     return float(point.as_int)
 
 
-def _points_of(metric: Any) -> Any:
-    kind = metric.WhichOneof("data")
+def _points_of(metric: Any, kind: str | None) -> Any:
     return getattr(metric, kind).data_points if kind in _KINDS else ()
+
+
+def _in_order(points: Sequence[Any]) -> Sequence[Any]:
+    """The points by their time: a store takes the samples of a series in no other order."""
+    times = [point.time_unix_nano for point in points]
+    return points if times == sorted(times) else sorted(points, key=lambda point: point.time_unix_nano)
 
 
 def _pop_rank(attributes: dict[str, Any]) -> int | None:

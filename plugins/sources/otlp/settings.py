@@ -39,7 +39,9 @@ class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_body_bytes: Annotated[
         int, Meta(ge=1024, le=1024**3, description="of a request after decompression, over HTTP and over gRPC")
     ] = 16 * 1024 * 1024
-    cached_series: Annotated[int, Meta(ge=0, description="label sets that are kept decoded")] = 200_000
+    cached_series: Annotated[int, Meta(ge=0, description="label sets that are kept decoded, about 1 KiB each")] = (
+        100_000
+    )
     grpc_listen: Annotated[
         str, Meta(description="HOST:PORT for gRPC (0.0.0.0:4317), without TLS; '' for HTTP alone")
     ] = ""

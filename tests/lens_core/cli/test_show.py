@@ -143,7 +143,7 @@ def test_documented_lines_with_jq_print_what_they_promise(lens: RunningLens) -> 
 
 
 def tapped(lens: RunningLens, line: str, number: int) -> list[str]:
-    """What a documented line prints of three rows, with events and log lines between them."""
+    """Return what a documented line prints of three rows, with events and log lines between them."""
     command = line.replace("lens tap", "lens tap --count 3")
     environment = {**os.environ, "LENS_URL": lens.url, "PATH": f"{BIN}:{os.environ['PATH']}"}
     name = f"llama-{number}"

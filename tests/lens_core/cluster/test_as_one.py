@@ -93,6 +93,44 @@ async def test_a_job_that_goes_on_at_another_daemon_is_one_attempt(daemons: Daem
     assert len({attempt for _, attempt in found}) == 1
 
 
+async def test_sessions_that_begin_at_different_daemons_are_numbered_in_their_order(
+    daemons: Daemons, postgres_dsn: str
+) -> None:
+    both = [await daemons(with_store(postgres_dsn)), await daemons(with_store(postgres_dsn))]
+    for number in range(6):
+        await both[number % 2].send([wandb_row(number, f"session-{number}")])
+
+    async def attempts() -> list[tuple[int, int]]:
+        found = await asked(both[0], "/workloads/job/metrics/data?metrics=loss")
+        return sorted((point["iteration"], point["attempt"]) for point in (found or {}).get("data", []))
+
+    for _ in range(300):
+        found = await attempts()
+        if len(found) == 6:
+            break
+        await asyncio.sleep(0.1)
+    numbers = [attempt for _, attempt in found]
+    assert numbers == sorted(set(numbers)), found
+    async with httpx.AsyncClient(timeout=30) as client:
+        deleted = await client.delete(f"{both[0].url}/api/v1/workloads/job")
+    assert deleted.status_code == 503
+    assert "deleting is not supported with a cluster yet" in deleted.text
+
+
+async def test_lines_without_a_step_at_two_daemons_are_steps_of_their_own(daemons: Daemons) -> None:
+    both = [await daemons(), await daemons()]
+    for number in range(24):
+        text = f"{{'loss': {2.0 - number / 100:.4f}, 'grad_norm': 1.5, 'learning_rate': 1e-05}}"
+        origin = Origin(workload_uid="job", pod_name="trainer-0", namespace="team")
+        await both[number % 2].send([LogLine(origin=origin, text=text, event_time=1_700_000_000.0 + number)])
+
+    def steps() -> list[int]:
+        return sorted(one.row_step for lens in both for one in lens.records if isinstance(one, StepMetrics))
+
+    await until(lambda: len(set(steps())) == 24, "24 steps")
+    assert len(steps()) == 24
+
+
 async def test_a_line_in_two_parts_at_two_daemons_is_one_step(daemons: Daemons) -> None:
     both = [await daemons(), await daemons()]
     whole = line(5).text

@@ -1,4 +1,4 @@
-"""What may not be with a cluster is refused in words, at the start."""
+"""Settings that a cluster does not support are refused with a message, at the start."""
 
 from __future__ import annotations
 

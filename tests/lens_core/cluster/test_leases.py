@@ -16,7 +16,7 @@ from tests.lens_core.cluster.test_cluster_road import row, stored
 
 
 def owned(daemons: Sequence[RunningLens]) -> list[int]:
-    """How many partitions each owns."""
+    """Count the partitions of each owner."""
     found = []
     for lens in daemons:
         assert lens.daemon.assembly is not None

@@ -76,7 +76,7 @@ async def append_lines(stream: LogStream, *texts: str) -> None:
 
 
 async def numbers_made(stream: LogStream, count: int) -> list[str]:
-    """What owners have written, once it is so much: any replica answers, and may be behind."""
+    """Wait until owners have written so many messages and return them; a replica that answers may be behind."""
     for _ in range(200):
         made = await _numbers_now(stream)
         if len(made) >= count:

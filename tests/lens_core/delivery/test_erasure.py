@@ -141,7 +141,8 @@ async def test_dead_letters_go_with_their_workload() -> None:
     await pipeline.stop()
 
 
-async def test_a_send_under_way_is_waited_for_and_its_refusals_are_no_dead_letters() -> None:
+async def pipeline_that_sends() -> tuple[Pipeline, asyncio.Future[object]]:
+    """Return a pipeline whose sink has a batch of two workloads, and the future of its answer."""
     answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     async def judge(batch: object) -> object:
@@ -152,6 +153,11 @@ async def test_a_send_under_way_is_waited_for_and_its_refusals_are_no_dead_lette
     await pipeline.start()
     await pipeline.submit([row(0), row(1, "b")])
     await until(lambda: bool(sink.asked), "a send is under way")
+    return pipeline, answer
+
+
+async def test_a_send_under_way_is_waited_for_and_its_refusals_are_no_dead_letters() -> None:
+    pipeline, answer = await pipeline_that_sends()
     with pytest.raises(Unavailable, match="delete again"):
         await pipeline.erase_records(GONE, 0.05)
     erasing = asyncio.create_task(pipeline.erase_records(GONE, 60))
@@ -162,17 +168,12 @@ async def test_a_send_under_way_is_waited_for_and_its_refusals_are_no_dead_lette
 
 
 async def test_a_sink_that_does_not_answer_holds_up_no_deletion_from_the_store() -> None:
-    answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    pipeline, answer = await pipeline_that_sends()
 
-    async def judge(batch: object) -> object:
-        return await answer
+    async def store(batch: object) -> object:
+        return Delivered()
 
-    sink = Scripted(judge)
-    pipeline = pipeline_of(None, sink, BatchLimits(max_records=2, max_wait_seconds=0.001), PATIENT)
-    await pipeline.start()
-    await pipeline.submit([row(0), row(1, "b")])
-    await until(lambda: bool(sink.asked), "a send is under way")
-    await pipeline.erase_records(GONE, 0.05, store=Scripted(judge))
+    await pipeline.erase_records(GONE, 0.05, store=Scripted(store))
     answer.set_result(Rejected({0: "no", 1: "no"}))
     await until(lambda: pipeline.spool.pending("out").records == 0, "everything is accounted for")
     assert [letter.record["row_step"] for letter in await pipeline.dead_letters.entries()] == [1]

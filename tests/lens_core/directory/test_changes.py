@@ -20,7 +20,7 @@ LIMIT = 4
 
 
 class Whole:
-    """What a directory holds, worked out of all feeds at each change."""
+    """A directory that is computed from all feeds at each change."""
 
     def __init__(self, directory: Directory) -> None:
         self.now = 1000.0

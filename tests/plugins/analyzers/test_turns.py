@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lens_plugins.analyzers import turns
-from lens_plugins.analyzers.turns import Turns
+from lens_plugins.analyzers.turns import Turns, TurnSettings
 
 
 class Clock:
@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.mark.parametrize("jobs", [1, 10, 200])
 def test_all_looks_together_keep_to_their_share(clock: Clock, jobs: int) -> None:
-    found = Turns(0.005, 1e9)
+    found = Turns(TurnSettings(longest_rest_seconds=1e9))
     spent, begun = 0.0, clock.now
     while clock.now < begun + 4 * 3600:
         found.note(f"job-{number}" for number in range(jobs))
@@ -40,7 +40,7 @@ def test_all_looks_together_keep_to_their_share(clock: Clock, jobs: int) -> None
 
 
 def test_few_jobs_are_looked_at_again_soon(clock: Clock) -> None:
-    found = Turns(0.005, 1800.0)
+    found = Turns(TurnSettings())
     found.note(["job"])
     found.looked_at("job", 0.03)
     found.note(["job"])
@@ -50,7 +50,7 @@ def test_few_jobs_are_looked_at_again_soon(clock: Clock) -> None:
 
 
 def test_who_waits_keeps_the_turn(clock: Clock) -> None:
-    found = Turns(0.005, 0.0)
+    found = Turns(TurnSettings(longest_rest_seconds=0.0))
     found.note(["b", "a"])
     found.note(["a", "c"])
     assert found.due() == ["b", "a", "c"]

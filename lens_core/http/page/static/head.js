@@ -26,9 +26,17 @@ function one(found) {
   return [
     el("div", { class: "title" }, el("h1", {}, name(detail.name)), stateBadge(line), frameworkBadges(glance)),
     below.length ? el("p", { class: "quiet below" }, below.map((text) => [name(text, 80), " "])) : null,
+    trackers(glance.links ?? []),
     trouble(found, line),
     tiles(line, glance),
   ];
+}
+
+// The runs' pages in their own trackers.
+function trackers(links) {
+  if (!links.length) return null;
+  const one = ({ tracker, name: run, url }) => el("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, name(run ? `${tracker}: ${run}` : tracker, 80));
+  return el("p", { class: "quiet below" }, "Also in ", links.map((link, place) => [place ? ", " : "", one(link)]));
 }
 
 // Why somebody should look, where they look first, and what to do.

@@ -8,6 +8,7 @@ import { button, el, throttle } from "./dom.js";
 import { head, waiting } from "./head.js";
 import { listen } from "./live.js";
 import { empty } from "./pieces.js";
+import { runTable, tableState } from "./runtable.js";
 import { note } from "./state.js";
 import { events, runs, why } from "./tabs.js";
 import { whereTimeWent } from "./time.js";
@@ -57,7 +58,8 @@ class Workload {
     this.uid = uids[0];
     this.isOne = uids.length === 1;
     this.tab = query.get("tab") ?? "charts";
-    this.parameters = {};
+    this.runs = tableState(query);
+    this.parameters = { ...this.runs };
     this.each = []; // what fetch() found of every workload
     this.names = null;
     this.head = el("div", { class: "head" });
@@ -179,20 +181,30 @@ class Workload {
 
   async fill(place) {
     const { uid, signal, names, grid } = this;
+    if (this.tab === "compare" || this.tab === "runs") await runTable(place, { uids: this.uids, state: this.runs, signal, changed: (state) => this.turnRuns(state) });
     if (this.tab === "compare") await compare(place, { names, points: grid.points, metrics: grid.shownMetrics(), signal });
     else await OTHERS[this.tab](place, { uid, signal, detail: this.each[0].detail });
   }
 
+  turnRuns(state) {
+    this.runs = state;
+    this.note(state);
+    this.refill(true).catch(this.say);
+  }
+
   // A tab without charts, or the tables beside them, as they are now: what somebody has unfolded stays unfolded.
-  async refill() {
+  async refill(isWanted = false) {
     const { tab } = this;
     const old = tab === "compare" ? this.below : this.place.firstElementChild;
+    if (!isWanted && document.activeElement?.matches("input[type=search]") && old?.contains(document.activeElement)) return; // somebody writes
     const fresh = el("div");
     await this.fill(fresh);
     if (tab !== this.tab || !old?.isConnected || isSame(fresh, old)) return;
+    const sorted = old.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
     const unfolded = new Set([...old.querySelectorAll("details")].filter((one) => one.open).map(titleOf));
     for (const one of fresh.querySelectorAll("details")) one.open = unfolded.has(titleOf(one));
     old.replaceChildren(...fresh.childNodes);
+    if (sorted) [...old.querySelectorAll("[data-sort]")].find((one) => one.dataset.sort === sorted)?.focus();
   }
 
   openCharts(place) {

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from lens_core import Store
+from lens_core import Secret, Store
 from lens_core.commands import data_dir_option, json_option, open_store, show_progress
 from lens_core.plugin_api.urls import hide, passwords_in, remember
 
@@ -31,7 +31,7 @@ def command() -> None:
       lens db stats
       lens db export --workload my-job my-job.jsonl.gz
       lens db import my-job.jsonl.gz
-      lens db import --from mlflow sqlite:///mlflow.db
+      lens import mlflow sqlite:///mlflow.db
     """
 
 
@@ -49,7 +49,7 @@ def migrate(config: Path | None, data_dir: Path | None) -> None:
     async def read_stats(store: Store) -> dict[str, Any]:
         return await store.stats()
 
-    found = _run_with_store(config, data_dir, read_stats)
+    found = run_with_store(config, data_dir, read_stats)
     click.echo(f"The database is at migration {found['migration']}.")
 
 
@@ -69,7 +69,7 @@ def stats(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     async def read_stats(store: Store) -> dict[str, Any]:
         return await store.stats()
 
-    found = _run_with_store(config, data_dir, read_stats)
+    found = run_with_store(config, data_dir, read_stats)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
         return
@@ -93,11 +93,49 @@ def vacuum(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     Example:
       lens db vacuum
     """
-    found = _run_with_store(config, data_dir, lambda store: store.vacuum())
+    found = run_with_store(config, data_dir, lambda store: store.vacuum())
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
     else:
         click.echo(", ".join(f"{name.replace('_', ' ')}: {value:,}" for name, value in found.items()))
+
+
+@command.command("move-points")
+@click.argument("where", envvar="LENS_POINTS")
+@_config_option
+@data_dir_option
+@json_option
+def move_points(where: str, config: Path | None, data_dir: Path | None, as_json: bool) -> None:
+    """Move the points to the ClickHouse at WHERE (or $LENS_POINTS) while the store is in use.
+
+    Everything is copied and compared. What is interrupted goes on when the command is run again. At the end daemons
+    write no more; what comes waits in their spools until they are started with the setting `points`.
+
+    \b
+    Examples:
+      lens db move-points clickhouse://lens@clickhouse:8123/lens
+      LENS_POINTS=clickhouse://lens:secret@clickhouse:8123/lens lens db move-points
+    """
+    for password in passwords_in(where):
+        remember(password)
+
+    async def move(store: Store) -> Any:
+        from ..plugin import PostgreSQL
+
+        if not isinstance(store, PostgreSQL):
+            raise click.ClickException("only the points of a store in PostgreSQL can be moved")
+        with show_progress("Rows copied", None) as show:
+            return await store.move_points(Secret(where), show)
+
+    try:
+        moved = run_with_store(config, data_dir, move)
+    except ValueError as error:
+        raise click.ClickException(hide(str(error))) from None
+    if as_json:
+        click.echo(msgspec.json.encode(moved._asdict()).decode())
+        return
+    click.echo(f"{moved.streams:,} streams with {moved.rows:,} rows were copied and compared.")
+    click.echo("Set `points` of the store and start the daemons again. `lens db vacuum` then removes the old rows.")
 
 
 @command.command("export")
@@ -117,7 +155,7 @@ def export(file: Path, workload: str, config: Path | None, data_dir: Path | None
     async def export_records(store: Store) -> int:
         return await _write_pieces(store.export_records(workload), file)
 
-    count = _run_with_store(config, data_dir, export_records)
+    count = run_with_store(config, data_dir, export_records)
     click.echo(f"{count:,} records were written to {file}.")
 
 
@@ -153,7 +191,11 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
         with show_progress("Records read", None) as show:
             return await store_records(store, pieces, lambda counts: show(counts.records))
 
-    counts = _run_with_store(config, data_dir, import_records)
+    show_counts(run_with_store(config, data_dir, import_records), as_json)
+
+
+def show_counts(counts: ImportCounts, as_json: bool) -> None:
+    """Print how much was imported; ends with 1 if something could not be stored."""
     if as_json:
         click.echo(msgspec.json.encode(counts).decode())
     else:
@@ -164,7 +206,9 @@ def import_(where: str, kind: str, config: Path | None, data_dir: Path | None, a
         raise SystemExit(1)
 
 
-def _run_with_store(config: Path | None, data_dir: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
+def run_with_store(config: Path | None, data_dir: Path | None, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Do work with the store of a configuration, and return what it returns."""
+
     async def all_() -> T:
         async with open_store(config, data_dir) as store:
             return await work(store)

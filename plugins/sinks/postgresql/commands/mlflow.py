@@ -78,7 +78,7 @@ def _of_postgres(url: str) -> Iterator[_Point]:
 
 
 def _of_sqlite(path: Path) -> Iterator[_Point]:
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
     try:
         yield from map(_point, connection.execute(_ROWS))
     except sqlite3.Error as error:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import logging
 import math
 import tempfile
 import time
@@ -24,20 +23,16 @@ from lens_core import (
     Answer,
     AnyRecord,
     Batch,
-    Context,
     Delivered,
     LensError,
     Position,
     Record,
     Rejected,
     Retry,
-    SelfMetrics,
     StepMetrics,
     Store,
 )
 from lens_core.plugin_api.encoding import PRODUCER
-
-from ....collectors.wandb_offline import WandbOffline, WandbOfflineSettings
 
 FORMAT = 1
 _decode = msgspec.json.Decoder(AnyRecord, strict=False).decode
@@ -192,20 +187,8 @@ class _Hand:
 
 async def _collected(folder: Path) -> AsyncIterator[list[Record]]:
     """Offline runs of wandb, read by the collector that does so in a daemon, from their beginning."""
-    if not folder.is_dir():
-        raise LensError(f"{folder} is no folder")
+    from .histories import history_of
+
     with tempfile.TemporaryDirectory(prefix="lens-import-") as state:
-        context = Context(
-            name="import", logger=logging.getLogger("lens.import"), data_dir=Path(state), metrics=SelfMetrics()
-        )
-        collector = WandbOffline(WandbOfflineSettings(paths=[str(folder)]), context)
-        await collector.start()
-        try:
-            while True:
-                records = list(await collector.collect())
-                yield records
-                await collector.stored()
-                if not collector.more:
-                    return
-        finally:
-            await collector.stop()
+        async for piece in history_of("wandb", str(folder), Path(state)):
+            yield piece

@@ -11,6 +11,8 @@ from .wire import Line
 
 _UPSTREAM_OK = 2000
 _UPSTREAM_REFUSES = frozenset({400, 4001})
+# It stores no other ones, and fails on them for ever.
+_UPSTREAM_SOURCES = frozenset({"wandb", "log", "tensorflow"})
 _TORCH_MODULES = ("deepspeed", "megatron", "transformers", "lightning")
 
 
@@ -32,7 +34,8 @@ def next_request(origin: bytes, lines: Sequence[Line]) -> tuple[str, bytes | Non
         if record.get("run_id") == first["run_id"] and record.get("origin") == first.get("origin"):
             used.append(line)
             logs.append({"step": record["iteration"], "timestamp": record["event_time"], "data": record["values"]})
-    body = {**_identity(who), "source": first["data_source"], "run_id": first["run_id"], "logs": logs}
+    source = first["data_source"] if first["data_source"] in _UPSTREAM_SOURCES else "wandb"
+    body = {**_identity(who), "source": source, "run_id": first["run_id"], "logs": logs}
     return "/wandb/logs", _dump(body), used
 
 

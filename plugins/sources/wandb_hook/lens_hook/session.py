@@ -14,7 +14,7 @@ from . import say
 from .buffer import Buffer
 from .values import Number
 
-# What is known about a run; a function is called when evidence is made.
+# The facts of a run; a function is called when evidence is made.
 Facts = Union[Mapping[str, Any], Callable[[], Mapping[str, Any]]]
 _MAX_AXES = 1000
 _MAX_GROUPS = 1000

@@ -18,7 +18,9 @@ def run_facts(run: Any) -> dict[str, Any]:
 
     def wandb_facts() -> dict[str, Any]:
         tags = _read_attribute(run, "tags")
+        url = None if _read_attribute(run, "offline") else _read_attribute(run, "url")
         return {
+            **({"url": url} if isinstance(url, str) and url else {}),
             "project": _read_attribute(run, "project"),
             "name": _read_attribute(run, "name"),
             "id": _read_attribute(run, "id"),

@@ -14,7 +14,7 @@ from tests.plugins.sinks.postgresql.support import ORIGIN, Spool, points, row, t
 
 
 def rows_of_trainer(first: int, count: int, **changes: Any) -> list[Any]:
-    """What a Trainer gives to wandb, MLflow and TensorBoard, and what its script gives to wandb itself."""
+    """The rows that a Trainer gives to wandb, MLflow and TensorBoard, and those of its script."""
     found = []
     for step in range(first, first + count):
         at = {"event_time": 1_700_000_000.0 + step, **changes}

@@ -135,6 +135,6 @@ def values_of(records: Sequence[Record], *, info: bool = False) -> dict[str, flo
 
 
 def rejected_of(content: bytes) -> tuple[int, str]:
-    """What the answer to metrics says was refused, and why."""
+    """Return what the answer to metrics refuses, and why."""
     partial = ExportMetricsServiceResponse.FromString(content).partial_success
     return partial.rejected_data_points, partial.error_message

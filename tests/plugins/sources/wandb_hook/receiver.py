@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-Behaviour = Callable[["Request"], "tuple[int, bytes, dict[str, str]] | None"]
+from tests.stub_server import Answer, StubServer
+
+Behaviour = Callable[["Request"], "Answer | None"]
 
 
 class Request:
@@ -43,53 +45,25 @@ class Receiver:
         self.requests: list[Request] = []
         self.behaviour = behaviour
         self._news = threading.Condition()
-        outer = self
+        self._server = StubServer(self._answer, port)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-                request = Request(self.path, dict(self.headers.items()), body)
-                answer = outer.behaviour(request)
-                with outer._news:
-                    outer.requests.append(request)
-                    outer._news.notify_all()
-                if answer is None:
-                    self.close_connection = True
-                    return
-                status, content, headers = answer
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: Any) -> None:
-                return
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-            allow_reuse_address = True
-
-            def handle_error(self, *_: Any) -> None:  # a client that was killed is part of the tests
-                return
-
-        self._server = Server(("127.0.0.1", port), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
+    def _answer(self, path: str, headers: dict[str, str], body: bytes) -> Answer | None:
+        request = Request(path, headers, body)
+        answer = self.behaviour(request)
+        with self._news:
+            self.requests.append(request)
+            self._news.notify_all()
+        return answer
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return int(self._server.server_address[1])
+        return self._server.port
 
     @property
     def url(self) -> str:
         """The base URL to give to the hook."""
-        return f"http://127.0.0.1:{self.port}/api/v1"
+        return f"{self._server.url}/api/v1"
 
     def records(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Records of all /records requests, each with the origin that counts for it."""
@@ -118,11 +92,13 @@ class Receiver:
                 assert left > 0, "the receiver did not get what it should have"
                 self._news.wait(min(left, 0.2))
 
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Speak TLS with every connection from now on."""
+        self._server.use_tls(context)
+
     def close(self) -> None:
         """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
 
 @contextlib.contextmanager

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from lens_hook import evidence, wire
+from lens_hook import echo, evidence, legacy, wire
+from lens_hook.buffer import Summary
 from lens_hook.session import Session
 from lens_hook.settings import read_origin
+from lens_hook.tracking import KeyCounter
 from lens_hook.values import snapshot
 
 from lens_core.model.records import Event, Evidence, StepMetrics, decode_json_envelope
@@ -59,3 +62,58 @@ def test_events_and_evidence() -> None:
     assert facts.source == "wandb"
     assert facts.facts["wandb"]["config"] == {"lr": 0.1}
     assert facts.facts["modules"]["hypothesis"]
+
+
+MARKS = st.sampled_from(["", "transformers", "keras"])
+LOGGED = st.lists(st.tuples(MARKS, st.dictionaries(st.sampled_from("abc"), VALUES, min_size=1), st.integers(0, 3)))
+
+
+@given(LOGGED)
+def test_echoes_are_never_merged_with_other_rows(logged: list[tuple[str, dict[str, Any], int]]) -> None:
+    session = Session("mlflow", "r")
+    rows: list[Any] = []
+    for of, data, step in logged:
+        values = snapshot(data)
+        rows.append((session, echo.Echo(values, of) if of else values, step, False, None, None, 1.0))
+    encoder = wire.Encoder()
+    records = decoded(*(encoder.row(row) for row in wire.merge(rows)))
+    seen = [(record.echo_of, record.row_step, name) for record in records for name in record.values]
+    assert sorted(seen) == sorted((of, step, name) for of, data, step in logged for name in data)
+
+
+def test_a_summary_keeps_its_mark_and_names_its_tracker() -> None:
+    session = Session("clearml", "r")
+    rows: list[Any] = [(session, Summary({"best": 1.0}, "keras"), None, False, None, None, 1.0)]
+    (record,) = decoded(*(wire.Encoder().row(row) for row in wire.merge(rows)))
+    assert (record.echo_of, record.tags) == ("keras", {"best": {"clearml": "summary"}})
+
+
+def test_a_thread_is_marked_by_the_outermost_framework_alone() -> None:
+    mark = echo.enter("transformers")
+    assert mark is not None
+    assert echo.enter("accelerate") is None
+    assert not mark.heard
+    assert echo.hear_echo() == "transformers"
+    assert mark.heard
+    echo.inside[1] = echo.Mark("of another thread")
+    echo.forget_other_threads()
+    assert len(echo.inside) == 1
+    echo.leave()
+    assert echo.inside == {}
+    assert type(echo.as_echo({"loss": 1.0})) is dict
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, unique=True)))
+def test_counted_steps_never_give_one_key_a_step_twice(rows: list[list[str]]) -> None:
+    counter = KeyCounter()
+    seen = [(counter.next_step(*keys), key) for keys in rows for key in keys[:1]]
+    assert len(seen) == len(set(seen))
+
+
+def test_upstream_gets_no_source_that_it_fails_on() -> None:
+    origin = wire.encode_origin({"workload_uid": "w"})
+    for source, expected in (("mlflow", "wandb"), ("tensorflow", "tensorflow"), ("wandb", "wandb")):
+        rows: list[Any] = [(Session(source, "r"), {"loss": 1.0}, 1, False, None, None, 1.0)]
+        _, body, _ = legacy.next_request(origin, [wire.Encoder().row(row) for row in wire.merge(rows)])
+        assert body is not None
+        assert msgspec.json.decode(body)["source"] == expected

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
+
+from tests.stub_server import Answer, StubServer
 
 PROJECT = {"id": "cHJvamVjdA==", "name": "p", "entity": {"id": "ZW50aXR5", "name": "e"}}
 
@@ -17,43 +17,18 @@ class WandbServer:
 
     def __init__(self, last_step: int = -1) -> None:
         self.last_step = last_step
-        outer = self
+        self._server = StubServer(self._answer)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-                answer = outer.answer(json.loads(body)) if self.path == "/graphql" else {}
-                content = json.dumps(answer).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_PUT = do_GET = do_POST
-
-            def log_message(self, *_: Any) -> None:
-                return
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:  # a client that ends in the middle of a request
-                return
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
+    def _answer(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        answer = self.answer(json.loads(body)) if path == "/graphql" else {}
+        return 200, json.dumps(answer).encode(), {"Content-Type": "application/json"}
 
     @property
     def variables(self) -> dict[str, str]:
         """The variables that make a wandb process use this server."""
         return {
             "WANDB_MODE": "online",
-            "WANDB_BASE_URL": f"http://127.0.0.1:{self._server.server_address[1]}",
+            "WANDB_BASE_URL": self._server.url,
             "WANDB_API_KEY": f"local-{'0' * 40}",
             "WANDB_ENTITY": "e",
         }
@@ -99,9 +74,7 @@ class WandbServer:
 
     def close(self) -> None:
         """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
 
 @contextlib.contextmanager

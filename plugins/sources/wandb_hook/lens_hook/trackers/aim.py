@@ -44,16 +44,18 @@ def _tracked(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _log_aim_value(tracker: Any, value: Any, name: Any, step: Any, context: Any) -> None:
-    prefix = _prefix(context)
-    values = value if isinstance(value, Mapping) else {name: value}
-    row = {f"{prefix}{key}": number for key, number in values.items() if not str(key).startswith(_SYSTEM)}
-    row = {key: number for key, number in row.items() if hasattr(number, "__float__")}
+    prefix = _prefix(context) if context else ""
+    row = {}
+    for key, number in (value if type(value) is dict or isinstance(value, Mapping) else {name: value}).items():
+        is_number = type(number) is float or type(number) is int or hasattr(number, "__float__")
+        if is_number and not key.startswith(_SYSTEM):
+            row[prefix + key] = number
     if not row:
         return
-    if tracking.SESSION not in tracker.__dict__:
-        # Read now, in the thread that owns Aim's storage.
-        tracker.__dict__[_FACTS] = _read_facts(tracker.__dict__.get(_FACTS), tracker)
-    session = tracking.session_of(tracker, "aim", lambda: dict(tracker.__dict__[_FACTS]), tracker.hash)
+    session = tracker.__dict__.get(tracking.SESSION)
+    if session is None:  # read now, in the thread that owns Aim's storage
+        facts = tracker.__dict__[_FACTS] = _read_facts(tracker.__dict__.get(_FACTS), tracker)
+        session = tracking.session_of(tracker, "aim", lambda: facts, tracker.hash)
     if step is None:
         step = tracker.__dict__.setdefault(_COUNTER, tracking.KeyCounter()).next_step(*row)
     tracking.log_row(session, row, step)

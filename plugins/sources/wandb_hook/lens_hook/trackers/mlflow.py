@@ -52,8 +52,7 @@ class _Run:
 
     def log_values(self, values: dict[str, Any], step: Any, time_ms: Any) -> None:
         """Log a row without MLflow's own system metrics."""
-        values = {key: value for key, value in values.items() if not key.startswith(_SYSTEM)}
-        if not values:
+        if next(iter(values)).startswith(_SYSTEM):  # they come in batches of their own
             return
         if self.session is None:
             self.session = tracking.open_run("mlflow", self.run_id, self.describe)
@@ -143,12 +142,19 @@ def _as_sequence(metrics: Any) -> Any:
 
 def _log_batch(run: _Run, metrics: Any, params: Any, tags: Any) -> None:
     rows: dict[tuple[Any, Any], dict[str, Any]] = {}
+    row: dict[str, Any] = {}
+    latest_step: Any = None
+    latest_ms: Any = None
     for metric in metrics or ():
-        key = (metric.step, metric.timestamp)
-        row = rows.get(key)
-        if row is None:
-            row = rows[key] = {}
-        row[metric.key] = metric.value
+        try:
+            known = metric.__dict__  # its properties take several times as long
+            step, time_ms, key, value = known["_step"], known["_timestamp"], known["_key"], known["_value"]
+        except (AttributeError, KeyError):
+            step, time_ms, key, value = metric.step, metric.timestamp, metric.key, metric.value
+        if not rows or step != latest_step or time_ms != latest_ms:
+            latest_step, latest_ms = step, time_ms
+            row = rows.setdefault((step, time_ms), {})
+        row[key] = value
     for (step, time_ms), row in rows.items():
         run.log_values(row, step, time_ms)
     if params or tags:

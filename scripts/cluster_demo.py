@@ -1,0 +1,82 @@
+"""Three NATS servers, three daemons and a PostgreSQL on this machine, faults, and a count of what was lost (nothing).
+
+`scripts/demo --cluster` calls it. Senders go round all daemons while servers, daemons and parts of the database are
+killed or put to sleep at random; in the end what was acknowledged is compared with what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import click
+from lens_plugins.sinks.postgresql.embedded import EmbeddedPostgres
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.cluster_fleet import Fleet, Senders, check_stored, kill_at_random
+
+
+class Database:
+    """A PostgreSQL of this run, whose end is awaited in a thread with an event loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._server = EmbeddedPostgres(
+            folder / "postgresql", logging.getLogger("database"), shared_buffers=64 << 20, max_wal=256 << 20
+        )
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(120)
+
+    @property
+    def dsn(self) -> str:
+        """The address of the database."""
+        return str(self._server.dsn)
+
+    @property
+    def pid(self) -> int:
+        """The process whose children may be killed."""
+        assert self._server.pid is not None
+        return int(self._server.pid)
+
+    def stop(self) -> None:
+        """End it."""
+        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result(60)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+@click.command()
+@click.option("--seconds", default=60.0, show_default=True, help="How long something is killed.")
+@click.option("--seed", default=1, show_default=True, help="The faults' order.")
+def main(seconds: float, seed: int) -> None:
+    """Run a cluster on this machine, kill parts of it, and compare what was acknowledged with what is stored."""
+    with tempfile.TemporaryDirectory(prefix="lens-cluster-") as name:
+        folder = Path(name)
+        database = Database(folder)
+        fleet = Fleet(folder, database.dsn)
+        try:
+            for daemon in fleet.daemons:
+                click.echo(f"daemon on {daemon.url}/  (`lens cluster status --url {daemon.url}`)")
+            with Senders(fleet) as sent:
+                done: Counter[str] = Counter()
+                ends, rng = time.monotonic() + seconds, random.Random(seed)
+                while time.monotonic() < ends:
+                    done.update(kill_at_random(fleet, min(10.0, ends - time.monotonic()), rng, database.pid))
+                    faults = ", ".join(f"{kind} {count}" for kind, count in sorted(done.items()))
+                    click.echo(f"acknowledged: {len(sent.rows)} rows, {len(sent.lines)} lines; faults: {faults}")
+            check_stored(fleet, sent, 180.0)
+            click.echo(f"stored: all {len(sent.rows)} rows and {len(sent.lines)} lines, each once, in one attempt")
+        finally:
+            fleet.end()
+            database.stop()
+
+
+if __name__ == "__main__":
+    main()

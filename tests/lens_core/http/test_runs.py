@@ -1,0 +1,112 @@
+"""Runs as rows: configuration, last and best values, filters, order, groups and pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lens_core import Evidence
+from lens_core.http.run_table import Condition, RunRow
+from tests.lens_core.http.query_app import QueryApp
+from tests.plugins.sinks.postgresql.support import ORIGIN, row
+
+
+async def fill(asked: QueryApp, count: int = 12) -> None:
+    """A sweep of so many runs in one workload."""
+    for number in range(count):
+        run = f"run-{number:02}"
+        values = [5.0 - number / 10, 1.0 + number, float("nan") if number == 3 else 2.0 + number]
+        await asked.spool.deliver(
+            *[
+                row(step, run_id=run, values={"loss": value, "eval/accuracy": step + number})
+                for step, value in enumerate(values)
+            ],
+            Evidence(
+                origin=ORIGIN,
+                source="wandb",
+                run_id=run,
+                facts={"wandb": {"config": {"lr": 10.0 ** -(number % 3), "model": {"width": 64 * number}}}},
+                event_time=1_700_000_000.0,
+            ),
+        )
+
+
+async def names(asked: QueryApp, **parameters: Any) -> list[str]:
+    return [run["run_id"] for run in (await asked.json("/runs", uid="workload-1", **parameters))["runs"]]
+
+
+async def test_a_row_has_all_that_a_run_is_compared_by(asked: QueryApp) -> None:
+    await fill(asked)
+    answer = await asked.json("/runs", uid="workload-1")
+    assert (answer["total_count"], answer["next_cursor"]) == (12, None)
+    first, fourth = answer["runs"][0], answer["runs"][3]
+    assert first["config"] == {"lr": 1.0, "model.width": 0}
+    assert (first["last"], first["best"]) == ({"loss": 2.0, "eval/accuracy": 2.0}, {"loss": 1.0, "eval/accuracy": 2.0})
+    assert fourth["best"]["loss"] == 4.0
+    assert (first["state"], first["last_iteration"], first["rows"], first["attempts"]) == ("silent", 2, 3, 1)
+    assert (await asked.json("/runs", search="nothing-like-it"))["runs"] == []
+    assert len((await asked.json("/runs"))["runs"]) == 12
+
+
+async def test_filters_order_groups_and_pages(asked: QueryApp) -> None:
+    await fill(asked)
+    assert await names(asked, filter="best.loss<3") == ["run-00", "run-01"]
+    assert await names(asked, filter=["config.lr=0.1", "best.loss>=4.2"]) == ["run-04", "run-07"]
+    assert await names(asked, filter="run_id~-1") == ["run-10", "run-11"]
+    assert await names(asked, filter="config.nothing=1") == []
+    assert (await names(asked, sort="best.loss", order="desc"))[:2] == ["run-04", "run-05"]
+    grouped = await asked.json("/runs", uid="workload-1", group="config.lr", sort="best.loss", order="desc")
+    assert grouped["groups"] == [{"value": value, "count": 4} for value in (0.01, 0.1, 1.0)]
+    assert [run["run_id"] for run in grouped["runs"]][:5] == ["run-05", "run-08", "run-11", "run-02", "run-04"]
+    paged: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        answer = await asked.json("/runs", uid="workload-1", sort="last_iteration", limit=5, cursor=cursor)
+        paged += [run["run_id"] for run in answer["runs"]]
+        cursor = answer["next_cursor"]
+    assert paged == await names(asked, sort="last_iteration")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"filter": "loss"}, "filter must be like"),
+        ({"filter": "loss<2"}, "filter must name a column"),
+        ({"sort": "colour"}, "sort must name a column"),
+        ({"group": "config."}, "group must name a column"),
+        ({"cursor": "5"}, "cursor is none"),
+    ],
+)
+async def test_what_nobody_knows_is_refused(asked: QueryApp, parameters: dict[str, str], words: str) -> None:
+    response = await asked.get("/runs", **parameters)
+    assert (response.status_code, words in response.json()["message"]) == (400, True), response.text
+
+
+def test_a_value_that_is_missing_or_of_another_kind_fails_no_filter() -> None:
+    found = RunRow(
+        workload_uid="w",
+        name="w",
+        run_id="r",
+        state="running",
+        attempts=1,
+        rows=1,
+        last_iteration=None,
+        first_seen=0,
+        last_seen=0,
+        config={"lr": "1e-3", "flag": True, "list": [1], "none": None},
+        last={"loss": "NaN"},
+        best={},
+    )
+    for text, expected in {
+        "config.lr=0.001": True,
+        "config.flag=true": True,
+        "config.list~1": True,
+        "config.none!=1": True,
+        "config.none<1": False,
+        "last.loss<1": False,
+        "last.loss=nan": True,
+        "last_iteration>0": False,
+        "state!=failed": True,
+    }.items():
+        assert Condition.of_text(text).holds_of(found) == expected, text
