@@ -27,7 +27,7 @@ from .values import BadValue
 
 _object = msgspec.json.Decoder(dict[str, Any])
 _IDS = frozenset({"trace_id", "span_id", "parent_span_id"})
-# Parts that are refused alone, with all that they hold; their items are counted.
+# Lists whose members are refused one by one, each with all that it holds; refusals are counted in items.
 _ITEMS = frozenset({"data_points", "log_records", "spans"})
 _CONTAINERS = frozenset({"metrics"}) | {
     f"{at}_{what}" for at in ("resource", "scope") for what in ("metrics", "logs", "spans")

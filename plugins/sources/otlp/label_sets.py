@@ -95,7 +95,7 @@ class LabelSetTable:
         self.size = 0
         self.epoch = 1
 
-    def begin(self) -> None:
+    def follow_directory(self) -> None:
         """Take up what the directory knows now, and clear a full table; before every portion of points."""
         self.epoch = self._enricher.refresh()
         if self.size > self._settings.cached_series:
@@ -140,7 +140,7 @@ class LabelSetTable:
         if entry is None:
             entry = self._make_entry(stream, attributes, extra)
             stream.entries[key] = entry
-            # A large entry counts as several, so that the table is bounded in bytes, too.
+            # A large one counts as several, so that the table is bounded in bytes, too.
             self.size += 1 + len(entry.head) // 1024
         elif entry.epoch != self.epoch:
             self.renew(entry)

@@ -105,7 +105,7 @@ class MetricsConverter:
 
     def convert_metrics(self, message: Any, into: Converted) -> Iterator[None]:
         """Convert a request; yields whenever others should get a turn."""
-        self.table.begin()
+        self.table.follow_directory()
         for resource_metrics in message.resource_metrics:
             before = len(into.pieces)
             for scope_metrics in resource_metrics.scope_metrics:
@@ -136,7 +136,7 @@ class MetricsConverter:
                 if done >= POINTS_AT_A_TIME:
                     done = 0
                     yield
-                    self.table.begin()
+                    self.table.follow_directory()
                     scope = self.table.find_scope(resource, scope_metrics.scope)
 
     def _convert_portion(self, metric: Any, kind: str, points: Sequence[Any], scope: Scope, into: Converted) -> None:
