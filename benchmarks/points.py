@@ -42,7 +42,7 @@ PASSWORD = "benchmark"
 
 
 class Sizes(NamedTuple):
-    """The amount that is written."""
+    """The number of rows to write."""
 
     charts: Sequence[int]
     ranks: int

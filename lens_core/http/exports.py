@@ -187,7 +187,7 @@ async def _write_stream(part: Path, stream: AsyncIterator[bytes], export: Export
 async def _write_workbook(part: Path, pieces: AsyncIterator[PointColumns], export: Export) -> None:
     with workbook(part) as book:
         async for piece in pieces:
-            await asyncio.to_thread(book.write_rows, piece)
+            await asyncio.to_thread(book.write_piece, piece)
             export.bytes = part.stat().st_size
 
 

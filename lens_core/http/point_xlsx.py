@@ -40,7 +40,7 @@ class Workbook:
         self._rows = 0
         self._sheets = 0
 
-    def write_rows(self, piece: PointColumns) -> None:
+    def write_piece(self, piece: PointColumns) -> None:
         """Write the rows of a piece."""
         before = _escape_text(piece.metric_name)
         after = f"{_escape_text(piece.data_source)}{_escape_text(piece.run_id)}{_format_integer(piece.attempt)}"

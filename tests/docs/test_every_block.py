@@ -42,6 +42,8 @@ RUN_BY = {
 # YAML that is not for Lens: the page's own test, or whose file it is.
 OTHERS_YAML = {
     "alerting.md": "Prometheus' own file, run by test_alerting_page.py",
+    "clickhouse.md": "Compose's own file, and the chart's values",
+    "cluster.md": "the chart's values",
     "instrument_a_cluster.md": "the chart's values",
     "opentelemetry.md": "the Collector's own file, and one of Lens; test_opentelemetry_page.py",
     "remote_write.md": "Prometheus' own file",
@@ -136,6 +138,7 @@ def valid_for_lens(text: str, folder: Path) -> Config:
     if not sinks:
         sinks["rows"] = {"type": "jsonl", "path": "rows.jsonl"}
     variables = {"DB_PASSWORD": "x", "INFLUX_TOKEN": "x", "SLACK_WEBHOOK_URL": "https://chat"}
+    variables |= {"DATABASE_URL": "postgresql://lens@db/lens", "CLICKHOUSE_URL": "clickhouse://lens:x@ch:8123/lens"}
     return parse_config(yaml.safe_dump(content), "page", PluginHost.load(), variables, folder=folder)
 
 

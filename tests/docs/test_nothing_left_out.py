@@ -31,6 +31,7 @@ NOT_RUN = {
 # Page and first words of a block that is neither commands, code nor YAML → the test that uses it, or why none does.
 OTHERS = {
     ("docs/alerting.md", "time() - lens:"): "tests/docs/test_alerting_page.py",
+    ("docs/clickhouse.md", "select step"): "no server of ClickHouse is in the tests of pages; its own tests ask it",
     ("docs/cluster.md", "jetstream {"): "tests/nats_servers.py writes it for its servers",
     ("docs/cluster.md", "pip install"): "no package index has Lens yet; the tests install the extra from here",
     ("docs/diagnosis.md", "INFO - Reported log content"): "what DLRover logs, for people to compare with",

@@ -79,8 +79,8 @@ def test_a_long_workbook_goes_on_in_another_sheet(tmp_path: Path) -> None:
         values=array("d", [1.5] * 25),
     )
     with workbook(tmp_path / "w.xlsx", sheet_rows=11) as book:
-        book.write_rows(piece)
-        book.write_rows(piece)
+        book.write_piece(piece)
+        book.write_piece(piece)
     read = openpyxl.load_workbook(tmp_path / "w.xlsx")
     assert [sheet.max_row for sheet in read.worksheets] == [11] * 5
     assert read.worksheets[2]["E6"].value == str(2**60)

@@ -12,7 +12,7 @@ _PORTS = {"clickhouse": 8123, "clickhouses": 8443}
 
 
 class PointsAddress(NamedTuple):
-    """The address at which a ClickHouse answers HTTP, and as whom."""
+    """The HTTP address of a ClickHouse, with the user."""
 
     host: str
     port: int
