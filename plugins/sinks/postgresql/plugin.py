@@ -266,7 +266,7 @@ class PostgreSQL(Asking):
         try:
             async with await self._database.connect_when_ready(timeout_seconds=0) as connection:
                 store = ClickHouseStore(clickhouse, self._options.history_limit)
-                return await PointMove(connection, store, self._options.history_limit, show).run()
+                return await PointMove(connection, store, self._options.history_limit, show).move_everything()
         finally:
             await clickhouse.close()
 

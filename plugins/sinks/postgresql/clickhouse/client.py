@@ -45,7 +45,7 @@ class ClickHouse:
 
     @property
     def place(self) -> str:
-        """Where it is, without user and password."""
+        """The address, without user and password."""
         return f"{self._address.host}:{self._address.port}/{self._address.database}"
 
     async def close(self) -> None:
@@ -60,21 +60,21 @@ class ClickHouse:
 
     async def fetch(self, statement: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Rows of numbers as a structured array. Raises PointsAway."""
-        data: bytes = await self._call("raw_query", statement, fmt="RowBinary")
+        data: bytes = await self._ask_client("raw_query", statement, fmt="RowBinary")
         return np.frombuffer(data, dtype)
 
     async def rows(self, statement: str) -> Sequence[Sequence[Any]]:
         """Rows of anything. Raises PointsAway."""
-        found: Sequence[Sequence[Any]] = (await self._call("query", statement)).result_rows
+        found: Sequence[Sequence[Any]] = (await self._ask_client("query", statement)).result_rows
         return found
 
     async def execute(self, statement: str) -> None:
         """Run a statement without an answer. Raises PointsAway."""
-        await self._call("command", statement)
+        await self._ask_client("command", statement)
 
     async def insert(self, columns: Sequence[Any], token: str) -> None:
         """Insert versions, once however often it is said with this token. Raises PointsAway."""
-        await self._call(
+        await self._ask_client(
             "insert",
             TABLE,
             columns,
@@ -84,7 +84,7 @@ class ClickHouse:
             settings={"insert_deduplication_token": token},
         )
 
-    async def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+    async def _ask_client(self, method: str, *arguments: Any, **options: Any) -> Any:
         client = await self._connected()
         try:
             return await getattr(client, method)(*arguments, **options)

@@ -82,7 +82,7 @@ class PointMove:
         self._versions = 0
         self._logs: set[int] = set()  # streams of logs, whose rows all ranks share
 
-    async def run(self) -> Moved:
+    async def move_everything(self) -> Moved:
         """Move everything. Raises MoveFailed, NotReady where ClickHouse is away; both may be run again."""
         await self._clickhouse.prepare()
         async with only_here(self._connection, _LOCK) as is_ours:
@@ -124,8 +124,8 @@ class PointMove:
         copied = _Copied()
         for stream_id, _ in streams:
             first = LOWEST_STEP
-            while rows := await self._read(_NEXT_ROWS, [stream_id, first, _ROWS_AT_ONCE]):
-                await self._insert(rows, copied)
+            while rows := await self._read_rows(_NEXT_ROWS, [stream_id, first, _ROWS_AT_ONCE]):
+                await self._insert_rows(rows, copied)
                 first = rows[-1].row_step + 1
                 if len(rows) < _ROWS_AT_ONCE or first >= 2**63:
                     break
@@ -149,7 +149,7 @@ class PointMove:
                 " settings lightweight_deletes_sync = 1"
             )
 
-    async def _read(self, statement: str, parameters: Sequence[Any]) -> list[_Row]:
+    async def _read_rows(self, statement: str, parameters: Sequence[Any]) -> list[_Row]:
         cursor = await self._connection.execute(statement.encode(), parameters)
         found = await cursor.fetchall()
         unknown = {row[0] for row in found} - self._logs
@@ -169,7 +169,7 @@ class PointMove:
             for row in found
         ]
 
-    async def _insert(self, rows: Sequence[_Row], copied: _Copied) -> None:
+    async def _insert_rows(self, rows: Sequence[_Row], copied: _Copied) -> None:
         """Insert rows, each with all of its versions."""
         columns = VersionColumns(Source(0, 0, 0))
         for stream_id, step, stored in rows:
@@ -205,10 +205,10 @@ class PointMove:
         """Copy the rows that were written since, and compare each; how many were noted."""
         cursor = await self._connection.execute("select coalesce(max(id), 0), count(*) from lens_moving_row")
         last, count = (await cursor.fetchall())[0]
-        rows = await self._read(_NOTED_ROWS, [last])
+        rows = await self._read_rows(_NOTED_ROWS, [last])
         for low in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[low : low + _ROWS_AT_ONCE]
-            await self._insert(some, _Copied())
+            await self._insert_rows(some, _Copied())
             await self._compare(some)
         await self._connection.execute("delete from lens_moving_row where id <= %s", [last])
         return int(count)
@@ -246,7 +246,7 @@ def _comparable(state: RowState, shared: bool) -> tuple[Any, str]:
 
 
 class _Copied:
-    """What was copied of some streams: for each metric the number of its versions and the sum of their bits."""
+    """The copied part of some streams: for each metric the number of its versions and the sum of their bits."""
 
     def __init__(self) -> None:
         self.done: list[int] = []

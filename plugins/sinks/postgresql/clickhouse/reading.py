@@ -23,7 +23,7 @@ from .versions import values_of
 _ROWS_AT_ONCE = 262_144
 _STREAMS_AT_ONCE = 1_000
 _LOWEST = -(2**63)
-# What is mostly enough: one version for each row.
+# Mostly enough: one version for each row.
 ROW_TYPE = np.dtype([("stream", "<u8"), ("step", "<i8"), ("bits", "<u8"), ("iteration", "<i8"), ("time", "<i8")])
 _PLAIN_COLUMNS = f"stream, step, bits, if(has_iteration, iteration, step), {TIME}"
 _FULL = np.dtype(
@@ -122,7 +122,7 @@ class ColumnReader:
         starts = np.searchsorted(found["stream"], ids)
         ends = np.searchsorted(found["stream"], ids, "right")
         every = [
-            (part, _series(metric, found[first:last], part.place))
+            (part, _rows_as_series(metric, found[first:last], part.place))
             for part, first, last in zip(parts, starts, ends, strict=True)
             if first < last
         ]
@@ -138,7 +138,7 @@ class ColumnReader:
             condition = f"stream = {part.stream.id} and {_between(first, part.last_step)}"
             found, is_last = await self._fetch(metric, condition, limit=_ROWS_AT_ONCE)
             if found.size:
-                yield _series(metric, found, part.place)
+                yield _rows_as_series(metric, found, part.place)
                 first = int(found["step"][-1]) + 1
 
     async def _fetch(self, metric: str | None, condition: str, limit: int = 0) -> tuple[_Found, bool]:
@@ -209,7 +209,7 @@ def newest_versions(found: _Found) -> _Found:
     return kept
 
 
-def _series(metric: str | None, found: _Found, place: int) -> Series:
+def _rows_as_series(metric: str | None, found: _Found, place: int) -> Series:
     columns = [np.ascontiguousarray(found[name]) for name in ("step", "iteration", "time")]
     values = columns[1].astype(np.float64) if metric is None else values_of(np.ascontiguousarray(found["bits"]))
     return Series.from_rows(columns, values, place)

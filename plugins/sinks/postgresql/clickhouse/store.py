@@ -64,7 +64,7 @@ class ClickHouseStore:
         self, connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, name: BatchName
     ) -> dict[int, StreamChange]:
         """Write rows, then their figures within the caller's transaction. Raises StreamsGone, NotReady."""
-        return await self._writer.write_rows(connection, streams, ids, now_us, name)
+        return await self._writer.write_versions(connection, streams, ids, now_us, name)
 
     async def open_reader(
         self, connection: Connection, window: Window, metrics: Sequence[str], streams: Iterable[Stream]

@@ -84,7 +84,7 @@ class VersionColumns:
         iteration = None if row.iteration == row_step else row.iteration
         time_us = microseconds(row.event_time)
         values = row.values
-        self._append(
+        self._append_write(
             stream_id, row_step, order, list(values), list(values.values()), [""] * len(values),
             RowFacts(iteration, time_us, time_us, self._source.now_us),
         )  # fmt: skip
@@ -106,9 +106,11 @@ class VersionColumns:
             by_order[Order(0, 0)] = [(NO_METRIC, Version(Order(0, 0), 0.0, None))]
         for order, group in by_order.items():
             names, values = [name for name, _ in group], [version.value for _, version in group]
-            self._append(stream_id, row_step, order, names, values, [encode_tags(v.tags) for _, v in group], facts)
+            self._append_write(
+                stream_id, row_step, order, names, values, [encode_tags(v.tags) for _, v in group], facts
+            )
 
-    def _append(
+    def _append_write(
         self,
         stream_id: int,
         row_step: int,
@@ -209,7 +211,7 @@ class VersionRow(NamedTuple):
 
     @property
     def first_us(self) -> int | None:
-        """When the row was first logged."""
+        """The time at which the row was first logged."""
         if self.lag != NO_TIME:
             return self.sequence + self.lag
         return None if self.event_us == NO_TIME else self.event_us

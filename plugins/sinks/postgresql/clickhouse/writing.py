@@ -53,7 +53,7 @@ class PointWriter:
         self._clickhouse = clickhouse
         self._history_limit = history_limit
 
-    async def write_rows(
+    async def write_versions(
         self, connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, name: BatchName
     ) -> dict[int, StreamChange]:
         """Write rows; what changed, by stream id. Raises StreamsGone, PointsAway."""
@@ -63,9 +63,9 @@ class PointWriter:
         source = Source(spool_number(name.spool_id, name.sink), position_number(name.end), now_us)
         plan = WritePlan(source, self._history_limit)
         if sum(len(rows) for _, rows in by_id.values()) > _IN_THREAD_ROWS:
-            columns = await asyncio.to_thread(plan.build, by_id, known, last_steps)
+            columns = await asyncio.to_thread(plan.plan_rows, by_id, known, last_steps)
         else:
-            columns = plan.build(by_id, known, last_steps)
+            columns = plan.plan_rows(by_id, known, last_steps)
         if plan.versions.count:
             await self._clickhouse.insert(columns, plan.token(name))
         await update_streams(connection, plan.changes)
@@ -109,7 +109,7 @@ async def fetch_versions(
 
 
 async def _read_cursors(connection: Connection, spools: set[int], name: BatchName) -> dict[int, int]:
-    """How far the spools are written that have a cursor; this batch's as it was before the transaction."""
+    """The position of each spool that has a cursor; this batch's as it was before the transaction."""
     own = spool_number(name.spool_id, name.sink)
     found = {}
     if spools - {own}:
@@ -131,7 +131,7 @@ def _counted_state(rows: Sequence[VersionRow], cursors: Mapping[int, int], histo
 
 
 class WritePlan:
-    """What a batch changes: versions to insert, and the figures of streams."""
+    """The changes of a batch: versions to insert, and the figures of streams."""
 
     def __init__(self, source: Source, history_limit: int) -> None:
         self.versions = VersionColumns(source)
@@ -140,7 +140,7 @@ class WritePlan:
         self._source = source
         self._history_limit = history_limit
 
-    def build(
+    def plan_rows(
         self,
         by_id: RowsById,
         known: Mapping[tuple[int, int], StoredState],

@@ -9,6 +9,7 @@ LENS_TEST_PASSWORD.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import os
 import re
@@ -27,9 +28,8 @@ class Engine:
     """One session of chdb; one statement at a time."""
 
     def __init__(self, folder: Path) -> None:
-        from chdb import session
-
-        self._session = session.Session(str(folder / "engine"))
+        # By its name: it is in the environment of this program, not in that of the tests.
+        self._session = importlib.import_module("chdb.session").Session(str(folder / "engine"))
         self._folder = folder
         self._lock = threading.Lock()
         self._numbers = 0

@@ -13,6 +13,7 @@ from tests.plugins.sinks.postgresql.clickhouse.test_twins import Traffic, answer
 from tests.plugins.sinks.postgresql.support import Spool, ask, row, running_store
 
 
+@pytest.mark.slow("moves a store three times while it is written to, and asks it everything")
 async def test_a_store_in_use_moves_and_answers_as_before(
     tmp_path: Path, postgres_dsn: str, points_address: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +57,7 @@ async def test_a_store_in_use_moves_and_answers_as_before(
         after = await answers(store, 1)
         for question, wanted in before.items():
             assert after[question] == wanted, question
-        await store.tidy()
+        await store.vacuum()
         assert ask(postgres_dsn, "select count(*) from lens_row") == [(0,)]
         assert await answers(store, 1) == after
         await deliver(store, late)

@@ -252,7 +252,8 @@ FIGURES_OF_METRICS = "select stream_id, metric, points from lens_catalogue order
 FIGURES_OF_SUBJECTS = "select key, rows, last_iteration, first_seen_us, last_seen_us from lens_subject order by 1"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow("asks two stores everything, three times, and one of them in a process of its own")
+@pytest.mark.parametrize("seed", range(2))
 async def test_answers_are_the_same(
     twins: list[Any],
     engine: Engine,
