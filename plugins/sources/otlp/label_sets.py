@@ -108,7 +108,7 @@ class LabelSetTable:
         found = self._resources.get(raw)
         if found is None:
             found = self._resources[raw] = read_resource(raw, self._settings.resource_labels)
-            self.size += 1
+            self.size += 1 + len(raw) // 1024
         return found
 
     def find_scope(self, resource_raw: bytes, scope_raw: bytes) -> Scope:
@@ -118,7 +118,7 @@ class LabelSetTable:
             resource = self.find_resource(resource_raw)
             found = Scope(resource, {**_scope_labels(scope_raw), **resource.labels})
             self._scopes[resource_raw, scope_raw] = found
-            self.size += 1
+            self.size += 1 + (len(resource_raw) + len(scope_raw)) // 1024
         return found
 
     def find_stream(self, scope: Scope, name: bytes, unit: bytes, kind: str, suffix: str = "") -> Stream:
