@@ -112,7 +112,11 @@ class PostgreSQL(Asking):
 
     async def start(self) -> None:
         """Bring PostgreSQL up; an absent one raises nothing, a database of a newer Lens does."""
-        await self._database.start()
+        try:
+            await self._database.start()
+        except BaseException:
+            await self._points.close()
+            raise
         if self._options.blocks:
             self._compactor.start()
 
@@ -128,8 +132,12 @@ class PostgreSQL(Asking):
             await self._database.check_connections()
         else:
             check_installed()
-        if isinstance(self._points, ClickHouseStore):
-            await self._points.clickhouse.prepare()
+        points = _open_points(self._options)  # beside that of a store which runs
+        if isinstance(points, ClickHouseStore):
+            try:
+                await points.clickhouse.prepare()
+            finally:
+                await points.close()
 
     def limits(self) -> BatchLimits:
         """Large batches: a transaction's fixed costs are shared by more rows."""

@@ -51,10 +51,20 @@ class ClickHouseStore:
                 "the points of this store are in PostgreSQL; copy them with `lens db move-points`, or remove the"
                 " setting `points`"
             )
+        await self.refuse_foreign_points()
         async with connection.transaction():
             await connection.execute("lock table lens_place in exclusive mode")
             if not await read_place(connection):
                 await write_place(connection, self.clickhouse.place)
+
+    async def refuse_foreign_points(self) -> None:
+        """Refuse points of another store, whose streams have the same numbers. Raises PointsElsewhere."""
+        found = await self.clickhouse.fetch(f"select count() from {TABLE}", np.dtype([("count", "<u8")]))
+        if found["count"][0]:
+            raise PointsElsewhere(
+                f"the ClickHouse {self.clickhouse.place} has points of another store; give this one a database of its"
+                " own"
+            )
 
     async def close(self) -> None:
         """Close the connections to ClickHouse."""
@@ -206,7 +216,7 @@ class ClickHouseStore:
             some = keys[low : low + _TAGS_AT_ONCE]
             pairs = ", ".join(f"({stream}, {step})" for stream, step in some)
             rows = await _answered(
-                self.clickhouse.rows(
+                self.clickhouse.fetch_rows(
                     f"select stream, step from {TABLE} where stream in ({list_of({key[0] for key in some})})"
                     f" and metric = {text_of(metric)} and (stream, step) in ({pairs}) group by stream, step"
                     " having max(tags) <> ''"
@@ -262,7 +272,7 @@ class ClickHouseStore:
     async def stats(self) -> dict[str, Any]:
         """Size of the table in ClickHouse."""
         rows = await _answered(
-            self.clickhouse.rows(
+            self.clickhouse.fetch_rows(
                 "select sum(rows), sum(bytes_on_disk), count() from system.parts"
                 f" where active and database = currentDatabase() and table = '{TABLE}'"
             )

@@ -11,7 +11,7 @@ from lens_plugins.sinks.postgresql.address import NotReady
 from lens_plugins.sinks.postgresql.clickhouse.address import parse_points_address
 from lens_plugins.sinks.postgresql.clickhouse.client import ClickHouse
 
-from lens_core import Retry, Secret, Unavailable
+from lens_core import LensError, Retry, Secret, Unavailable
 from tests.plugins.sinks.postgresql.clickhouse.conftest import Engine
 from tests.plugins.sinks.postgresql.support import Spool, points, row, running_store
 
@@ -62,14 +62,35 @@ async def test_a_wrong_password_is_an_outage_without_the_password(engine: Engine
     await clickhouse.close()
 
 
-async def test_while_it_is_away_records_wait_and_events_are_answered(tmp_path: Path, postgres_dsn: str) -> None:
+async def test_a_database_of_another_store_is_refused(
+    tmp_path: Path, postgres_dsn: str, points_address: str, engine: Engine
+) -> None:
+    table = f"{points_address.rsplit('/', 1)[1]}.lens_point"
+    clickhouse = ClickHouse(parse_points_address(Secret(points_address)), 5.0)
+    await clickhouse.prepare()
+    await clickhouse.close()
+    engine.run(f"insert into {table} (stream) values (1)")
+    with pytest.raises(LensError, match="points of another store"):
+        async with running_store(tmp_path, postgres_dsn, points_address):
+            pass
+    async with running_store(tmp_path, postgres_dsn) as store:
+        with pytest.raises(LensError, match="points of another store"):
+            await store.move_points(Secret(points_address), lambda _: None)
+
+
+async def test_while_it_is_away_records_wait_and_events_are_answered(
+    tmp_path: Path, postgres_dsn: str, points_address: str
+) -> None:
+    async with running_store(tmp_path, postgres_dsn, points_address) as store:
+        await Spool(store).deliver(row(0))
     address = "clickhouse://lens:pass-word@127.0.0.1:1/lens"
     async with running_store(tmp_path, postgres_dsn, address) as store:
-        answer = await asyncio.wait_for(Spool(store).send(row(1)), 30)
+        answer = await asyncio.wait_for(Spool(store, "spool-2").send(row(1)), 30)
         assert isinstance(answer, Retry), answer
         assert "ClickHouse is not available" in answer.reason
         assert "pass-word" not in answer.reason
+        with pytest.raises(NotReady, match="ClickHouse is not available"):
+            await store.check()
         assert await store.events("workload-1") == []
         with pytest.raises(Unavailable, match="ClickHouse is not available"):
-            await store._points.tags(None, "loss", [1], [1])
-        assert await points(store) == []
+            await points(store)
