@@ -12,7 +12,7 @@ from tests.plugins.sources.wandb_hook.environments import TRACKERS as PACKAGES
 from tests.plugins.sources.wandb_hook.environments import environment
 from tests.plugins.sources.wandb_hook.tracker_scripts import script_of
 
-# Where the wrapper is, and the arguments of a row of five scalars for it, or of one scalar where a call has one.
+# The place of the wrapper, and the arguments of a row of five scalars for it, or of one scalar where a call has one.
 _PLACES = {
     "mlflow": (
         "mlflow.tracking._tracking_service.client",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -61,6 +62,10 @@ class StubServer:
     def url(self) -> str:
         """The address, without a path."""
         return f"http://127.0.0.1:{self.port}"
+
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Speak TLS with every connection from now on."""
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def close(self) -> None:
         """Stop listening."""

@@ -104,7 +104,8 @@ async def _sample(pids: Sequence[int]) -> list[Any]:
 
 def _print_answer(answer: dict[str, Any], *, local: bool) -> None:
     hang = answer["hang"]
-    if verdict := answer.get("verdict"):
+    verdict = answer.get("verdict")
+    if verdict and verdict["cause"]:
         click.echo(click.style(plain(verdict["summary"], 400), bold=True))
     title = {"yes": "stands still" if local else "hung", "no": "not hung", "unknown": "unknown whether hung"}
     click.echo(click.style(title[hang["verdict"]], fg=_COLOURS[hang["verdict"]], bold=True) + f": {hang['reason']}")

@@ -62,7 +62,7 @@ def plain(text: str, longest: int = 60) -> str:
     cut = ASCII_CUT if is_ascii_only() else CUT
     kept = shown[: longest - len(cut)]
     space = kept.rfind(" ") if shown[len(kept)] != " " else -1
-    return f"{kept[:space] if space >= len(kept) - _NEAR_WORD and space > 0 else kept}{cut}"
+    return f"{kept[:space] if space >= max(len(kept) - _NEAR_WORD, len(kept) // 2) else kept}{cut}"
 
 
 def amount(value: float | None) -> str:

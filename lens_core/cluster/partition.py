@@ -131,11 +131,11 @@ class PartitionWork:
         while True:
             await asyncio.sleep(TRIM_SECONDS)
             try:
-                await self.trim()
+                await self.trim_log()
             except LensError as error:
                 logger.debug("Nothing was trimmed. partition=%d error=%s", self._partition, error)
 
-    async def trim(self) -> None:
+    async def trim_log(self) -> None:
         """Delete what every sink has and no owner needs. Raises Overloaded."""
         if len(self._logs) == len(self._pipeline.slots) and self._logs:
             passed = min(log.passed for log in self._logs)

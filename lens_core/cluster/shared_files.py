@@ -36,7 +36,7 @@ class SharedFile:
         self._keys = keys
         self._key = f"files.{path.stem}"
         self._is_list = False
-        # The content that was the same everywhere at the last comparison; it is kept, so that a change made while no daemon ran counts.
+        # The content at the last comparison; it is kept, so that a change made while no daemon ran counts.
         self._base_path = path.with_suffix(".base")
         self._base = self._load_base()
 

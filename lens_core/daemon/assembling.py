@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,7 @@ async def _start_pipelines(assembly: Assembly) -> None:
                 pipeline_config,
                 slots,
                 metrics=assembly.metrics,
-                make_processor=partial(_processor, assembly),
+                make_processor=await asyncio.to_thread(_processor_factory, assembly),
                 read_by_owner=DetectorProcessor.reads if assembly.detectors else frozenset(),
                 record_filter=_filter(pipeline_config.filter),
             )
@@ -178,6 +178,12 @@ def _processor(assembly: Assembly) -> DetectorProcessor | None:
         assembly.host.pause(assembly.config.detectors[detector].type, reason, kind="detector")
 
     return DetectorProcessor(assembly.detectors, assembly.metrics, on_pause=show)
+
+
+def _processor_factory(assembly: Assembly) -> Callable[[], DetectorProcessor | None]:
+    """Makes a processor for each partition that is owned here; the detectors are compiled once for all."""
+    first = _processor(assembly)
+    return first.make_sibling if first is not None else lambda: None
 
 
 def _slot(assembly: Assembly, config: SinkConfig) -> SinkSlot:

@@ -122,7 +122,7 @@ class RunTable:
         self._kept: OrderedDict[str, tuple[str, list[_RunFacts]]] = OrderedDict()
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def rows(self, store: Store, uids: Sequence[str]) -> list[RunRow]:
+    async def run_rows(self, store: Store, uids: Sequence[str]) -> list[RunRow]:
         """All rows of these workloads."""
         found = await asyncio.gather(*(self._facts(store, uid) for uid in uids))
         now_ms = round(time.time() * 1000)

@@ -43,7 +43,7 @@ class RunRoutes:
             if field:
                 field_of(name, field)
         is_descending = ordered_descending(request, otherwise=False)
-        found = await self._table.rows(self._state.required_store(), await self._uids(request))
+        found = await self._table.run_rows(self._state.required_store(), await self._uids(request))
         rows = arrange_rows(found, conditions, group, sort, is_descending=is_descending)
         more = first + limit < len(rows)
         return json_response(

@@ -34,6 +34,11 @@ VALUES: dict[str, dict[str, Any]] = {
         "agent": {"enabled": False},
         "service": {"legacyName": "primus-lens-telemetry-processor"},
     },
+    "cluster": {
+        "cluster": {"enabled": True, "config": {"nats": ["nats://nats-0.nats-headless:4222"], "partitions": 16}},
+        "database": {"existingSecret": "lens-db"},
+        "monitoring": {"enabled": True, "tokenSecret": "scrape"},
+    },
     "everything": {
         "image": {"repository": "registry.example/lens-agent", "tag": "1", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "pull"}],
@@ -130,6 +135,25 @@ def test_the_parts_are_there_when_they_are_wanted() -> None:
     assert not [name for name in small if name.startswith(("DaemonSet", "CronJob"))]
     assert {"DaemonSet/watch-agent", "CronJob/watch-collectors"} <= set(everything)
     assert everything["CronJob/watch-collectors"]["spec"]["schedule"] == "*/15 * * * *"
+
+
+def test_a_cluster_is_three_daemons_on_different_nodes_that_go_one_by_one(tmp_path: Path) -> None:
+    found = objects(VALUES["cluster"])
+    daemons = found["StatefulSet/watch"]["spec"]
+    assert daemons["replicas"] == 3
+    (term,) = pod_of(found["StatefulSet/watch"])["spec"]["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    wanted = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+    assert wanted.items() <= daemons["template"]["metadata"]["labels"].items()
+    assert found["PodDisruptionBudget/watch"]["spec"]["maxUnavailable"] == 1
+    text = configurations(VALUES["cluster"])["daemon.yaml"]
+    config = parse_config(text, "daemon.yaml", PluginHost.load(), ENVIRONMENT, folder=tmp_path)
+    assert config.cluster is not None
+    assert config.cluster.partitions == 16
+    alone = objects({})
+    assert alone["StatefulSet/watch"]["spec"]["replicas"] == 1
+    assert not [name for name in alone if name.startswith("PodDisruptionBudget")]
 
 
 def test_the_daemons_configuration_is_the_charts_with_the_users_over_it(tmp_path: Path) -> None:
@@ -268,6 +292,8 @@ CANNOT_WORK: dict[str, dict[str, Any]] = {
         "database": {"existingSecret": "db"},
         "daemon": {"config": {"sinks": {"store": {"dsn": "postgresql://db/x"}}}},
     },
+    "it names no server": {"cluster": {"enabled": True}, "database": {"existingSecret": "db"}},
+    "one PostgreSQL that all of them reach": {"cluster": {"enabled": True, "config": {"nats": ["nats://n:4222"]}}},
     "there is no volume ca": {"agent": {"extraVolumeMounts": [{"name": "ca", "mountPath": "/ca"}]}},
     "choose another name": {"daemon": {"extraVolumes": [{"name": "data", "emptyDir": {}}]}},
 }

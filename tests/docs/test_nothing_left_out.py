@@ -44,6 +44,11 @@ OTHERS = {
     ("docs/plugins.md", "[project]"): "tests/docs/test_installing_pages.py",
     ("docs/slurm.md", "#!/bin/sh"): "tests/docs/test_slurm_page.py",
     ("docs/storage.md", "SELECT"): "tests/docs/test_task_pages.py",
+    ("docs/trackers.md", "[project.entry-points."): "the test_echoes.py of the hook installs such an entry point",
+    (
+        "docs/trackers.md",
+        "{",
+    ): "an answer, shortened; test_echoes.py of the postgresql sink looks at whole ones",
     ("docs/upgrade_from_primus_lens.md", "rate("): "tests/docs/test_task_pages.py",
     ("docs/write_a_detector.md", "[acme] step"): "tests/docs/test_plugin_pages.py",
 }

@@ -40,10 +40,12 @@ class DetectorProcessor:
         metrics: SelfMetrics,
         clock: Callable[[], float] = time.time,
         on_pause: Callable[[str, str], None] | None = None,
+        *,
+        sibling: DetectorProcessor | None = None,
     ) -> None:
         detectors = list(detectors)
-        self.engine = LineEngine(detectors, on_pause)
-        self.rules = EvidenceRules(detectors)
+        self.engine: LineEngine = LineEngine(detectors, on_pause) if sibling is None else sibling.engine
+        self.rules: EvidenceRules = EvidenceRules(detectors) if sibling is None else sibling.rules
         self._metrics = metrics
         for kind in ("understood", "other"):
             metrics.log_analysis.inc(0, type=kind)
@@ -58,10 +60,14 @@ class DetectorProcessor:
         self._memory = Memory()
         self._reader = StreamReader(self._memory, self.engine)
         self._places: dict[tuple[str, ...], StreamContext] = {}
-        self._counted: dict[str, int] = {}
+        self._counted: dict[str, int] = {} if sibling is None else sibling._counted
         for name in self.engine.overruns:
             metrics.detector_overruns.labels(name)
             metrics.detector_paused.labels(name)
+
+    def make_sibling(self) -> DetectorProcessor:
+        """Make a processor for other jobs with the same compiled detectors, of which only one may run at a time."""
+        return DetectorProcessor((), self._metrics, self._clock, sibling=self)
 
     def load(self, state: Mapping[str, bytes]) -> None:
         """Take up what was remembered; silence is counted from now, not from when the daemon was stopped."""

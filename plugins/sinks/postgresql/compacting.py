@@ -127,7 +127,7 @@ class Compactor:
         rescan = now - self._scanned >= _RESCAN_SECONDS
         self._pending.update(self._waiting.due(now))
         retain_now = not self._policy.is_empty and now - self._retained >= _RETAIN_SECONDS
-        if self._store.has_blocks and (self._pending or rescan):
+        if not self._store.is_apart and (self._pending or rescan):
             async with await self._database.connect_when_ready() as connection:
                 self._pending = await _worth_it(connection, self._pending)
                 if rescan:

@@ -20,6 +20,8 @@ from .address import Address, NotReady, describe_error
 from .embedded import EmbeddedPostgres
 from .identity import Connection
 from .migrate import DatabaseTooNew, migrate
+from .place import PointsElsewhere
+from .point_store import PointStore
 from .readers import Readers
 from .replica import Replica
 from .settings import PostgreSQLSettings
@@ -34,8 +36,9 @@ _SAY_AGAIN_SECONDS = 300.0
 class Database:
     """Connections to one database."""
 
-    def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
+    def __init__(self, settings: PostgreSQLSettings, context: Context, points: PointStore) -> None:
         self._settings = settings
+        self._points = points
         self._logger = context.logger
         self._embedded: EmbeddedPostgres | None = None
         if settings.dsn is None:
@@ -82,7 +85,7 @@ class Database:
     async def start(self) -> None:
         """Try once, go on trying in the background if that fails.
 
-        Raises DatabaseTooNew for a database of a newer Lens.
+        Raises DatabaseTooNew for a database of a newer Lens, PointsElsewhere for one whose points are elsewhere.
         """
         replica = self._settings.read_address()
         if replica is not None:
@@ -94,7 +97,7 @@ class Database:
             await asyncio.wait_for(asyncio.shield(first_try), _FIRST_TRY_SECONDS)
         except asyncio.TimeoutError:
             self._logger.warning("PostgreSQL is slow to start; waiting in the background")
-        except DatabaseTooNew:
+        except (DatabaseTooNew, PointsElsewhere):
             await self.stop()
             raise
 
@@ -172,7 +175,7 @@ class Database:
         while True:
             try:
                 await self._bring_up()
-            except DatabaseTooNew as error:
+            except (DatabaseTooNew, PointsElsewhere) as error:
                 self._problem = str(error)
                 self._logger.error("%s", error)
                 if not first_try.done():
@@ -218,6 +221,7 @@ class Database:
         connection = await self.connect()
         try:
             steps = await migrate(connection)
+            await self._points.prepare(connection)
         finally:
             await connection.close()
         if steps:

@@ -37,6 +37,10 @@ from lens_core import (
 from . import deleting, upkeep
 from .address import DATA_ERRORS, NotReady, StreamsGone, answer_for, describe_error
 from .asking import Asking
+from .clickhouse.address import parse_points_address
+from .clickhouse.client import ClickHouse
+from .clickhouse.moving import Moved, PointMove
+from .clickhouse.store import ClickHouseStore
 from .compacting import Compactor
 from .database import Database
 from .echoes import mark_echoes
@@ -46,9 +50,10 @@ from .figures import touch_subjects
 from .grouping import NameCache
 from .identity import Connection, Identities
 from .metrics import StoreMetrics
+from .point_store import BatchName, PointStore
 from .retention import policy_of
 from .row_store import RowStore
-from .sessions import Superseded, already_written, move_cursor, read_position
+from .sessions import Superseded, already_written, begin_cursor, lock_cursor, move_cursor, read_position
 from .settings import PostgreSQLSettings
 from .sorting import Sorted, sort_batch, source_label
 from .text import clean, refuse_nul
@@ -74,8 +79,8 @@ class PostgreSQL(Asking):
     def __init__(self, settings: PostgreSQLSettings, context: Context) -> None:
         super().__init__(settings, context)
         self._options = settings
-        self._database = Database(settings, context)
-        self._points = RowStore(settings.history_limit)
+        self._points = _open_points(settings)
+        self._database = Database(settings, context, self._points)
         self._compactor = Compactor(self._database, self._points, context.logger, policy_of(settings))
         self._identities = Identities()
         # Those that were written today: retention may remove them, so that they are written again each day.
@@ -115,6 +120,7 @@ class PostgreSQL(Asking):
         """Close the connections, end the embedded server."""
         await self._compactor.stop()
         await self._database.stop()
+        await self._points.close()
 
     async def check(self) -> None:
         """Connect once, or see that the embedded server can be run. Raises psycopg.Error or LensError."""
@@ -122,6 +128,8 @@ class PostgreSQL(Asking):
             await self._database.check_connections()
         else:
             check_installed()
+        if isinstance(self._points, ClickHouseStore):
+            await self._points.clickhouse.prepare()
 
     def limits(self) -> BatchLimits:
         """Large batches: a transaction's fixed costs are shared by more rows."""
@@ -154,6 +162,8 @@ class PostgreSQL(Asking):
         stored = await read_position(connection, batch.spool_id, batch.sink)
         if stored is not None and stored >= batch.end:
             return Delivered()
+        if stored is None and self._points.is_apart:
+            stored = await begin_cursor(connection, batch)
         skip = already_written(stored, batch)
         if len(batch.records) > _IN_THREAD_RECORDS:
             sorted_ = await asyncio.to_thread(self._sort, batch, skip)
@@ -178,11 +188,14 @@ class PostgreSQL(Asking):
         wanted = {key: grouped.places[key] for key in (*grouped.streams, *sessions)}
         streams = await self._identities.streams(connection, grouped.subjects, wanted)
         async with connection.transaction():
+            # Points apart are written before the cursor moves, so that it says which of them are counted.
+            written = await lock_cursor(connection, batch) if self._points.is_apart else batch.start
             if not await move_cursor(connection, batch):
                 return  # another daemon wrote this meanwhile
             changes = {}
             if grouped.streams:
-                changes = await self._points.write_rows(connection, grouped.streams, streams, now_us, _token(batch))
+                name = BatchName(batch.spool_id, batch.sink, batch.end, written)
+                changes = await self._points.write_rows(connection, grouped.streams, streams, now_us, name)
                 await mark_echoes(connection, grouped.echoes, streams)
             await write_events(connection, sorted_.events, subjects, streams, now_us)
             await write_evidence(connection, sorted_.evidence, subjects, now_us)
@@ -244,6 +257,19 @@ class PostgreSQL(Asking):
         except psycopg.Error as error:
             raise LensError(f"PostgreSQL refused: {describe_error(error)}") from None
 
+    async def move_points(self, points: Secret, show: Callable[[int], None]) -> Moved:
+        """Copy the points to a ClickHouse and leave them to it; `show` gets the number of rows that were copied.
+
+        Raises ValueError for what is no address, LensError, psycopg.Error.
+        """
+        clickhouse = ClickHouse(parse_points_address(points), self._options.write_timeout_seconds)
+        try:
+            async with await self._database.connect_when_ready(timeout_seconds=0) as connection:
+                store = ClickHouseStore(clickhouse, self._options.history_limit)
+                return await PointMove(connection, store, self._options.history_limit, show).move_everything()
+        finally:
+            await clickhouse.close()
+
     async def origins(self, workload_uid: str) -> list[Origin]:
         """The workloads and pods whose records are shown under a uid. Raises Unavailable."""
         return await self._delete(lambda connection: deleting.origins(connection, refuse_nul(workload_uid)))
@@ -275,7 +301,9 @@ class PostgreSQL(Asking):
             self._memberships = set()
 
 
-def _token(batch: Batch) -> str:
-    """The name of a batch, which is the same when it is delivered again."""
-    start, end = batch.start, batch.end
-    return f"{batch.spool_id}:{batch.sink}:{start.batch}.{start.offset}:{end.batch}.{end.offset}"
+def _open_points(settings: PostgreSQLSettings) -> PointStore:
+    """The store of points of the options. Raises LensError where a package is missing."""
+    if settings.points is None:
+        return RowStore(settings.history_limit)
+    clickhouse = ClickHouse(parse_points_address(settings.points), settings.write_timeout_seconds)
+    return ClickHouseStore(clickhouse, settings.history_limit)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from lens_core import Position
+
 from .encoding import StreamChange
 from .grouping import Pending, StreamKey
 from .identity import Connection, StreamId
@@ -52,6 +54,15 @@ class Known(NamedTuple):
     summary: bytes
 
 
+class BatchName(NamedTuple):
+    """The batch that is written: its spool and sink, where it ends, and how far the spool was written before it."""
+
+    spool_id: str
+    sink: str
+    end: Position
+    written: Position
+
+
 class PointReader(Protocol):
     """Reads the points of one question: first where they are (parts), then the parts in bounded pieces."""
 
@@ -86,16 +97,22 @@ class PointReader(Protocol):
 
 
 class PointStore(Protocol):
-    """Writes rows with their points, and reads them."""
+    """Writes rows with their points, and reads them. `is_apart`: in a database of their own, which has no blocks."""
 
-    has_blocks: bool
+    is_apart: bool
+
+    async def prepare(self, connection: Connection) -> None:
+        """See that points belong here. Raises LensError where they are elsewhere, NotReady."""
+
+    async def close(self) -> None:
+        """Close connections of its own."""
 
     async def write_rows(
-        self, connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, token: str
+        self, connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, name: BatchName
     ) -> dict[int, StreamChange]:
         """Write rows, and their figures within the caller's transaction; what changed, by stream id.
 
-        `token` names the batch. Raises StreamsGone.
+        Raises StreamsGone, NotReady.
         """
 
     async def open_reader(

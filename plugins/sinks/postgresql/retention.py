@@ -24,6 +24,7 @@ _QUIET_US = 3_600 * 1_000_000
 _ROWS_AT_ONCE = 20_000
 _ROW_OVERHEAD_BYTES = 90  # its entries in two indexes
 _POINT_BYTES = 9  # in a block: the value, its share of steps, times and summaries
+_APART_BYTES = 12  # in ClickHouse
 _SAMPLED_ROWS = 20
 _STREAMS_AT_ONCE = 5_000
 
@@ -130,21 +131,22 @@ async def retain(connection: Connection, store: PointStore, policy: Policy, now_
 async def _streams(connection: Connection, policy: Policy, now_us: int) -> AsyncIterator[StreamSize]:
     """Portion by portion; where only age counts, without those that stay."""
     last_id = 0
-    while portion := await _portion(connection, last_id, now_us):
+    while portion := await sizes_of(connection, last_id, now_us):
         for stream in portion:
             if policy.is_by_size or _is_too_old(stream, policy, now_us):
                 yield stream
         last_id = portion[-1].id
 
 
-async def _portion(connection: Connection, last_id: int, now_us: int, count: int | None = None) -> list[StreamSize]:
+async def sizes_of(connection: Connection, last_id: int, now_us: int, count: int | None = None) -> list[StreamSize]:
     """The next streams. One without rows, of which only events tell, is as old as the last word of its subject."""
     cursor = await connection.execute(
         "select s.id, s.subject_id, coalesce(nullif(u.workload_uid, ''), nullif(u.pod_uid, ''), u.pod_name), u.name,"
-        " greatest(coalesce(s.last_seen_us, 0), r.received_us,"
+        " greatest(coalesce(s.last_seen_us, 0), r.received_us, s.received_us,"
         "  case when s.rows = 0 then coalesce(u.last_seen_us, %(now)s) end),"
-        " (s.rows * (coalesce(r.width, 0) + %(overhead)s)"
-        "  + coalesce(s.blocked_rows::float8 / nullif(s.rows, 0) * c.points, 0) * %(point)s)::bigint"
+        " (case when s.received_us is null then s.rows * (coalesce(r.width, 0) + %(overhead)s)"
+        "  + coalesce(s.blocked_rows::float8 / nullif(s.rows, 0) * c.points, 0) * %(point)s"
+        "  else coalesce(c.points, 0) * %(apart)s end)::bigint"
         " from (select * from lens_stream where id > %(last_id)s order by id limit %(portion)s) s"
         " join lens_subject u on u.id = s.subject_id"
         " left join lateral (select avg(pg_column_size(l.*)) as width, max(received_us) as received_us from"
@@ -154,6 +156,7 @@ async def _portion(connection: Connection, last_id: int, now_us: int, count: int
         {
             "overhead": _ROW_OVERHEAD_BYTES,
             "point": _POINT_BYTES,
+            "apart": _APART_BYTES,
             "sampled": _SAMPLED_ROWS,
             "last_id": last_id,
             "now": now_us,
@@ -178,7 +181,7 @@ async def remove_attempt(connection: Connection, stream: StreamSize, now_us: int
     """
     async with connection.transaction():
         state = await _lock(connection, stream.id)
-        current = await _portion(connection, stream.id - 1, now_us, 1)
+        current = await sizes_of(connection, stream.id - 1, now_us, 1)
         if state is None or not current or current[0].written_us > stream.written_us:
             return 0, False
         await connection.execute("delete from lens_block where stream_id = %s", [stream.id])

@@ -8,7 +8,8 @@ from typing import Any
 from .encoding import StreamChange
 from .grouping import StreamKey
 from .identity import Connection, StreamId
-from .point_store import LAST_ROWS, LAST_VALUES, LastRows, ShownRow, Streams
+from .place import PointsElsewhere, read_place
+from .point_store import LAST_ROWS, LAST_VALUES, BatchName, LastRows, ShownRow, Streams
 from .reading import Reader
 from .retention import StreamSize, remove_attempt
 from .rows import StoredRow
@@ -46,13 +47,24 @@ _TAGS = b"""
 class RowStore:
     """Keeps points in the rows of PostgreSQL."""
 
-    has_blocks = True
+    is_apart = False
 
     def __init__(self, history_limit: int) -> None:
         self._history_limit = history_limit
 
+    async def prepare(self, connection: Connection) -> None:
+        """See that points belong here. Raises LensError where they are in a ClickHouse."""
+        place = await read_place(connection)
+        if place:
+            raise PointsElsewhere(
+                f"the points of this store are in the ClickHouse {place}; give the setting `points` with its address"
+            )
+
+    async def close(self) -> None:
+        """Close nothing: all connections are the database's."""
+
     async def write_rows(
-        self, connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, token: str
+        self, connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, name: BatchName
     ) -> dict[int, StreamChange]:
         """Write rows within the caller's transaction; what changed, by stream id. Raises StreamsGone."""
         return await write_rows(connection, streams, ids, now_us, self._history_limit)

@@ -65,6 +65,25 @@ async def move_cursor(connection: Connection, batch: Batch) -> bool:
     return False
 
 
+async def begin_cursor(connection: Connection, batch: Batch) -> Position:
+    """Make a spool's cursor where there is none, so that what is written ahead of it is known not to be counted."""
+    await connection.execute(
+        'insert into lens_cursor (spool_id, sink, batch, "offset") values (%s, %s, %s, %s) on conflict do nothing',
+        [batch.spool_id, batch.sink, batch.start.batch, batch.start.offset],
+    )
+    return batch.start
+
+
+async def lock_cursor(connection: Connection, batch: Batch) -> Position:
+    """Lock a spool's cursor, which is there; how far it is."""
+    cursor = await connection.execute(
+        'select batch, "offset" from lens_cursor where spool_id = %s and sink = %s for update',
+        [batch.spool_id, batch.sink],
+    )
+    row = await cursor.fetchone()
+    return batch.start if row is None else Position(int(row[0]), int(row[1]))
+
+
 Connect = Callable[[], Awaitable[Connection]]
 _ROUNDS = 3
 

@@ -10,6 +10,8 @@ from msgspec import Meta
 
 from lens_core import Secret
 
+from .clickhouse.address import parse_points_address
+
 _Days = Annotated[float, Meta(gt=0)]
 
 
@@ -27,6 +29,12 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     password: Annotated[
         Secret | None,
         Meta(description="the password for `dsn` and `read_dsn`, as it is: nothing in it has to be encoded"),
+    ] = None
+    points: Annotated[
+        Secret | None,
+        Meta(
+            description="clickhouse://USER:PASSWORD@HOST:PORT/DATABASE keeps points in ClickHouse, all else stays here"
+        ),
     ] = None
     history_limit: Annotated[
         int, Meta(ge=0, le=1000, description="how many overwritten versions of a row are kept")
@@ -66,6 +74,9 @@ class PostgreSQLSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         for option, dsn in (("dsn", self.dsn), ("read_dsn", self.read_dsn)):
             if dsn is not None:
                 check_connection_string(option, dsn, self.password)
+
+        if self.points is not None:
+            parse_points_address(self.points)
 
     def address(self) -> str | None:
         """The connection string of the server that is written to, with its password; None for Lens' own."""

@@ -8,6 +8,7 @@ from typing import Any
 from .address import describe_error
 from .compacting import compact_stream
 from .identity import Connection
+from .place import has_rows, remove_rows
 from .point_store import PointStore
 from .retention import Policy, retain
 
@@ -55,12 +56,14 @@ async def database_stats(connection: Connection) -> dict[str, Any]:
 async def clean_database(connection: Connection, store: PointStore, policy: Policy) -> dict[str, Any]:
     """Remove what is too old, make all blocks that can be made, then VACUUM and ANALYZE every table of Lens."""
     removed = await retain(connection, store, policy, time.time_ns() // 1000)
+    if store.is_apart and await has_rows(connection):
+        await remove_rows(connection)
     cursor = await connection.execute(
         "select id from lens_stream s where rows > blocked_rows"
         " or exists (select from lens_block b where b.stream_id = s.id and b.dirty)"
     )
     made, failed = 0, {}
-    for (stream_id,) in await cursor.fetchall() if store.has_blocks else ():
+    for (stream_id,) in await cursor.fetchall() if not store.is_apart else ():
         try:
             made += await compact_stream(connection, stream_id, partial=True)
         except Exception as error:

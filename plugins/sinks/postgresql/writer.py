@@ -69,8 +69,8 @@ async def write_rows(
     connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, history_limit: int
 ) -> dict[int, StreamChange]:
     """Write rows within the caller's transaction; what changed, by stream id. Raises StreamsGone."""
-    by_id = _by_id(streams, ids, history_limit)
-    last_steps, blocked_steps = await _lock_streams(connection, sorted(by_id))
+    by_id = rows_by_id(streams, ids, history_limit)
+    last_steps, blocked_steps = await lock_streams(connection, sorted(by_id))
     existing = await _existing(connection, by_id, last_steps)
     count = sum(len(rows) for _, rows in by_id.values())
     if count > _IN_THREAD_ROWS:
@@ -85,13 +85,13 @@ async def write_rows(
     return plan.changes
 
 
-_ById: TypeAlias = dict[int, tuple[StreamKey, dict[int, Pending]]]
+RowsById: TypeAlias = dict[int, tuple[StreamKey, dict[int, Pending]]]
 _Existing: TypeAlias = dict[tuple[int, int], Sequence[Any]]
 
 
-def _by_id(streams: Streams, ids: Mapping[StreamKey, StreamId], history_limit: int) -> _ById:
+def rows_by_id(streams: Streams, ids: Mapping[StreamKey, StreamId], history_limit: int) -> RowsById:
     """Rows by stream id; two keys (a session's and its attempt's number) may mean the same stream."""
-    by_id: _ById = {}
+    by_id: RowsById = {}
     for key, rows in streams.items():
         stream_id = ids[key].stream_id
         present = by_id.get(stream_id)
@@ -109,7 +109,7 @@ def _by_id(streams: Streams, ids: Mapping[StreamKey, StreamId], history_limit: i
 _Steps: TypeAlias = dict[int, int | None]
 
 
-async def _lock_streams(connection: Connection, stream_ids: Sequence[int]) -> tuple[_Steps, _Steps]:
+async def lock_streams(connection: Connection, stream_ids: Sequence[int]) -> tuple[_Steps, _Steps]:
     """Each stream's last step, and the last of its steps that is in a block."""
     cursor = await connection.execute(
         "select id, last_step, blocked_step from lens_stream where id = any(%s) order by id for no key update",
@@ -141,7 +141,7 @@ async def _mark_blocks(connection: Connection, changes: Mapping[int, StreamChang
         )
 
 
-async def _existing(connection: Connection, by_id: _ById, last_steps: Mapping[int, int | None]) -> _Existing:
+async def _existing(connection: Connection, by_id: RowsById, last_steps: Mapping[int, int | None]) -> _Existing:
     """Those of the rows that the database has; only steps up to the stream's last can be there."""
     ids: list[int] = []
     steps: list[int] = []
@@ -163,7 +163,8 @@ async def _existing(connection: Connection, by_id: _ById, last_steps: Mapping[in
     return {(row[0], row[1]): row[2:] for row in await cursor.fetchall()}
 
 
-def _stored(row: Sequence[Any]) -> StoredRow:
+def stored_row(row: Sequence[Any]) -> StoredRow:
+    """A row of the database; its columns as `StoredRow` has them, documents as texts."""
     sequence, rank, iteration, event_time_us, updated_us, metrics, tags, key_sequences, history = row
     entries = None if history is None else _decode_history(history)
     return StoredRow(
@@ -186,7 +187,7 @@ def _restore_special_values(values: Mapping[str, float | str]) -> dict[str, floa
     return {name: float(value) for name, value in values.items()}
 
 
-def _plan(by_id: _ById, existing: _Existing, last_steps: _Steps, now_us: int, history_limit: int) -> Plan:
+def _plan(by_id: RowsById, existing: _Existing, last_steps: _Steps, now_us: int, history_limit: int) -> Plan:
     """Sort rows into new and changed ones and encode what changes."""
     plan = Plan([], [], {})
     for stream_id, (key, rows) in by_id.items():
@@ -198,7 +199,7 @@ def _plan(by_id: _ById, existing: _Existing, last_steps: _Steps, now_us: int, hi
             change.late_steps += [step for step, _ in fresh if step <= last]
         plan.fresh.append(Fresh(stream_id, key, fresh, change))
         for step in old:
-            stored = _stored(existing[stream_id, step])
+            stored = stored_row(existing[stream_id, step])
             update = _merged(stream_id, step, stored, rows[step], key, now_us, history_limit, change)
             if update is not None:
                 plan.updates.append(update)

@@ -23,11 +23,12 @@ from lens_core.plugin_api.encoding import decode_json
 from lens_core.plugin_api.protobuf import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
 from .schema import generated_class
+from .turns import MAX_PARTS
 from .values import BadValue
 
 _object = msgspec.json.Decoder(dict[str, Any])
 _IDS = frozenset({"trace_id", "span_id", "parent_span_id"})
-# Parts that are refused alone, with all that they hold; their items are counted.
+# Lists whose members are refused one by one, each with all that it holds; refusals are counted in items.
 _ITEMS = frozenset({"data_points", "log_records", "spans"})
 _CONTAINERS = frozenset({"metrics"}) | {
     f"{at}_{what}" for at in ("resource", "scope") for what in ("metrics", "logs", "spans")
@@ -61,6 +62,8 @@ class Encoded(msgspec.Struct):
 
 def encode_json(signal: str, body: bytes) -> Encoded:
     """The protobuf form of a request in JSON. Raises BadRequest where it is no JSON object of a request's shape."""
+    if body.count(b"{") > MAX_PARTS:
+        raise BadRequest(f"the request has more than {MAX_PARTS:,} parts; send smaller batches")
     try:
         decoded = decode_json(body, _object)
     except msgspec.ValidationError as error:

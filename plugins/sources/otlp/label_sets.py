@@ -95,7 +95,7 @@ class LabelSetTable:
         self.size = 0
         self.epoch = 1
 
-    def begin(self) -> None:
+    def follow_directory(self) -> None:
         """Take up what the directory knows now, and clear a full table; before every portion of points."""
         self.epoch = self._enricher.refresh()
         if self.size > self._settings.cached_series:
@@ -108,7 +108,7 @@ class LabelSetTable:
         found = self._resources.get(raw)
         if found is None:
             found = self._resources[raw] = read_resource(raw, self._settings.resource_labels)
-            self.size += 1
+            self.size += 1 + len(raw) // 1024
         return found
 
     def find_scope(self, resource_raw: bytes, scope_raw: bytes) -> Scope:
@@ -118,7 +118,7 @@ class LabelSetTable:
             resource = self.find_resource(resource_raw)
             found = Scope(resource, {**_scope_labels(scope_raw), **resource.labels})
             self._scopes[resource_raw, scope_raw] = found
-            self.size += 1
+            self.size += 1 + (len(resource_raw) + len(scope_raw)) // 1024
         return found
 
     def find_stream(self, scope: Scope, name: bytes, unit: bytes, kind: str, suffix: str = "") -> Stream:
@@ -140,7 +140,7 @@ class LabelSetTable:
         if entry is None:
             entry = self._make_entry(stream, attributes, extra)
             stream.entries[key] = entry
-            # A large entry counts as several, so that the table is bounded in bytes, too.
+            # A large one counts as several, so that the table is bounded in bytes, too.
             self.size += 1 + len(entry.head) // 1024
         elif entry.epoch != self.epoch:
             self.renew(entry)

@@ -13,9 +13,9 @@ from ..log_batches import LineBatch
 from ..log_entries import Entry, EntryConverter
 from .lens_records import is_lens_record, record_of
 from .resources import MAX_RANK, RANK_KEYS, Resource, read_resource
+from .turns import AT_A_TIME, Turns
 from .values import BadValue, read_attributes, read_value, text_of, whole_number, without_specials
 
-RECORDS_AT_A_TIME = 1000
 _NANOSECONDS = 1_000_000_000
 _STREAM_KEYS = ("log.iostream", "stream")
 _STACK_KEY = "exception.stacktrace"
@@ -37,14 +37,23 @@ class LogRecords:
         self.received = 0
 
     def convert_records(self, message: Any) -> Iterator[None]:
-        """Convert a request; yields whenever others should get a turn."""
+        """Convert a request; yields whenever others should get a turn. Raises BadRequest for too many parts."""
+        turns = Turns()
+        turns.announce(message.resource_logs)
         for resource_logs in message.resource_logs:
+            turns.announce(resource_logs.scope_logs)
             for scope_logs in resource_logs.scope_logs:
                 records = scope_logs.log_records
-                for first in range(0, len(records), RECORDS_AT_A_TIME):
-                    portion = records[first : first + RECORDS_AT_A_TIME]
+                turns.announce(records)
+                for first in range(0, len(records), AT_A_TIME):
+                    portion = records[first : first + AT_A_TIME]
                     self.lines.append_converted(self._lines_of(portion, resource_logs.resource))
+                    if turns.is_over(len(portion)):
+                        yield
+                if turns.is_over():
                     yield
+            if turns.is_over():
+                yield
 
     def _lines_of(self, records: Any, raw: bytes) -> Iterator[tuple[int, LogLine | str]]:
         try:

@@ -18,10 +18,9 @@ from .label_sets import Entry, LabelSetTable, Refused, Scope, Stream
 from .resources import MAX_RANK, RANK_KEYS
 from .rows import RowBuilder, name_in_row
 from .settings import OtlpSettings
+from .turns import AT_A_TIME, Turns
 from .values import BadValue, read_attributes, whole_number
 
-# Others get a turn after so many points.
-POINTS_AT_A_TIME = 2000
 DELTA, CUMULATIVE = 1, 2
 _KINDS = ("gauge", "sum", "histogram", "exponential_histogram", "summary")
 _STALE = 1
@@ -43,6 +42,7 @@ class Converted:
         self.pieces: list[bytes] = []
         self.stamps: dict[int, bytes] = {}
         self.rows = RowBuilder()
+        self.turns = Turns()
         self.received = self.series = self.samples = self.histograms = self.attached = 0
         self.refused: Counter[str] = Counter()
         self.messages: list[str] = []
@@ -81,7 +81,7 @@ class Converted:
 
     def records(self) -> list[SeriesBatch | StepMetrics]:
         """One batch of all series, and the rows."""
-        rows: list[SeriesBatch | StepMetrics] = [*self.rows.rows()]
+        rows: list[SeriesBatch | StepMetrics] = [*self.rows.finished_rows()]
         if not self.pieces:
             return rows
         body = bytes(cramjam.snappy.compress_raw(b"".join(self.pieces)))
@@ -104,16 +104,22 @@ class MetricsConverter:
         }
 
     def convert_metrics(self, message: Any, into: Converted) -> Iterator[None]:
-        """Convert a request; yields whenever others should get a turn."""
-        self.table.begin()
+        """Convert a request; yields whenever others should get a turn. Raises BadRequest for too many parts."""
+        self.table.follow_directory()
+        into.turns.announce(message.resource_metrics)
         for resource_metrics in message.resource_metrics:
             before = len(into.pieces)
+            into.turns.announce(resource_metrics.scope_metrics)
             for scope_metrics in resource_metrics.scope_metrics:
                 yield from self._convert_scope(resource_metrics.resource, scope_metrics, into)
             if self._settings.target_info and len(into.pieces) > before:
                 self._append_target_info(resource_metrics.resource, into)
+            if into.turns.is_over():
+                yield
 
     def _convert_scope(self, resource: bytes, scope_metrics: Any, into: Converted) -> Iterator[None]:
+        turns = into.turns
+        turns.announce(scope_metrics.metrics)
         try:
             scope = self.table.find_scope(resource, scope_metrics.scope)
         except BadValue as error:
@@ -121,25 +127,27 @@ class MetricsConverter:
             into.received += count
             into.refuse("invalid", str(error), count)
             return
-        done = 0
+        if turns.is_over():
+            yield
         for metric in scope_metrics.metrics:
             kind = metric.WhichOneof("data")
             points = _points_of(metric, kind)
             count = len(points)
+            turns.announce(points)
             into.received += count
             if count > 1:
                 points = _in_order(points)
-            for first in range(0, count, POINTS_AT_A_TIME):
-                portion = points[first : first + POINTS_AT_A_TIME] if count > POINTS_AT_A_TIME else points
+            for first in range(0, count or 1, AT_A_TIME):
+                portion = points[first : first + AT_A_TIME] if count > AT_A_TIME else points
                 self._convert_portion(metric, kind, portion, scope, into)
-                done += len(portion)
-                if done >= POINTS_AT_A_TIME:
-                    done = 0
+                if turns.is_over(len(portion) or 1):
                     yield
-                    self.table.begin()
+                    self.table.follow_directory()
                     scope = self.table.find_scope(resource, scope_metrics.scope)
 
     def _convert_portion(self, metric: Any, kind: str, points: Sequence[Any], scope: Scope, into: Converted) -> None:
+        if not points:
+            return
         if kind == "gauge" or kind == "sum":
             self._convert_numbers(metric, kind, points, scope, into)
         else:
@@ -190,11 +198,12 @@ class MetricsConverter:
             if refused is not None:
                 raise refused
             return self.table.find_entry(stream, key, attributes)
-        if not point.flags & _STALE:
-            into.find_stamp(point.time_unix_nano)
-            rank = _pop_rank(attributes)
-            name = name_in_row(metric.name.decode("utf-8", "replace"), attributes)
-            into.rows.add_point(scope.resource, rank, step, point.time_unix_nano, name, number_of(point))
+        if point.flags & _STALE:
+            raise Refused("invalid", "a point of a step has no value")
+        into.find_stamp(point.time_unix_nano)
+        rank = _pop_rank(attributes)
+        name = name_in_row(metric.name.decode("utf-8", "replace"), attributes)
+        into.rows.add_point(scope.resource, rank, step, point.time_unix_nano, name, number_of(point))
         return None
 
     def _pop_step(self, attributes: dict[str, Any]) -> int | None:

@@ -54,7 +54,7 @@ class RowBuilder:
         row.values[name] = value
         row.stamp = max(row.stamp, stamp)
 
-    def rows(self) -> Iterator[StepMetrics]:
+    def finished_rows(self) -> Iterator[StepMetrics]:
         """The rows in the order of their first points."""
         for place, row in enumerate(self._rows):
             yield StepMetrics(

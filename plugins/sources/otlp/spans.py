@@ -15,9 +15,9 @@ from lens_core import Event, Record
 from .label_sets import Refused
 from .resources import MAX_RANK, RANK_KEYS, Resource, read_resource
 from .rows import DATA_SOURCE, NO_IDENTITY, RowBuilder
+from .turns import Turns
 from .values import BadValue, read_attributes, whole_number
 
-SPANS_AT_A_TIME = 1000
 ITERATION = "megatron.iteration"
 _STEP_SPANS = frozenset({"megatron.train_step", "megatron.train.iteration"})
 # Spans of a checkpoint, and the events at their beginning and end.
@@ -48,16 +48,24 @@ class Spans:
 
     def records(self) -> list[Record]:
         """The rows and the events."""
-        return [*self._rows.rows(), *self._events]
+        return [*self._rows.finished_rows(), *self._events]
 
     def convert_spans(self, message: Any) -> Iterator[None]:
-        """Convert a request; yields whenever others should get a turn."""
+        """Convert a request; yields whenever others should get a turn. Raises BadRequest for too many parts."""
+        turns = Turns()
+        turns.announce(message.resource_spans)
         for resource_spans in message.resource_spans:
+            turns.announce(resource_spans.scope_spans)
             for scope_spans in resource_spans.scope_spans:
-                for first in range(0, len(scope_spans.spans), SPANS_AT_A_TIME):
-                    for span in scope_spans.spans[first : first + SPANS_AT_A_TIME]:
-                        self._convert_span(span, resource_spans.resource)
+                turns.announce(scope_spans.spans)
+                for span in scope_spans.spans:
+                    self._convert_span(span, resource_spans.resource)
+                    if turns.is_over():
+                        yield
+                if turns.is_over():
                     yield
+            if turns.is_over():
+                yield
 
     def _convert_span(self, span: Any, raw: bytes) -> None:
         self.received += 1

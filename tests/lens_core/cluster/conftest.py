@@ -54,7 +54,8 @@ async def daemons(tmp_path: Path, cluster_settings: dict[str, Any]) -> AsyncIter
     async def start(config: Mapping[str, Any] | None = None, *classes: type[Component]) -> RunningLens:
         folder = tmp_path / f"d{len(running)}"
         folder.mkdir()
-        document = {"cluster": cluster_settings, **(config or {})}
+        # The servers set aside what a stream may hold, and all tests share their disks.
+        document = {"cluster": cluster_settings, "spool": {"max_bytes": 8 * 1024 * 1024}, **(config or {})}
         lens = RunningLens(configured(folder, classes, document, store=False))
         running.append(lens)
         return await lens.started()

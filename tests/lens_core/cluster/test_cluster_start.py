@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from lens_core.base.errors import LensError
 from lens_core.cli import cli
+from lens_core.cluster import connection
 from lens_core.cluster.server_checks import Server, check_peers, check_servers
 from lens_core.config.loading import ClusterSettings, InvalidConfiguration, parse_config
 from lens_core.plugin_host.host import PluginHost
@@ -90,10 +91,11 @@ async def test_another_number_of_partitions_is_refused(daemons: Daemons, cluster
         await daemons({"cluster": {**cluster_settings, "partitions": 8}})
 
 
-async def test_a_password_is_shown_nowhere(nats_servers: NatsServers) -> None:
+async def test_a_password_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     from lens_core.base.redaction import Secret
     from lens_core.cluster.connection import Connection
 
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.3)
     (port,) = free_ports(1)
     settings = ClusterSettings(nats=[f"nats://127.0.0.1:{port}"], user="lens", password=Secret("hunter2hunter2"))
     with pytest.raises(LensError, match="no server can be reached") as refused:

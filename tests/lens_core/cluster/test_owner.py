@@ -56,7 +56,7 @@ async def stream(cluster_settings: dict[str, Any]) -> AsyncIterator[LogStream]:
     settings = ClusterSettings(**cluster_settings)
     connection = Connection(settings)
     await connection.connect()
-    made = LogStream(connection, "p", 64 * 1024 * 1024, 0)
+    made = LogStream(connection, "p", 16 * 1024 * 1024, 0)
     await made.ensure_streams(await check_servers(settings))
     yield made
     await connection.close()

@@ -45,6 +45,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and .Values.collectors.enabled (not .Values.collectors.config) -}}
 {{- fail "collectors.config: it names no collector; add one, or set collectors.enabled: false" -}}
 {{- end -}}
+{{- if .Values.cluster.enabled -}}
+{{- if not .Values.cluster.config.nats -}}
+{{- fail "cluster.config.nats: it names no server; add the addresses of your NATS servers, nats://HOST:4222" -}}
+{{- end -}}
+{{- if not (or .Values.database.existingSecret (get (.Values.daemon.config.sinks | default dict) "store" | default dict).dsn) -}}
+{{- fail "database.existingSecret: several daemons need one PostgreSQL that all of them reach; name a Secret with its DSN" -}}
+{{- end -}}
+{{- end -}}
 {{- if and (hasKey (.Values.daemon.config.sinks | default dict) "store") .Values.database.existingSecret -}}
 {{- if (get .Values.daemon.config.sinks "store" | default dict).dsn -}}
 {{- fail "daemon.config.sinks.store.dsn: database.existingSecret gives one too; remove one of them" -}}
@@ -83,7 +91,10 @@ http://{{ include "lens.name" . }}:{{ .Values.service.port }}/api/v1/records
 {{- end -}}
 {{- $config := dict "server" $server "collectors" (dict "pods" (dict "type" "kubernetes")) "sinks" (dict "store" $store) -}}
 {{- if .Values.monitoring.enabled -}}
-{{- $_ := set $config.sinks "scrape" (dict "type" "prometheus" "required" false) -}}
+{{- $_ := set $config.sinks "scrape" (dict "type" "prometheus" "required" .Values.cluster.enabled) -}}
+{{- end -}}
+{{- if .Values.cluster.enabled -}}
+{{- $_ := set $config "cluster" .Values.cluster.config -}}
 {{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy .Values.daemon.config)) -}}
 {{- end -}}

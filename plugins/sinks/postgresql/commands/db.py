@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from lens_core import Store
+from lens_core import Secret, Store
 from lens_core.commands import data_dir_option, json_option, open_store, show_progress
 from lens_core.plugin_api.urls import hide, passwords_in, remember
 
@@ -98,6 +98,44 @@ def vacuum(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
         click.echo(msgspec.json.encode(found).decode())
     else:
         click.echo(", ".join(f"{name.replace('_', ' ')}: {value:,}" for name, value in found.items()))
+
+
+@command.command("move-points")
+@click.argument("where", envvar="LENS_POINTS")
+@_config_option
+@data_dir_option
+@json_option
+def move_points(where: str, config: Path | None, data_dir: Path | None, as_json: bool) -> None:
+    """Move the points to the ClickHouse at WHERE (or $LENS_POINTS) while the store is in use.
+
+    Everything is copied and compared. What is interrupted goes on when the command is run again. At the end daemons
+    write no more; what comes waits in their spools until they are started with the setting `points`.
+
+    \b
+    Examples:
+      lens db move-points clickhouse://lens@clickhouse:8123/lens
+      LENS_POINTS=clickhouse://lens:secret@clickhouse:8123/lens lens db move-points
+    """
+    for password in passwords_in(where):
+        remember(password)
+
+    async def move(store: Store) -> Any:
+        from ..plugin import PostgreSQL
+
+        if not isinstance(store, PostgreSQL):
+            raise click.ClickException("only the points of a store in PostgreSQL can be moved")
+        with show_progress("Rows copied", None) as show:
+            return await store.move_points(Secret(where), show)
+
+    try:
+        moved = run_with_store(config, data_dir, move)
+    except ValueError as error:
+        raise click.ClickException(hide(str(error))) from None
+    if as_json:
+        click.echo(msgspec.json.encode(moved._asdict()).decode())
+        return
+    click.echo(f"{moved.streams:,} streams with {moved.rows:,} rows were copied and compared.")
+    click.echo("Set `points` of the store and start the daemons again. `lens db vacuum` then removes the old rows.")
 
 
 @command.command("export")

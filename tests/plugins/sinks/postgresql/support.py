@@ -74,9 +74,11 @@ class Spool:
 
 
 @asynccontextmanager
-async def running_store(folder: Path, dsn: str | None, **options: Any) -> AsyncIterator[Any]:
+async def running_store(folder: Path, dsn: str | None, points: str | None = None, **options: Any) -> AsyncIterator[Any]:
     """A started store; `dsn` None for one with a PostgreSQL of its own."""
     secret = None if dsn is None else Secret(dsn)
+    if points is not None:
+        options["points"] = Secret(points)
     store = PostgreSQL(PostgreSQL.Settings(dsn=secret, **options), context(folder))
     await store.start()
     try:

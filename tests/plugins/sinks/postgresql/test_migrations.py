@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,17 @@ async def test_rows_go_with_their_stream_and_its_subject(tmp_path: Path, postgre
         assert left == [("workload-1",)]
 
 
+def later_columns(number: int) -> list[tuple[str, str, str]]:
+    """Table, column and type of all that migrations behind this one add to tables that are there already."""
+    altered = re.compile(r"alter table (\w+)((?:\s+add column [^;]+))")
+    return [
+        (table, column, kind)
+        for step in migrations()[number:]
+        for table, added in altered.findall(step.sql)
+        for column, kind in re.findall(r"add column (\w+) ([^,;]+)", added)
+    ]
+
+
 async def test_what_was_stored_beside_spans_is_kept(
     tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,12 +88,8 @@ async def test_what_was_stored_beside_spans_is_kept(
         async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
             # What writes here is of today, and needs what is added later.
             async with await store.database.connect() as connection:
-                for column in (
-                    "pod_name text not null default ''",
-                    "node text not null default ''",
-                    "world_size integer",
-                ):
-                    await connection.execute(f"alter table lens_stream add column {column}".encode())
+                for table, column, kind in later_columns(10):
+                    await connection.execute(f"alter table {table} add column {column} {kind}".encode())
             await Spool(store).deliver(*(row(step, values={"loss": float(step % 997)}) for step in range(9000)))
             async with await store.database.connect() as connection:
                 assert await compact_stream(connection, 1, partial=False) == 2
@@ -96,8 +104,8 @@ async def test_what_was_stored_beside_spans_is_kept(
                 )
             whole, few = await points(store), await points(store, max_points=50)
             async with await store.database.connect() as connection:
-                for name in ("pod_name", "node", "world_size"):
-                    await connection.execute(f"alter table lens_stream drop column {name}".encode())
+                for table, column, _ in later_columns(10):
+                    await connection.execute(f"alter table {table} drop column {column}".encode())
     async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
         assert await points(store) == whole
         assert await points(store, max_points=50) == few

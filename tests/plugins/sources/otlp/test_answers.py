@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from pathlib import Path
 
@@ -128,6 +129,28 @@ async def test_tokens_are_those_of_the_daemon(otlp: OtlpApp) -> None:
         token = otlp.tokens.create_token("collector", "ingest")
         taken = await client.post("/v1/metrics", content=BODY, headers={**HEADERS, "Authorization": f"Bearer {token}"})
         assert taken.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/metrics", "/v1/logs", "/v1/traces"])
+async def test_nothing_but_empty_parts_is_refused_at_once(tmp_path: Path, path: str) -> None:
+    otlp = OtlpApp(tmp_path)
+    answer = await otlp.post(path, content=b"\x0a\x00" * 2_000_001, headers=HEADERS)
+    assert answer.status_code == 400
+    assert "smaller batches" in Status.FromString(answer.content).message
+    body = b'{"resourceMetrics": [' + b"{}," * 2_000_000 + b"{}]}"
+    answer = await otlp.post("/v1/metrics", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (400, 3)
+
+
+async def test_many_empty_parts_let_others_have_a_turn(tmp_path: Path) -> None:
+    otlp = OtlpApp(tmp_path)
+    sending = asyncio.ensure_future(otlp.post("/v1/metrics", content=b"\x0a\x02\x12\x00" * 100_000, headers=HEADERS))
+    turns = 0
+    while not sending.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert (await sending).status_code == 200
+    assert turns > 50
 
 
 async def test_contract(tmp_path: Path) -> None:

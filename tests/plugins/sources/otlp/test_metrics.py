@@ -322,6 +322,14 @@ async def test_exponential_histograms_that_make_no_sense_are_refused_alone(otlp:
     assert rejected_of(answer.content)[0] == 1
 
 
+async def test_large_resources_fill_the_table_sooner(tmp_path: Path) -> None:
+    otlp = OtlpApp(tmp_path, cached_series=100)
+    for number in range(20):
+        large = {"service.name": "a", "command": f"{number}" + "x" * 50_000}
+        await otlp.export(metrics(gauge("up", point(1.0)), resource=large))
+    assert otlp.source._converter.table.size < 300  # type: ignore[attr-defined]
+
+
 async def test_a_full_table_of_label_sets_is_cleared(tmp_path: Path) -> None:
     otlp = OtlpApp(tmp_path, cached_series=10)
     for first in range(0, 100, 20):

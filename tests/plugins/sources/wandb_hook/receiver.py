@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -90,6 +91,10 @@ class Receiver:
                 left = deadline - time.monotonic()
                 assert left > 0, "the receiver did not get what it should have"
                 self._news.wait(min(left, 0.2))
+
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Speak TLS with every connection from now on."""
+        self._server.use_tls(context)
 
     def close(self) -> None:
         """Stop listening."""

@@ -189,7 +189,7 @@ def test_tls_goes_through_a_tunnel(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with receiving() as receiver:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
-        receiver._server.socket = context.wrap_socket(receiver._server.socket, server_side=True)
+        receiver.use_tls(context)
         with proxying(receiver.port, login="Basic dTpw") as proxy:
             monkeypatch.setenv("https_proxy", f"http://u:p@{proxy.address}")
             assert post("https://lens.example/api/v1", "environment").status == 200

@@ -1,0 +1,230 @@
+"""Writing rows: their versions into ClickHouse first, then their figures in PostgreSQL's transaction.
+
+The streams are locked in PostgreSQL meanwhile, as they are where the rows are in PostgreSQL. Steps beyond a stream's
+last are new without looking. At or below it ClickHouse is asked, and whatever it has counts as stored only where
+the cursor of the spool that brought it says so: after a crash in between, versions are there that no figure counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from lens_core import Position
+
+from ..encoding import StreamChange
+from ..figures import update_catalogue, update_streams
+from ..grouping import Pending, StreamKey, state_of
+from ..identity import Connection, StreamId
+from ..point_store import BatchName, Streams
+from ..rows import RowState, Version, merge, to_stored
+from ..writer import RowsById, lock_streams, rows_by_id
+from .client import ClickHouse, list_of
+from .schema import COLUMNS, TABLE
+from .versions import Source, StoredState, VersionColumns, VersionRow, state_of_versions
+
+_PAIRS_AT_ONCE = 2_000
+_IN_THREAD_ROWS = 500
+_OFFSET_BITS = 24
+_VERSION_COLUMNS = ", ".join(VersionRow._fields)
+_CURSORS = b'select spool_id, sink, batch, "offset" from lens_cursor'
+
+assert set(VersionRow._fields) == set(COLUMNS)
+
+
+def spool_number(spool_id: str, sink: str) -> int:
+    """A number for a spool and a sink, the same in every process."""
+    digest = hashlib.blake2b(f"{spool_id}\x00{sink}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+def position_number(position: Position) -> int:
+    """A position in a spool as one number that grows with it."""
+    number: int = (position.batch << _OFFSET_BITS) | min(position.offset, 2**_OFFSET_BITS - 1)
+    return number
+
+
+class PointWriter:
+    """Writes the rows of batches, one at a time."""
+
+    def __init__(self, clickhouse: ClickHouse, history_limit: int) -> None:
+        self._clickhouse = clickhouse
+        self._history_limit = history_limit
+
+    async def write_versions(
+        self, connection: Connection, streams: Streams, ids: Mapping[StreamKey, StreamId], now_us: int, name: BatchName
+    ) -> dict[int, StreamChange]:
+        """Write rows; what changed, by stream id. Raises StreamsGone, PointsAway."""
+        by_id = rows_by_id(streams, ids, self._history_limit)
+        last_steps, _ = await lock_streams(connection, sorted(by_id))
+        known = await self._find_known(connection, by_id, last_steps, name)
+        source = Source(spool_number(name.spool_id, name.sink), position_number(name.end), now_us)
+        plan = WritePlan(source, self._history_limit)
+        if sum(len(rows) for _, rows in by_id.values()) > _IN_THREAD_ROWS:
+            columns = await asyncio.to_thread(plan.plan_rows, by_id, known, last_steps)
+        else:
+            columns = plan.plan_rows(by_id, known, last_steps)
+        if plan.versions.count:
+            await self._clickhouse.insert(columns, plan.token(name))
+        await update_streams(connection, plan.changes)
+        await update_catalogue(connection, plan.changes)
+        await _note_arrival(connection, plan, now_us)
+        return plan.changes
+
+    async def _find_known(
+        self, connection: Connection, by_id: RowsById, last_steps: Mapping[int, int | None], name: BatchName
+    ) -> dict[tuple[int, int], StoredState]:
+        """Those of the rows that ClickHouse has, at or below their stream's last step."""
+        late = [
+            (stream_id, step)
+            for stream_id, (_, rows) in by_id.items()
+            if (last := last_steps[stream_id]) is not None
+            for step in rows
+            if step <= last
+        ]
+        if not late:
+            return {}
+        found = await fetch_versions(self._clickhouse, late)
+        cursors = await _read_cursors(connection, {row.spool for rows in found.values() for row in rows}, name)
+        return {key: _counted_state(rows, cursors, self._history_limit) for key, rows in found.items()}
+
+
+async def fetch_versions(
+    clickhouse: ClickHouse, keys: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], list[VersionRow]]:
+    """All versions of these rows, each given by its stream and step."""
+    found: dict[tuple[int, int], list[VersionRow]] = defaultdict(list)
+    for low in range(0, len(keys), _PAIRS_AT_ONCE):
+        some = keys[low : low + _PAIRS_AT_ONCE]
+        pairs = ", ".join(f"({stream}, {step})" for stream, step in some)
+        rows = await clickhouse.rows(
+            f"select {_VERSION_COLUMNS} from {TABLE} where stream in ({list_of({key[0] for key in some})})"
+            f" and step in ({list_of({key[1] for key in some})}) and (stream, step) in ({pairs})"
+        )
+        for row in map(VersionRow._make, rows):
+            found[row.stream, row.step].append(row)
+    return found
+
+
+async def _read_cursors(connection: Connection, spools: set[int], name: BatchName) -> dict[int, int]:
+    """How far the spools are written that have a cursor; this batch's as it was before the transaction."""
+    own = spool_number(name.spool_id, name.sink)
+    found = {}
+    if spools - {own}:
+        cursor = await connection.execute(_CURSORS)
+        found = {
+            spool_number(spool_id, sink): position_number(Position(batch, offset))
+            for spool_id, sink, batch, offset in await cursor.fetchall()
+        }
+    return {**found, own: position_number(name.written)}
+
+
+def _counted_state(rows: Sequence[VersionRow], cursors: Mapping[int, int], history_limit: int) -> StoredState:
+    """A row, with what of it the figures count. A spool without a cursor was forgotten long after it was written."""
+    found = state_of_versions(rows, history_limit)
+    counted = [row for row in rows if row.spool not in cursors or row.position <= cursors[row.spool]]
+    found.counted = {row.metric for row in counted} & found.state.current.keys()
+    found.is_counted = bool(counted)
+    return found
+
+
+class WritePlan:
+    """What a batch changes: versions to insert, and the figures of streams."""
+
+    def __init__(self, source: Source, history_limit: int) -> None:
+        self.versions = VersionColumns(source)
+        self.changes: dict[int, StreamChange] = {}
+        self.overwritten: set[int] = set()  # streams of which a version was replaced, or a time
+        self._source = source
+        self._history_limit = history_limit
+
+    def plan_rows(
+        self,
+        by_id: RowsById,
+        known: Mapping[tuple[int, int], StoredState],
+        last_steps: Mapping[int, int | None],
+    ) -> Sequence[object]:
+        """Plan all rows; the columns to insert."""
+        for stream_id, (key, rows) in by_id.items():
+            change = self.changes[stream_id] = StreamChange()
+            last = last_steps[stream_id]
+            fresh = [(step, row) for step, row in rows.items() if (stream_id, step) not in known]
+            self.versions.append_new(stream_id, key, fresh)
+            self._count_new(key, fresh, change)
+            if last is not None:
+                change.late_steps += [step for step, _ in fresh if step <= last]
+            for step, row in rows.items():
+                if (stream_id, step) in known:
+                    self._merge(stream_id, step, known[stream_id, step], state_of(row, key), key, change)
+        return self.versions.columns() if self.versions.count else []
+
+    def _count_new(self, key: StreamKey, rows: Iterable[tuple[int, Pending]], change: StreamChange) -> None:
+        for step, row in rows:
+            state = state_of(row, key)
+            self._see(step, state, self._source.now_us, change)
+            change.note_metrics([{name: version.value for name, version in state.current.items()}])
+            change.new_rows += 1
+
+    def _see(self, step: int, state: RowState, received_us: int, change: StreamChange) -> None:
+        first = received_us if state.first_us is None else state.first_us
+        change.saw(step, state.iteration, first, first if state.last_us is None else state.last_us)
+
+    def _merge(
+        self, stream_id: int, step: int, known: StoredState, row: RowState, key: StreamKey, change: StreamChange
+    ) -> None:
+        """Merge a write into a row that is there; one that changes nothing and is counted leaves nothing."""
+        shared = key.shared_by_ranks
+        merged = merge(known.state, row, self._history_limit)
+        uncounted = [name for name in row.current if name not in known.counted]
+        before, after = (to_stored(state, shared_by_ranks=shared) for state in (known.state, merged))
+        if before == after and known.is_counted and not uncounted:
+            return
+        facts_changed = (known.state.iteration, known.state.first_us, known.state.last_us) != (
+            merged.iteration,
+            merged.first_us,
+            merged.last_us,
+        )
+        self.versions.append_versions(
+            stream_id, step, self._changed_versions(merged, row, all_current=facts_changed), merged, known.received_us
+        )
+        if facts_changed or any(name in row.current for name in known.state.current):
+            self.overwritten.add(stream_id)
+        change.late_steps.append(step)
+        self._see(step, merged, self._source.now_us, change)
+        if known.is_counted:
+            change.changed_rows += 1
+            change.points.update(uncounted)
+        else:
+            change.new_rows += 1
+            change.note_metrics([{name: version.value for name, version in row.current.items()}])
+
+    def _changed_versions(self, merged: RowState, row: RowState, *, all_current: bool) -> list[tuple[str, Version]]:
+        """The versions of a write, and all current ones where the row's times or iteration changed."""
+        found = [
+            (name, Version(order, value, None))
+            for order, values in row.history.items()
+            for name, value in values.items()
+        ]
+        found += row.current.items()
+        if all_current:
+            found += [(name, version) for name, version in merged.current.items() if row.current.get(name) != version]
+        return found
+
+    def token(self, name: BatchName) -> str:
+        """The name of the insert. With other streams it is another: those of before may have been removed."""
+        streams = ",".join(map(str, sorted(self.versions.streams())))
+        digest = hashlib.blake2b(streams.encode(), digest_size=8).hexdigest()
+        return f"{name.spool_id}:{name.sink}:{name.end.batch}.{name.end.offset}:{self.versions.count}:{digest}"
+
+
+async def _note_arrival(connection: Connection, plan: WritePlan, now_us: int) -> None:
+    """Say of each stream when rows came last, which retention goes by, and whether any of its versions was replaced."""
+    grown = [stream_id for stream_id, change in plan.changes.items() if not change.is_empty]
+    if grown:
+        await connection.execute(
+            "update lens_stream set received_us = greatest(received_us, %s), overwritten = overwritten or id = any(%s)"
+            " where id = any(%s)",
+            [now_us, list(plan.overwritten), grown],
+        )

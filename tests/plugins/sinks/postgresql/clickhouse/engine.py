@@ -1,0 +1,166 @@
+"""ClickHouse's own engine (chdb) behind HTTP, as far as clickhouse-connect speaks it; a program of its own.
+
+`python engine.py FOLDER` prints its port. It is one process, because chdb has one database for each. `POST /faults`
+takes the faults of the next inserts as JSON: "before" refuses one, "after" carries it out and says that it failed,
+"lost" carries it out and breaks the connection, "" lets it pass. One user is known: `lens` with the password in
+LENS_TEST_PASSWORD.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import os
+import re
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+_INSERT = re.compile(rb"^\s*insert\s+into\s", re.IGNORECASE)
+_FORMAT = re.compile(rb"\bformat\s+(\w+)\s*$", re.IGNORECASE)
+
+
+class Engine:
+    """One session of chdb; one statement at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        # By its name: it is in the environment of this program, not in that of the tests.
+        self._session = importlib.import_module("chdb.session").Session(str(folder / "engine"))
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._numbers = 0
+        self._database = ""
+        self._query("set max_threads = 1", "TSV")
+        self._query("set max_query_size = 16777216", "TSV")  # which the client asks for with each statement
+        self.faults: list[str] = []
+
+    def run(self, database: str, statement: bytes, data: bytes, settings: dict[str, str], default: str) -> bytes:
+        """The answer to a statement, or its data inserted."""
+        with self._lock:
+            if database and database != self._database:
+                self._query(f"use {database}", "TSV")
+                self._database = database
+            if data:
+                return self._insert(statement, data, settings)
+            found = _FORMAT.search(statement)
+            text = statement[: found.start()] if found else statement
+            shape = found[1].decode() if found else default
+            return self._query(text.decode(), shape)
+
+    def _insert(self, statement: bytes, data: bytes, settings: dict[str, str]) -> bytes:
+        self._numbers += 1
+        file = self._folder / f"insert-{self._numbers}"
+        file.write_bytes(data)
+        found = _FORMAT.search(statement)
+        assert found is not None, statement
+        token = settings.get("insert_deduplication_token", "").replace("'", "''")
+        said = f" settings insert_deduplication_token = '{token}'" if token else ""
+        head = statement[: found.start()].decode()
+        try:
+            return self._query(f"{head} from infile '{file}'{said} format {found[1].decode()}", "TSV")
+        finally:
+            file.unlink()
+
+    def _query(self, text: str, shape: str) -> bytes:
+        answer: bytes = self._session.query(text, shape).bytes()
+        return answer
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request of clickhouse-connect."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer goes in one piece, or the client waits for the second
+    disable_nagle_algorithm = True
+    server: Server
+
+    def do_GET(self) -> None:
+        """Answer /ping."""
+        self._answer(200, b"Ok.\n")
+
+    def do_POST(self) -> None:
+        """Answer a statement."""
+        body = self._body()
+        url = urlsplit(self.path)
+        if url.path == "/faults":
+            self.server.engine.faults = json.loads(body)
+            return self._answer(200, b"")
+        if not self._is_allowed():
+            return self._answer(401, b"Code: 516. DB::Exception: lens: Authentication failed. (AUTHENTICATION_FAILED)")
+        options = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        statement = options.get("query", "").encode()
+        if statement and not _INSERT.match(statement):
+            statement, body = statement + b"\n" + body, b""
+        if not statement:
+            first, _, rest = body.partition(b"\n")
+            statement, body = (first, rest) if _INSERT.match(first) else (body, b"")
+        fault = self._fault() if body else ""
+        if fault == "before":
+            return self._answer(
+                500, b"Code: 241. DB::Exception: Memory limit (total) exceeded. (MEMORY_LIMIT_EXCEEDED)"
+            )
+        try:
+            default = options.get("default_format", "TabSeparated")
+            answer = self.server.engine.run(options.get("database", ""), statement.strip(), body, options, default)
+        except Exception as error:  # noqa: BLE001 - whatever the engine says goes to the client, as a server does it
+            return self._answer(500, str(error).encode())
+        if fault == "after":
+            return self._answer(500, b"Code: 159. DB::Exception: Timeout exceeded. (TIMEOUT_EXCEEDED)")
+        if fault == "lost":
+            self.close_connection = True
+            self.connection.close()
+            return None
+        return self._answer(200, answer)
+
+    def _fault(self) -> str:
+        faults = self.server.engine.faults
+        return faults.pop(0) if faults else ""
+
+    def _is_allowed(self) -> bool:
+        user, password = self.headers.get("X-ClickHouse-User", ""), self.headers.get("X-ClickHouse-Key", "")
+        given = self.headers.get("Authorization", "")
+        if given.startswith("Basic "):
+            user, _, password = base64.b64decode(given[6:]).decode().partition(":")
+        return (user, password) == ("lens", os.environ["LENS_TEST_PASSWORD"])
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        found = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            found += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return found
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "application/octet-stream")
+        if status != 200:
+            self.send_header("X-ClickHouse-Exception-Code", "241")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    """Serves one engine."""
+
+    daemon_threads = True
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.engine = engine
+
+
+if __name__ == "__main__":
+    running = Server(Engine(Path(sys.argv[1])))
+    print(running.server_address[1], flush=True)
+    running.serve_forever()
