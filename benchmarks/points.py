@@ -42,7 +42,7 @@ PASSWORD = "benchmark"
 
 
 class Sizes(NamedTuple):
-    """How much is written."""
+    """The amount that is written."""
 
     charts: Sequence[int]
     ranks: int

@@ -12,7 +12,7 @@ _PORTS = {"clickhouse": 8123, "clickhouses": 8443}
 
 
 class PointsAddress(NamedTuple):
-    """Where a ClickHouse answers HTTP, and as whom."""
+    """The address at which a ClickHouse answers HTTP, and as whom."""
 
     host: str
     port: int

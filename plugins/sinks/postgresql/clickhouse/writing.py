@@ -109,7 +109,7 @@ async def fetch_versions(
 
 
 async def _read_cursors(connection: Connection, spools: set[int], name: BatchName) -> dict[int, int]:
-    """How far the spools are written that have a cursor; this batch's as it was before the transaction."""
+    """The position of each spool that has a cursor; this batch's as it was before the transaction."""
     own = spool_number(name.spool_id, name.sink)
     found = {}
     if spools - {own}:
@@ -131,7 +131,7 @@ def _counted_state(rows: Sequence[VersionRow], cursors: Mapping[int, int], histo
 
 
 class WritePlan:
-    """What a batch changes: versions to insert, and the figures of streams."""
+    """The changes of a batch: versions to insert, and the figures of streams."""
 
     def __init__(self, source: Source, history_limit: int) -> None:
         self.versions = VersionColumns(source)
