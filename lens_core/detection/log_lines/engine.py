@@ -15,6 +15,7 @@ from .bars import Bar, apply_bar, last_bar
 from .compiled import CompiledEvent, CompiledFormat, CompiledMark, CompiledTable
 from .exceptions import TracebackState, read_exception
 from .general import GeneralReader
+from .general_labels import apply_counter
 from .limited import LineTime, Overruns
 from .prefilter import Candidates, Declared, Prefilter
 from .readings import FrameworkHint, LogEvent, Reading
@@ -225,9 +226,9 @@ class LineEngine:
             failure = read_exception(text, context.traceback if context is not None else TracebackState())
             if failure is not None:
                 readings.append(Reading(log_event=failure, text=text))
-        if not readings and candidates.general:
+        if candidates.general and not any(reading.format for reading in readings):
             general = self._general.parse_line(text)
-            if general is not None:
+            if general is not None and (not readings or general.joins == "evaluates"):
                 readings.append(general)
         if not readings and candidates.bar:
             seen = last_bar(text)
@@ -253,6 +254,7 @@ class LineEngine:
                 reading, end = result
                 if fmt.is_mapping:
                     bar = last_bar(text[start:end]) or bar
+                    apply_counter(reading, text[start : max(start, text.find("{", start))])
                     apply_bar(reading, bar)
                 if not fmt.lacks(reading):
                     readings.append(reading)

@@ -35,6 +35,7 @@ _PROGRESS = re.compile(r"(?<![\w./:-])(\d{1,9})\s{0,2}/\s{0,2}(\d{1,9})(?![\w./:
 _OWN_STEP = re.compile(rf"(?i)\b(?:{_WORDS})[ _](?:steps?|iter\w{{0,7}}|batch(?:es)?)\b")
 # XGBoost's round.
 _ROUND = re.compile(r"(?<!\S)\[(\d{1,9})\]\s")
+_NEAR_CHARACTERS = 40
 _COUNTED_RIGHT = re.compile(r"(?i)(?:acc\w*|correct)\W{1,4}$")
 
 
@@ -96,7 +97,9 @@ def _is_under_way(text: str, counters: Mapping[str, tuple[int, int | None]]) -> 
     """Whether a line says how many batches of the evaluation are done, and that some are left."""
     if "batch" in counters or _OWN_STEP.search(text):
         return True
+    plain = TIMES.sub(" ", text)
     return any(
-        match.group(1) != match.group(2) and not _COUNTED_RIGHT.search(text[: match.start()])
-        for match in _PROGRESS.finditer(TIMES.sub(" ", text))
+        match.group(1) != match.group(2)
+        and not _COUNTED_RIGHT.search(plain[max(0, match.start() - _NEAR_CHARACTERS) : match.start()])
+        for match in _PROGRESS.finditer(plain)
     )

@@ -7,8 +7,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from .numbers import parse_number
+from .readings import Reading
 
 _MAX_NUMBERS = 256
+_SHORTEST_COUNTER, _COUNTER_CHARACTERS = len("step 1"), 200
 _MAX_STEP = 2**53
 # Labels of counters, from the one that counts the whole training to those that count within an epoch.
 _GLOBAL = frozenset(
@@ -200,6 +202,15 @@ def parse_whole(text: str) -> int | None:
     if number is None or not math.isfinite(number) or not 0 <= number < _MAX_STEP or not number.is_integer():
         return None
     return int(number)
+
+
+def apply_counter(reading: Reading, before: str) -> None:
+    """Give a dictionary that names no step that of the counter before it: `global_step: 100, {'loss': 2.5}`."""
+    if reading.iteration is not None or len(before) < _SHORTEST_COUNTER or "<" in before:
+        return
+    pairs, _ = find_labelled(TIMES.sub(" ", before[-_COUNTER_CHARACTERS:]))
+    if pairs and counter_of(pairs[-1][0]) in ("global", "step"):
+        reading.iteration = parse_whole(pairs[-1][1])
 
 
 def words_beside(text: str, pairs: Collection[tuple[str, str, str]]) -> int:

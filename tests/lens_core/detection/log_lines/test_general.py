@@ -288,3 +288,21 @@ def test_a_table_of_keys_and_values_is_one_step(
     table = [rule, "| grad_norm     | 0.912    |", f"| loss | {loss} |", f"| {counter} | {step} |", rule]
     (row,) = of(StepMetrics, Stand(detectors).feed(*table))
     assert (row.row_step, row.values["lm_loss"], row.values["grad_norm"]) == (step, loss, 0.912)
+
+
+@given(step=steps, loss=numbers, counter=st.sampled_from(["global_step: ", "step ", "[train] iteration=", "Step: "]))
+@settings(deadline=None, max_examples=examples(40))
+def test_a_dictionary_behind_its_counter(engine: LineEngine, step: int, loss: float, counter: str) -> None:
+    found = engine.read_line(
+        f"I0101 10:00:00.123456 1390 train.py:201] {counter}{step}, {{'loss': {loss}, 'learning_rate': 0.5}}"
+    )
+    assert [(one.iteration, one.values["lm_loss"]) for one in found] == [(step, loss)]
+
+
+def test_an_evaluation_that_is_an_event_keeps_its_numbers(stand: Stand) -> None:
+    done = stand.feed(
+        " iteration 100/ 1000 | elapsed time per iteration (ms): 1000.0 | lm loss: 2.5E+00 |",
+        " validation loss at iteration 100 | lm loss value: 3.5E+00 | lm loss PPL: 3.3E+01 | ",
+    )
+    (row,) = of(StepMetrics, done)
+    assert (row.row_step, row.values["lm_loss"], row.values["validation/lm_loss_value"]) == (100, 2.5, 3.5)
