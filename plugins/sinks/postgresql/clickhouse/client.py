@@ -45,7 +45,7 @@ class ClickHouse:
 
     @property
     def place(self) -> str:
-        """The address without user and password."""
+        """The address, without user and password."""
         return f"{self._address.host}:{self._address.port}/{self._address.database}"
 
     async def close(self) -> None:

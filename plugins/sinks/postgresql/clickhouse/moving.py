@@ -246,7 +246,7 @@ def _comparable(state: RowState, shared: bool) -> tuple[Any, str]:
 
 
 class _Copied:
-    """The copied points of some streams: for each metric the number of its versions and the sum of their bits."""
+    """The copied part of some streams: for each metric the number of its versions and the sum of their bits."""
 
     def __init__(self) -> None:
         self.done: list[int] = []

@@ -109,7 +109,7 @@ async def fetch_versions(
 
 
 async def _read_cursors(connection: Connection, spools: set[int], name: BatchName) -> dict[int, int]:
-    """The positions of the spools that have a cursor; this batch's as it was before the transaction."""
+    """The position of each spool that has a cursor; this batch's as it was before the transaction."""
     own = spool_number(name.spool_id, name.sink)
     found = {}
     if spools - {own}:

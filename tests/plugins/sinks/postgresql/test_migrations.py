@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from lens_plugins.sinks.postgresql import migrate as migrate_module
@@ -79,17 +80,25 @@ def later_columns(number: int) -> list[tuple[str, str, str]]:
     ]
 
 
+def later_tables(number: int) -> dict[str, str]:
+    """Name and statement of each table that migrations behind this one make."""
+    made = re.compile(r"create table (\w+) \([^;]+;")
+    return {found[1]: found[0] for step in migrations()[number:] for found in made.finditer(step.sql)}
+
+
 async def test_what_was_stored_beside_spans_is_kept(
     tmp_path: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A database of the time of spans, with blocks, rows beyond them and a span of the first two blocks."""
     with monkeypatch.context() as before:
-        before.setattr(migrate_module, "migrations", lambda: migrations()[:10])
+        # What writes here is of today, and needs what is added later.
+        added = [f"alter table {table} add column {column} {kind};" for table, column, kind in later_columns(10)]
+        known = migrations()[:10]
+        known[-1] = msgspec.structs.replace(
+            known[-1], sql="\n".join([known[-1].sql, *later_tables(10).values(), *added])
+        )
+        before.setattr(migrate_module, "migrations", lambda: known)
         async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
-            # What writes here is of today, and needs what is added later.
-            async with await store.database.connect() as connection:
-                for table, column, kind in later_columns(10):
-                    await connection.execute(f"alter table {table} add column {column} {kind}".encode())
             await Spool(store).deliver(*(row(step, values={"loss": float(step % 997)}) for step in range(9000)))
             async with await store.database.connect() as connection:
                 assert await compact_stream(connection, 1, partial=False) == 2
@@ -106,6 +115,8 @@ async def test_what_was_stored_beside_spans_is_kept(
             async with await store.database.connect() as connection:
                 for table, column, _ in later_columns(10):
                     await connection.execute(f"alter table {table} drop column {column}".encode())
+                for table in later_tables(10):
+                    await connection.execute(f"drop table {table}".encode())
     async with running_store(tmp_path, postgres_dsn, blocks=False) as store:
         assert await points(store) == whole
         assert await points(store, max_points=50) == few
