@@ -42,7 +42,7 @@ PASSWORD = "benchmark"
 
 
 class Sizes(NamedTuple):
-    """The number of rows to write."""
+    """The amount that is written."""
 
     charts: Sequence[int]
     ranks: int

@@ -12,7 +12,7 @@ _PORTS = {"clickhouse": 8123, "clickhouses": 8443}
 
 
 class PointsAddress(NamedTuple):
-    """The HTTP address of a ClickHouse, with the user."""
+    """The address at which a ClickHouse answers HTTP, and as whom."""
 
     host: str
     port: int

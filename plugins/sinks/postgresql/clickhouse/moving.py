@@ -105,7 +105,6 @@ class PointMove:
         async with self._connection.transaction():
             if await has_change_trigger(self._connection):
                 return
-            await self._store.refuse_foreign_points()
             await self._connection.execute("truncate lens_moving_row, lens_moved_stream")
             for event in ("insert", "update"):  # a trigger with a transition table is of one event
                 await self._connection.execute(
@@ -186,7 +185,7 @@ class PointMove:
         """Compare copied streams, and note that they are done. Raises MoveFailed."""
         if not copied.done:
             return
-        rows = await self._clickhouse.fetch_rows(
+        rows = await self._clickhouse.rows(
             f"select stream, metric, count(), sum(bits) from {TABLE} final"
             f" where stream in ({list_of(copied.done)}) group by stream, metric"
         )
@@ -247,7 +246,7 @@ def _comparable(state: RowState, shared: bool) -> tuple[Any, str]:
 
 
 class _Copied:
-    """The copied points of some streams: for each metric the number of its versions and the sum of their bits."""
+    """The copied part of some streams: for each metric the number of its versions and the sum of their bits."""
 
     def __init__(self) -> None:
         self.done: list[int] = []

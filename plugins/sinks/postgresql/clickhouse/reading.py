@@ -23,7 +23,7 @@ from .versions import values_of
 _ROWS_AT_ONCE = 262_144
 _STREAMS_AT_ONCE = 1_000
 _LOWEST = -(2**63)
-# The usual case: one version for each row.
+# Mostly enough: one version for each row.
 ROW_TYPE = np.dtype([("stream", "<u8"), ("step", "<i8"), ("bits", "<u8"), ("iteration", "<i8"), ("time", "<i8")])
 _PLAIN_COLUMNS = f"stream, step, bits, if(has_iteration, iteration, step), {TIME}"
 _FULL = np.dtype(

@@ -211,7 +211,7 @@ class VersionRow(NamedTuple):
 
     @property
     def first_us(self) -> int | None:
-        """The time when the row was first logged."""
+        """The time at which the row was first logged."""
         if self.lag != NO_TIME:
             return self.sequence + self.lag
         return None if self.event_us == NO_TIME else self.event_us

@@ -99,7 +99,7 @@ async def fetch_versions(
     for low in range(0, len(keys), _PAIRS_AT_ONCE):
         some = keys[low : low + _PAIRS_AT_ONCE]
         pairs = ", ".join(f"({stream}, {step})" for stream, step in some)
-        rows = await clickhouse.fetch_rows(
+        rows = await clickhouse.rows(
             f"select {_VERSION_COLUMNS} from {TABLE} where stream in ({list_of({key[0] for key in some})})"
             f" and step in ({list_of({key[1] for key in some})}) and (stream, step) in ({pairs})"
         )
@@ -109,7 +109,7 @@ async def fetch_versions(
 
 
 async def _read_cursors(connection: Connection, spools: set[int], name: BatchName) -> dict[int, int]:
-    """The positions of the spools that have a cursor; this batch's as it was before the transaction."""
+    """The position of each spool that has a cursor; this batch's as it was before the transaction."""
     own = spool_number(name.spool_id, name.sink)
     found = {}
     if spools - {own}:

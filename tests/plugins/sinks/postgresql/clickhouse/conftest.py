@@ -35,7 +35,7 @@ class Engine:
         return response.text
 
     def set_faults(self, *faults: str) -> None:
-        """The fault of the next inserts: "before", "after" or ""."""
+        """The faults of the next inserts: "before", "after" or ""."""
         httpx.post(f"http://127.0.0.1:{self.port}/faults", json=faults).raise_for_status()
 
 
