@@ -63,7 +63,7 @@ class ClickHouse:
         data: bytes = await self._ask_client("raw_query", statement, fmt="RowBinary")
         return np.frombuffer(data, dtype)
 
-    async def rows(self, statement: str) -> Sequence[Sequence[Any]]:
+    async def fetch_rows(self, statement: str) -> Sequence[Sequence[Any]]:
         """Rows of anything. Raises PointsAway."""
         found: Sequence[Sequence[Any]] = (await self._ask_client("query", statement)).result_rows
         return found

@@ -185,7 +185,7 @@ class PointMove:
         """Compare copied streams, and note that they are done. Raises MoveFailed."""
         if not copied.done:
             return
-        rows = await self._clickhouse.rows(
+        rows = await self._clickhouse.fetch_rows(
             f"select stream, metric, count(), sum(bits) from {TABLE} final"
             f" where stream in ({list_of(copied.done)}) group by stream, metric"
         )
