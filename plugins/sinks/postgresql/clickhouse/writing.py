@@ -99,7 +99,7 @@ async def fetch_versions(
     for low in range(0, len(keys), _PAIRS_AT_ONCE):
         some = keys[low : low + _PAIRS_AT_ONCE]
         pairs = ", ".join(f"({stream}, {step})" for stream, step in some)
-        rows = await clickhouse.rows(
+        rows = await clickhouse.fetch_rows(
             f"select {_VERSION_COLUMNS} from {TABLE} where stream in ({list_of({key[0] for key in some})})"
             f" and step in ({list_of({key[1] for key in some})}) and (stream, step) in ({pairs})"
         )
