@@ -105,6 +105,7 @@ class PointMove:
         async with self._connection.transaction():
             if await has_change_trigger(self._connection):
                 return
+            await self._store.refuse_foreign_points()
             await self._connection.execute("truncate lens_moving_row, lens_moved_stream")
             for event in ("insert", "update"):  # a trigger with a transition table is of one event
                 await self._connection.execute(
