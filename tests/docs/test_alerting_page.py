@@ -124,7 +124,9 @@ def test_every_counter_of_the_daemon_is_there_from_its_start(make_lens: Callable
     others = {
         name
         for name in counters
-        if name.startswith(("lens_collector", "lens_datadog", "lens_prometheus", "lens_plugin_", "lens_isolated_"))
+        if name.startswith(
+            ("lens_collector", "lens_datadog", "lens_prometheus", "lens_plugin_", "lens_isolated_", "lens_otlp_")
+        )
         or name == "lens_federate_refused_total"
     }
     # Which frameworks run is not known beforehand; no alert is about it.

@@ -179,7 +179,7 @@ def test_a_sink_that_calls_exit_ends_nothing(make_lens: Make, tmp_path: Path, pl
     send(lens)
     wait_for(lambda: "called sys.exit(4)" in states(lens)["leaves"]["last_error"])
     wait_for(lambda: "A task called sys.exit(5)" in lens.log.read_text())
-    wait_for(lambda: "sink deaf ignores that its send was cancelled" in lens.log.read_text())
+    wait_for(lambda: "sink deaf ignores the cancellation of send" in lens.log.read_text())
     send(lens, LINE.replace("100/", "200/"))
     wait_for(lambda: (tmp_path / "out.jsonl").read_text().count("lm_loss") >= 2)
     watch = Stopwatch()
@@ -199,7 +199,7 @@ def test_a_daemon_whose_parent_is_gone_ends_although_a_plugin_is_deaf(
     assert lens.process.stdout is not None
     with lens.process.stdout:
         lens.process.wait(timeout=60)
-    assert "did not end within its deadline" in lens.log.read_text()
+    assert "did not stop within its deadline" in lens.log.read_text()
 
 
 def test_a_source_with_a_path_of_lens_is_failed_and_the_rest_runs(

@@ -17,7 +17,7 @@ import msgspec
 from ...plugin_api.log_formats import Field
 from .bars import BAR_TEXT, last_bar
 from .columns import Columns
-from .general_evaluation import is_of_evaluation, name_of_evaluated, read_evaluation, speaks_of_evaluation
+from .general_evaluation import EVALUATION, is_of_evaluation, name_of_evaluated, read_evaluation, speaks_of_evaluation
 from .general_labels import (
     COUNTERS,
     LABEL,
@@ -40,6 +40,7 @@ ANNOUNCEMENT = "general.announcement"
 CELL = "general.cell"
 # Characters of a line that are looked at; labels and numbers of a step stand in fewer.
 _MAX_CHARACTERS = 8192
+_OF_AN_EVALUATION = "it speaks of an evaluation, whose results are kept beside a step of the training"
 # Words before the counter of a line that is not a step of training.
 _OTHER_WORK = re.compile(
     r"(?i)\b(?:val|valid|validat\w+|eval|evaluat\w+|test|testing|sanity|final|best|summary"
@@ -140,7 +141,9 @@ class GeneralReader:
     def why_not(self, text: str) -> str:
         """Say why a line is no step for this reader; empty where it is one, or belongs to one."""
         found = self._read_or_reason(text)
-        return found if isinstance(found, str) else ""
+        if isinstance(found, Reading):
+            return _OF_AN_EVALUATION if found.format == EVALUATION else ""
+        return found
 
     def _read_or_reason(self, text: str) -> Reading | str:
         """The reading of a line, or why there is none."""

@@ -39,7 +39,7 @@ def test_a_task_that_exits_ends_alone(new_loop: object, caplog: pytest.LogCaptur
     assert callable(new_loop)
     assert run_until_complete(new_loop(), main()) == "the end"
     assert done == [0, 1, 2]
-    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+    assert [record.getMessage().split(" and ended")[0] for record in caplog.records] == [
         "A task called sys.exit(7)",
         "A task called sys.exit('again')",
     ]

@@ -77,7 +77,7 @@ def test_people_see_what_was_missing() -> None:
         ("Epoch [1/3], Step [2/9], Loss: 0.5", "counted by step_in_epoch, measured by lm_loss"),
         ("Epoch 0 | Validation | Steps: 3 | Loss: 2", "it speaks of an evaluation"),
         ("resuming, step: 3, loss: 4", "`resuming` stands before its counter"),
-        ("step 2000: train loss 2.1, val loss 2.2", "an estimate over batches that are held back"),
+        ("iter 2000: train loss 2.1, val loss 2.2", "iteration=2000"),
         ('{"trial": 3, "iters": 5, "main_loss": 2}', "`trial` is among its keys"),
     ],
 )

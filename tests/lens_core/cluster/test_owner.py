@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import pytest
 
 from lens_core import LogLine, Origin, Position, Record
-from lens_core.base.errors import SpoolError
+from lens_core.base.errors import Overloaded, SpoolError
 from lens_core.cluster.connection import Connection, Fenced
 from lens_core.cluster.key_values import KeyValues
 from lens_core.cluster.log_stream import LogStream
@@ -22,6 +23,8 @@ from lens_core.cluster.tasks import cancel_tasks
 from lens_core.config.loading import ClusterSettings
 from lens_core.model.processing import Processed
 from lens_core.testing import until
+
+T = TypeVar("T")
 
 
 class Counting:
@@ -68,19 +71,27 @@ def owner_of(stream: LogStream, epoch: int, processor: Any) -> PartitionOwner:
     )
 
 
+async def when_answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again while NATS chooses the leader of a new stream, as daemons and senders do."""
+    while True:
+        try:
+            return await ask()
+        except Overloaded:
+            await asyncio.sleep(0.05)
+
+
 async def append_lines(stream: LogStream, *texts: str) -> None:
     for text in texts:
         record = LogLine(origin=Origin(workload_uid="job"), text=text)
         for part in make_parts(0, IN, [record], stream.connection.max_payload):
-            await stream.append_to(0, IN, part.body, {MESSAGE_ID: part.message_id, RECORDS: "1"})
+            headers = {MESSAGE_ID: part.message_id, RECORDS: "1"}
+            await when_answered(partial(stream.append_to, 0, IN, part.body, headers))
 
 
 async def numbers_made(stream: LogStream, count: int) -> list[str]:
     """Wait until owners have written so many messages and return them; a replica that answers may be behind."""
-    for _ in range(200):
-        made = await _numbers_now(stream)
-        if len(made) >= count:
-            break
+    ends = asyncio.get_running_loop().time() + 60
+    while len(made := await _numbers_now(stream)) < count and asyncio.get_running_loop().time() < ends:
         await asyncio.sleep(0.02)
     return made
 
@@ -101,7 +112,7 @@ async def _numbers_now(stream: LogStream) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def running(owner: PartitionOwner) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(owner.own_partition())
+    task = asyncio.create_task(when_answered(owner.own_partition))
     await until(lambda: owner.is_loaded or task.done(), "the owner has taken over")
     yield task
     await cancel_tasks([task])
@@ -163,7 +174,8 @@ async def test_a_result_that_is_too_large_for_one_message_is_written_in_parts(st
 
     lines = [LogLine(origin=Origin(workload_uid="job"), text=str(number)) for number in range(20)]
     (part,) = make_parts(0, IN, lines, stream.connection.max_payload)
-    await stream.append_to(0, IN, part.body, {MESSAGE_ID: part.message_id, RECORDS: "20"})
+    headers = {MESSAGE_ID: part.message_id, RECORDS: "20"}
+    await when_answered(partial(stream.append_to, 0, IN, part.body, headers))
     owner = owner_of(stream, 1, Inflating())
     async with running(owner):
         await until(lambda: owner._state.get("job") == b"20" and owner.input[1] == 0, "all are processed")
