@@ -74,4 +74,6 @@ async def test_bodies_of_questions_that_cannot_be_read_are_refused(client: httpx
     for body in BODIES:
         answer = await client.post(path, content=body)
         assert answer.status_code == 400, (body[:20], answer.text)
-    assert (await client.post(path, content=b" " * 2_000_000)).status_code == 413
+    # No question is that large; at the path that OpenTelemetry posts to, it lacks its content type.
+    refusal = 415 if path == "/metrics" else 413
+    assert (await client.post(path, content=b" " * 2_000_000)).status_code == refusal

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -101,17 +102,22 @@ class Environment:
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Run `script` to its end; with `check` it must have succeeded."""
-        process = subprocess.run(
+        process = subprocess.Popen(
             [*(launcher or [self.python]), str(write_script(script, work))],
             env=self.variables(work, variables),
             cwd=work,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=seconds,
-            check=False,
         )
-        assert not check or process.returncode == 0, process.stdout + process.stderr
-        return process
+        try:
+            stdout, stderr = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # prints the stacks of all threads
+            stdout, stderr = process.communicate()
+            raise AssertionError(f"it did not end within {seconds:g} s\n{stdout}{stderr}") from None
+        assert not check or process.returncode == 0, stdout + stderr
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def start(
         self, script: str, work: Path, variables: Mapping[str, str] | None = None, *, stdin: int | None = None
@@ -139,6 +145,7 @@ class Environment:
             "WANDB_ERROR_REPORTING": "false",
             "PRIMUS_LENS_FLUSH_INTERVAL_SECONDS": "0.2",
             "HF_HUB_OFFLINE": "1",
+            "PYTHONFAULTHANDLER": "1",
             **(more or {}),
         }
 
